@@ -25,7 +25,7 @@ attune_sdpa_status attune_launch_fused(const problem *x, context *c,
   unsigned grid[3];
   TRY(attune_set_persistent_grid(&p, form, c, grid));
   void *o = NULL;
-  tensor q = x->q, output = x->o;
+  tensor output = x->o;
   int32_t group = p.heads / p.kv_heads, causal = x->causal;
   float scale = x->scale;
   encoded_map q_map, k_map, v_map;
@@ -41,7 +41,6 @@ attune_sdpa_status attune_launch_fused(const problem *x, context *c,
                         &scale,     &output.strides[0],
                         &output.strides[1], &output.strides[2],
                         &q_map,     &k_map,
-                        &v_map,     &q.strides[0],
-                        &q.strides[1], &q.strides[2]};
+                        &v_map};
   return attune_launch(c, form, grid, parameters, stream);
 }

@@ -24,40 +24,24 @@
 
 #include "hopper/stage7b/halves/kernel.cuh"
 #include "hopper/stage7b/halves/local.cuh"
-#if CLUSTER > 1
-#include "hopper/stage7b/halves/pair.cuh"
-#endif
 
 using stage7b::Sizes;
 
-#if CLUSTER > 1
-#define CLUSTER_DIMS __cluster_dims__(CLUSTER, 1, 1)
-#else
-#define CLUSTER_DIMS
-#endif
-
-extern "C" __global__ void CLUSTER_DIMS __launch_bounds__(Sizes::kThreads, Sizes::kBlocksPerSm)
-fused(const uint16_t* __restrict__ q, const uint16_t*, const uint16_t*, uint16_t* __restrict__ o,
+extern "C" __global__ void __launch_bounds__(Sizes::kThreads, Sizes::kBlocksPerSm)
+fused(const uint16_t*, const uint16_t*, const uint16_t*, uint16_t* __restrict__ o,
       uint16_t* __restrict__ o_bf16, float* __restrict__ lse, int batch, int kv_heads, int group,
       int queries, int keys, int causal, float softmax_scale, int64_t o_stride_batch,
       int64_t o_stride_head, int64_t o_stride_row, const __grid_constant__ TensorMap q_map,
-      const __grid_constant__ TensorMap k_map, const __grid_constant__ TensorMap v_map,
-      int64_t q_stride_batch, int64_t q_stride_head, int64_t q_stride_row) {
+      const __grid_constant__ TensorMap k_map, const __grid_constant__ TensorMap v_map) {
   stage7b::Problem p = {};
   p.o = knob::kBf16Out ? o_bf16 : o, p.lse = lse;
   p.heads = batch * kv_heads * group, p.group = group, p.kv_heads = kv_heads;
   p.queries = queries, p.keys = keys;
   p.causal = causal != 0, p.softmax_scale = softmax_scale;
   p.o_strides = {o_stride_batch, o_stride_head, o_stride_row};
-#if CLUSTER > 1
-  stage7b::forward_pair(p, &q_map, &k_map, &v_map);
-#else
   if constexpr (knob::kProducer) {
     stage7b::forward_halves(p, &q_map, &k_map, &v_map);
   } else {
-    p.q = reinterpret_cast<const uint8_t*>(q);
-    p.q_strides = {q_stride_batch, q_stride_head, q_stride_row};
-    stage7b::forward_local(p, &k_map, &v_map);
+    stage7b::forward_local(p, &q_map, &k_map, &v_map);
   }
-#endif
 }

@@ -56,14 +56,6 @@ __device__ __forceinline__ uint4 ld_global_nc_16(const void* global) {
   return d;
 }
 
-// The same with 8 bytes.
-__device__ __forceinline__ uint2 ld_global_nc_8(const void* global) {
-  uint2 d;
-  asm volatile("ld.global.nc.v2.u32 {%0,%1}, [%2];\n"
-               : "=r"(d.x), "=r"(d.y) : "l"(__cvta_generic_to_global(global)));
-  return d;
-}
-
 // PTX ISA "ld.relaxed": 16 bytes of global memory, past the L1 cache. ptxas moves ld.global.nc; it
 // keeps these loads, and st_relaxed_cta_4, in program order.
 __device__ __forceinline__ uint4 ld_relaxed_gpu_16(const void* global) {

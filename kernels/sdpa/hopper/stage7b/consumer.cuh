@@ -34,13 +34,13 @@ __device__ __forceinline__ void write_ones(const SharedStorage& smem) {
   constexpr uint32_t kOnes = 0x38383838;  // four times 1.0 in E4M3
   constexpr int kChunks = 8 * Sizes::kPanelKeys / 16;  // of 16 bytes, per panel
   constexpr int kAllChunks = Sizes::kStages * Sizes::kPanels * kChunks;
-  constexpr int kThreads = Sizes::kThreads - Sizes::kFirstConsumer;
+  constexpr int kThreads = Sizes::kThreads - 128;
   const auto write = [&](int i) {
     unsigned char* rows =
         smem.v_t + i / kChunks * Sizes::kPanelBytes + Sizes::kPanelKeys * Sizes::kHeadDim;
     reinterpret_cast<uint4*>(rows)[i % kChunks] = make_uint4(kOnes, kOnes, kOnes, kOnes);
   };
-  const int thread = threadIdx.x - Sizes::kFirstConsumer;
+  const int thread = threadIdx.x - 128;
   if constexpr (Sizes::kConsumers == 1) {  // short problems: unrolled
 #pragma unroll
     for (int first = 0; first < kAllChunks; first += kThreads) {

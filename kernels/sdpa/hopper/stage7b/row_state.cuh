@@ -13,11 +13,6 @@ __device__ __forceinline__ int consumer_index() {
   return __shfl_sync(0xFFFFFFFF, threadIdx.x / 128 - Sizes::kFirstConsumer / 128, 0);
 }
 
-// Index of this block in its cluster.
-__device__ __forceinline__ int cluster_rank() {
-  return Sizes::kCluster == 1 ? 0 : blockIdx.x % Sizes::kCluster;
-}
-
 // First row of a consumer warpgroup in the tile.
 __device__ __forceinline__ constexpr int first_row(int consumer) {
   return Sizes::kSplitKeys ? 0 : consumer * 64;
@@ -33,7 +28,6 @@ struct Lane {
     const unsigned thread = ptx::opaque(threadIdx.x);
     g = thread % 32 / 4, t = thread % 4;
     row = (Sizes::kSplitKeys ? thread / 32 % 4 : thread / 32 - Sizes::kFirstConsumer / 32) * 16 + g;
-    if (Sizes::kCluster > 1) row += cluster_rank() * Sizes::kConsumers * 64;
   }
 };
 

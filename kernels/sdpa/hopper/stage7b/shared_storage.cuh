@@ -27,8 +27,7 @@ struct alignas(16) Staging {
   float2 v_factors[Sizes::kStages];          // RowState::change_scale
   float k_descale[Sizes::kStages];           // undoes the scale of K
   int mark[kSlots];
-  // Without a producer: of K and of V the inverse of the scale, and the scale. In a cluster a block
-  // copies them to the other one.
+  // Without a producer: of K and of V the inverse of the scale, and the scale.
   float4 factors[2][knob::kProducer ? 0 : Sizes::kStages];
 };
 static_assert(!knob::kHalves || sizeof(Staging) == Sizes::kStagingBytes);
@@ -42,6 +41,7 @@ struct SharedStorage {
   unsigned char* staged;  // (slots, boxes, TILE_N, 128) in 16 bits, in kernels/fused
   unsigned char* v_t;  // (stages, panels, D + 8, panel keys)
   float4* merge;       // (2 tiles, consumers, chunks, 128 threads)
+  unsigned char* ones;  // (8, 32) without a producer
   Staging* staging;    // in kernels/fused
   int4* row_keys;      // (consumer warps), with options: the keys that their rows attend to
   Barriers* barriers;
@@ -55,12 +55,14 @@ struct SharedStorage {
         staged(v + Sizes::kStages * Sizes::kVBytes),
         v_t(staged + Sizes::kStaging * Sizes::kStagedBytes),
         merge(reinterpret_cast<float4*>(v_t + Sizes::kStages * Sizes::kVtBytes)),
+        ones(v_t + Sizes::kStages * Sizes::kVtBytes + Sizes::kMergeBytes),
         staging(reinterpret_cast<Staging*>(v_t + Sizes::kStages * Sizes::kVtBytes +
-                                           Sizes::kMergeBytes)),
+                                           Sizes::kMergeBytes + Sizes::kOnesBytes)),
         row_keys(reinterpret_cast<int4*>(v_t + Sizes::kStages * Sizes::kVtBytes +
                                          Sizes::kMergeBytes)),
         barriers(reinterpret_cast<Barriers*>(v_t + Sizes::kStages * Sizes::kVtBytes +
-                                             Sizes::kMergeBytes + Sizes::kStagingBytes +
+                                             Sizes::kMergeBytes + Sizes::kOnesBytes +
+                                             Sizes::kStagingBytes +
                                              16 * Sizes::kRowKeys)),
         stage_keys(reinterpret_cast<int*>(barriers + 1)),
         cursor(reinterpret_cast<unsigned char*>(stage_keys + Sizes::kStages)) {}

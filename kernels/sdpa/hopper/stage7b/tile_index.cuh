@@ -2,11 +2,10 @@
 #pragma once
 
 #include "../../common/ptx.cuh"
-#include "tile_sizes.cuh"
 
 namespace stage7b {
 
-// Position of a block in the sequence of all tiles. A block, or a cluster, takes one tile of each round of
+// Position of a block in the sequence of all tiles. A block takes one tile of each round of
 // gridDim.x tiles. Odd rounds run from the last block to the first: with a causal mask tiles get
 // shorter along a round, so a block with a long tile gets a short one next. With `paired` a block
 // takes two neighbouring tiles in two consecutive rounds.
@@ -14,7 +13,7 @@ struct TileIndex {
   unsigned round = 0, index;
 
   __device__ __forceinline__ explicit TileIndex(bool paired)
-      : index(paired ? 2 * (blockIdx.x / Sizes::kCluster) : blockIdx.x / Sizes::kCluster) {}
+      : index(paired ? 2 * blockIdx.x : blockIdx.x) {}
 
   // The same position, opaque to the compiler: it derives the tile again instead of keeping it in
   // registers.
@@ -27,9 +26,8 @@ struct TileIndex {
   __device__ __forceinline__ void next(bool paired) {
     ++round;
     const unsigned odd = round % 2;
-    const unsigned blocks = gridDim.x / Sizes::kCluster, block = blockIdx.x / Sizes::kCluster;
-    index = paired ? 2 * (round / 2 * blocks + block) + odd
-                   : round * blocks + (odd ? blocks - 1 - block : block);
+    index = paired ? 2 * (round / 2 * gridDim.x + blockIdx.x) + odd
+                   : round * gridDim.x + (odd ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
   }
 };
 

@@ -15,13 +15,12 @@ struct Sizes {
   // ---- warpgroups: the producer if there is one, then the consumers with 64 query rows each ----
   // With split keys all consumers have the same 64 rows and alternate over the steps.
   static constexpr bool kSplitKeys = knob::kKeyGroups > 1;
-  static constexpr int kCluster = knob::kCluster;  // blocks that share the rows of a tile
-  static constexpr int kConsumers = kSplitKeys ? knob::kKeyGroups : kBlockM / 64 / kCluster;
+  static constexpr int kConsumers = kSplitKeys ? knob::kKeyGroups : kBlockM / 64;
   static constexpr int kFirstConsumer = knob::kProducer ? 128 : 0;  // its first thread
   static constexpr int kThreads = kFirstConsumer + 128 * kConsumers;
   // The kernel is persistent. Two small blocks without a producer overlap each other.
   static constexpr int kBlocksPerSm =
-      !knob::kProducer && kConsumers <= 2 && kHeadDim == 64 && kBlockN <= 128 ? 2 : 1;
+      !knob::kProducer && kBlockM <= 128 && kHeadDim == 64 && kBlockN <= 128 ? 2 : 1;
 
   // ---- registers per thread ----
   static constexpr int kLaunchRegisters = 65536 / kThreads / 8 * 8;
@@ -42,24 +41,26 @@ struct Sizes {
   static constexpr int kTileBytes = kBlockN * kHeadDim;  // of K, or of V
   static constexpr int kVBytes =
       knob::kDirectV || knob::kHalves ? 0 : kTileBytes;  // of V before the transpose
-  static constexpr int kQBytes =  // 16 bits, and E4M3
-      (2 * (knob::kHalves && (knob::kProducer || kCluster > 1)) + knob::kQInShared) *
-      (kBlockM / kCluster) * kHeadDim;
+  static constexpr int kQBytes =
+      (2 * knob::kHalves + knob::kQInShared) * kBlockM * kHeadDim;  // 16 bits, and E4M3
 
   // ---- K and V in 16 bits, before the conversion ----
   static constexpr int kStaging = knob::kStagingTiles;  // slots
   static constexpr int kStagedBytes = knob::kHalves ? 2 * kTileBytes : 0;
   static constexpr int kStagingBytes =
-      knob::kHalves ? (44 * kStages + 12 * kStaging + 15) / 16 * 16 + (knob::kProducer ? 0 : 32 * kStages)
+      knob::kHalves ? (44 * kStages + 12 * kStaging + 15) / 16 * 16 +
+                          (knob::kProducer ? 0 : 32 * kStages)
                     : 0;
 
   // ---- V^T in shared memory: D rows, then 8 rows of ones ----
+  // Without a producer all stages share the ones.
   // Panels of at most 128 keys: a swizzled wgmma operand has rows of at most 128 bytes. With
   // TILE_N=192 half of the last panel is unused.
   static constexpr int kPanelKeys = kBlockN == 64 ? 64 : 128;
   static constexpr int kPanels = (kBlockN + kPanelKeys - 1) / kPanelKeys;
-  static constexpr int kPanelBytes = (kHeadDim + 8) * kPanelKeys;
+  static constexpr int kPanelBytes = (kHeadDim + (knob::kProducer ? 8 : 0)) * kPanelKeys;
   static constexpr int kVtBytes = kPanels * kPanelBytes;
+  static constexpr int kOnesBytes = knob::kProducer ? 0 : 8 * 32;
 
   // ---- merge of split keys ----
   // Each lane passes half of its columns of O, two row maxes and two row sums.
@@ -76,7 +77,7 @@ struct Sizes {
 
   static constexpr int kSharedBytes =
       kQBytes + kStages * (kTileBytes + kVBytes + kVtBytes) + kMergeBytes + kBarrierBytes +
-      kStaging * kStagedBytes + kStagingBytes + kOptionBytes;
+      kStaging * kStagedBytes + kStagingBytes + kOnesBytes + kOptionBytes;
 };
 
 }  // namespace stage7b

@@ -21,49 +21,17 @@
 
 namespace stage7b {
 
-// ---- Q ----
-
-// A lane's two rows of Q in 16 bits: four columns of each row at a time. There is no room for them
-// in shared memory.
-struct QueryElements {
-  static constexpr int kFours = Sizes::kHeadDim / 8;
-  uint2 fours[kFours];
-
-  // Where no load follows, the old elements would occupy registers.
-  __device__ __forceinline__ void clear() {
+// Initialises the barriers of the stages. One thread.
+__device__ __forceinline__ void init_stage_barriers(Barriers& barriers) {
 #pragma unroll
-    for (int i = 0; i < kFours; ++i) fours[i] = make_uint2(0, 0);
+  for (int stage = 0; stage < Sizes::kStages; ++stage) {
+    ptx::mbarrier_init(&barriers.k_full[stage], 4);
+    ptx::mbarrier_init(&barriers.k_empty[stage], 4 * Sizes::kConsumers);
+    ptx::mbarrier_init(&barriers.v_t_full[stage], 4);
+    ptx::mbarrier_init(&barriers.v_t_empty[stage], 4 * Sizes::kConsumers);
   }
-
-  // Rows beyond the last query read the last one; their results are not stored.
-  __device__ __forceinline__ void load(const Problem& p, const WorkTile& tile) {
-    const Lane lane;
-    const uint16_t* head = p.q_of(tile.head) + 4 * lane.t;
-    const int upper_row = min(tile.first_query + lane.row, p.queries - 1);
-    const int lower_row = min(tile.first_query + lane.row + 8, p.queries - 1);
-    const uint16_t* upper = head + p.q_strides.row * upper_row;
-    const uint16_t* lower = head + p.q_strides.row * lower_row;
-#pragma unroll
-    for (int i = 0; i < kFours; ++i) {
-      fours[i] = ptx::ld_global_nc_8((i % 2 ? lower : upper) + i / 2 * 16);
-    }
-  }
-
-  // To operand A. Returns the factor that undoes the scale.
-  __device__ __forceinline__ float convert(uint32_t (&words)[Sizes::kHeadDim / 32][4]) const {
-    Magnitude magnitude;
-#pragma unroll
-    for (int i = 0; i < kFours; ++i) {
-      magnitude.add(fours[i].x, 2 * i), magnitude.add(fours[i].y, 2 * i + 1);
-    }
-    const Scale scale(magnitude.of_warp());
-#pragma unroll
-    for (int i = 0; i < kFours; ++i) {
-      words[i / 4][i % 4] = convert_four(fours[i].x, fours[i].y, scale.pair());
-    }
-    return scale.inverse();
-  }
-};
+  ptx::fence_mbarrier_init();
+}
 
 // ---- K and V ----
 
@@ -185,90 +153,152 @@ struct LocalConversion {
   }
 };
 
-// ---- consumer ----
+// ---- P·V ----
 
-// One step: as mainloop_serial has it.
-template <typename Q>
-__device__ __forceinline__ void consume_step(RowState& rows, KvPipeline& kv, const Q& q,
-                                             const ConsumerTile& tile, int n_block) {
-  float s[Sizes::kScores];
-  Probabilities p;
-  issue_scores(s, q, kv.wait_k());
-  const float scale_log2 = kv.own_step_scale(tile.softmax_scale_log2);
-  ptx::wgmma_wait_group<0>();
-  mask_and_update_row_max(s, rows, rows.rescale, tile, n_block, scale_log2);
-  kv.release_k(rows.rescale[1]);
-  exponentiate(s, rows, scale_log2);
-  p.pack(s);
-  const uint32_t v_t = kv.wait_v_t();
-  rows.enter_scale(kv.own_v_factors());
-  multiply_pv(rows, p, v_t);
-  kv.release_v_t();
+// The ones whose product with P is the row sum of P as it was rounded. All products use them.
+__device__ __forceinline__ void write_shared_ones(const SharedStorage& smem) {
+  constexpr uint32_t kOnes = 0x38383838;  // four times 1.0 in E4M3
+  if (threadIdx.x < Sizes::kOnesBytes / 16) {
+    reinterpret_cast<uint4*>(smem.ones)[threadIdx.x] = make_uint4(kOnes, kOnes, kOnes, kOnes);
+  }
+  ptx::fence_proxy_async();
 }
 
-// All steps of a work tile, from the last keys to the first.
-template <typename Q>
-__device__ __forceinline__ void local_mainloop(RowState& rows, KvPipeline& kv, const Q& q,
-                                               const LocalConversion& conversion,
-                                               const TileIndex& at, const ConsumerTile& tile,
-                                               int n_blocks) {
-  const int key_end = key_end_of(tile.problem, tile.tile, tile.consumer);
-#pragma unroll 1
-  for (int n_block = n_blocks - 1; n_block >= 0; --n_block) {
-    if (kv.k_state.stage == 0) {
-      conversion.run(kv.k_state.phase);
-      conversion.issue_next(at, n_block);
-    }
-    if (knob::kSkipMasked && n_block * Sizes::kBlockN >= key_end) {
-      kv.skip_step();
-    } else {
-      consume_step(rows, kv, q, tile, n_block);
-    }
+// O = O * rescale + P·V, and the row sum with it.
+__device__ __forceinline__ void multiply_pv(RowState& rows, const Probabilities& p, uint32_t v_t,
+                                            uint32_t ones) {
+  float step[Sizes::kHeadDim / 2], sums[4];
+  ptx::discard_registers(step);
+  ptx::discard_registers(sums);
+  ptx::wgmma_fence();
+  const uint64_t ones_operand = ptx::wgmma_descriptor(ones, 128, 256);
+#pragma unroll
+  for (int i = 0; i < Sizes::kBlockN / 32; ++i) {
+    const uint64_t b = ptx::wgmma_descriptor_swizzled<Sizes::kPanelKeys>(v_t + 2 * i);
+    ptx::wgmma_m64k32_e4m3<Sizes::kHeadDim>(step, p.words[i], b, i > 0);
+    ptx::wgmma_m64k32_e4m3<8>(sums, p.words[i], ones_operand, i > 0);
+  }
+  ptx::wgmma_commit_group();
+  ptx::wgmma_wait_group<0>();
+  ptx::fence_registers(step);
+  ptx::fence_registers(sums);
+#pragma unroll
+  for (int i = 0; i < Sizes::kHeadDim / 2; ++i) {
+    rows.o[0][i] = fmaf(rows.o[0][i], rows.o_rescale[i / 2 % 2], step[i]);
+  }
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    rows.row_sum[half] = fmaf(rows.row_sum[half], rows.rescale[half], sums[2 * half]);
   }
 }
 
+// ---- consumer ----
+
+// A consumer, in all its tiles.
+struct LocalConsumer {
+  const Problem& p;
+  const TileScheduler& scheduler;
+  const LocalConversion& conversion;
+  KvPipeline& kv;
+  const TensorMap* q_map;
+
+  // Q of a tile. The phase of its barrier changes with each tile.
+  __device__ __forceinline__ Query<false> query(const TileIndex& at) const {
+    Query<false> q;
+    q.attach(conversion.smem, conversion.consumer, q_map);
+    q.phase = at.round % 2;
+    return q;
+  }
+
+  // Issues the load of Q of the next tile. All warps have read Q of this one.
+  __device__ __forceinline__ void load_next_query(TileIndex at) const {
+    scheduler.next(p, at);
+    if (scheduler.has(at)) query(at).load(p, scheduler.tile(p, at));
+  }
+
+  // All steps of a work tile, from the last keys to the first.
+  __device__ __forceinline__ void mainloop(RowState& rows, const Query<false>& q,
+                                           const TileIndex& at, const ConsumerTile& tile) const {
+#pragma unroll 1
+    for (int n_block = num_n_blocks(tile.tile) - 1; n_block >= 0; --n_block) {
+      if (kv.k_state.stage == 0) {
+        conversion.run(kv.k_state.phase);
+        conversion.issue_next(at, n_block);
+      }
+      // No row attends to keys 63 or more behind those that all rows attend to.
+      if (knob::kSkipMasked && n_block * Sizes::kBlockN >= tile.unmasked.end + 63) {
+        kv.skip_step();
+      } else {
+        step(rows, q, tile, n_block);
+      }
+    }
+  }
+
+ private:
+  // One step: as mainloop_serial has it.
+  __device__ __forceinline__ void step(RowState& rows, const Query<false>& q,
+                                       const ConsumerTile& tile, int n_block) const {
+    float s[Sizes::kScores];
+    Probabilities probabilities;
+    issue_scores(s, q, kv.wait_k());
+    const float scale_log2 = kv.own_step_scale(tile.softmax_scale_log2);
+    ptx::wgmma_wait_group<0>();
+    mask_and_update_row_max(s, rows, rows.rescale, tile, n_block, scale_log2);
+    kv.release_k(rows.rescale[1]);
+    exponentiate(s, rows, scale_log2);
+    probabilities.pack(s);
+    const uint32_t v_t = kv.wait_v_t();
+    rows.enter_scale(kv.own_v_factors());
+    multiply_pv(rows, probabilities, v_t, ptx::descriptor_address(conversion.smem.ones));
+    kv.release_v_t();
+  }
+};
+
 __device__ __forceinline__ void local_loop(const Problem& p, const SharedStorage& smem,
-                                           const TensorMap* k_map, const TensorMap* v_map) {
+                                           const TensorMap* q_map, const TensorMap* k_map,
+                                           const TensorMap* v_map) {
   const TileScheduler scheduler(p);
   TileIndex at = scheduler.first(p);
   const int consumer = consumer_index();
   const LocalConversion conversion = {p, scheduler, smem, k_map, v_map, consumer};
+  KvState k_state;
+  KvPipeline kv(smem, k_state);
+  const LocalConsumer tiles = {p, scheduler, conversion, kv, q_map};
   if (threadIdx.x % 128 == 0) {
+    tiles.query(at).init_barrier();
+    tiles.query(at).load(p, scheduler.tile(p, at));
     conversion.init();
     conversion.issue_loads(at, num_n_blocks(scheduler.tile(p, at)) - 1, consumer);
   }
-  QueryElements elements;
-  elements.load(p, scheduler.tile(p, at));
+  __syncwarp();
   block_sync();
   if (knob::kStaggerCycles > 0 && consumer > 0) conversion.stagger_start();
-
-  KvState k_state;
-  KvPipeline kv(smem, k_state);
-  Query<false> q;  // its words
   do {
     const WorkTile tile = scheduler.tile(p, at);
-    const float scale_log2 = softmax_scale_log2(p, elements.convert(q.words), 1.0f);
+    Query<false> q = tiles.query(at);
+    const float scale_log2 = softmax_scale_log2(p, q.convert(), 1.0f);
+    tiles.load_next_query(at);
     RowState rows;
     rows.clear();
-    local_mainloop(rows, kv, q, conversion, at,
-                   {p, tile, scale_log2, consumer, UnmaskedKeys(p, tile, consumer)},
-                   num_n_blocks(tile));
-    // The next Q arrives while O is stored.
+    tiles.mainloop(rows, q, at, {p, tile, scale_log2, consumer, UnmaskedKeys(p, tile, consumer)});
     const WorkTile done = scheduler.tile(p, at.opaque());
     scheduler.next(p, at);
-    elements.clear();
-    if (scheduler.has(at)) elements.load(p, scheduler.tile(p, at));
     store_output(p, rows, done, rows.o_descale, 0);
   } while (scheduler.has(at));
 }
 
-__device__ __forceinline__ void forward_local(const Problem& p, const TensorMap* k_map,
-                                              const TensorMap* v_map) {
+__device__ __forceinline__ void forward_local(const Problem& p, const TensorMap* q_map,
+                                              const TensorMap* k_map, const TensorMap* v_map) {
   extern __shared__ __align__(1024) unsigned char memory[];
   const SharedStorage smem(memory);
-  if (threadIdx.x == 32) init_barriers(*smem.barriers);
-  write_ones(smem);
-  local_loop(p, smem, k_map, v_map);
+  if (threadIdx.x % 128 == 0) {
+    ptx::prefetch_tensormap(q_map);
+    ptx::prefetch_tensormap(k_map);
+    ptx::prefetch_tensormap(v_map);
+  }
+  if (threadIdx.x == 32) init_stage_barriers(*smem.barriers);
+  write_shared_ones(smem);
+  local_loop(p, smem, q_map, k_map, v_map);
 }
 
 }  // namespace stage7b

@@ -13,18 +13,12 @@ struct Strides {
 };
 
 // The headers of stage7b find this one where they say Problem. Of ::Problem, `heads` are those of
-// all batches, o has the type of the inputs, and lse may be null. k, v and the descale factors are
-// not used, and q only without a producer.
+// all batches, o has the type of the inputs, and lse may be null. q, k, v and the descale factors
+// are not used.
 struct Problem : ::Problem {
   unsigned kv_heads;  // of a batch
-  Strides o_strides, q_strides;
+  Strides o_strides;
 
-  // Q of a query head.
-  __device__ __forceinline__ const uint16_t* q_of(Head head) const {
-    const unsigned batch = head.kv / kv_heads;
-    return reinterpret_cast<const uint16_t*>(q) + q_strides.batch * batch +
-           q_strides.head * (head.q - batch * kv_heads * group);
-  }
   // O of a query head.
   __device__ __forceinline__ uint16_t* o_of(Head head) const {
     const unsigned batch = head.kv / kv_heads;

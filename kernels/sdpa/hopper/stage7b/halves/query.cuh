@@ -4,7 +4,6 @@
 #include "../../../common/ptx.cuh"
 #include "../../tma.cuh"
 #include "../../wgmma.cuh"
-#include "../row_state.cuh"
 #include "../shared_storage.cuh"
 #include "convert.cuh"
 #include "loads.cuh"
@@ -50,8 +49,7 @@ struct StagedQuery {
     ptx::mbarrier_arrive_expect_tx(full, kBytes);
     const unsigned batch = tile.head.kv / p.kv_heads;
     const unsigned head = tile.head.q - batch * p.kv_heads * p.group;
-    issue_box_loads<64>(staged, map, tile.first_query + (cluster_rank() * Sizes::kConsumers + consumer) * 64, head,
-                        batch, full);
+    issue_box_loads<64>(staged, map, tile.first_query + consumer * 64, head, batch, full);
   }
   __device__ __forceinline__ void wait() const {}
 
