@@ -13,6 +13,7 @@
 #define STAGE7B_HALVES 0
 #define STAGING_TILES 0
 #define USE_PRODUCER 1
+#define BLOCKS_PER_SM 1
 #endif
 
 namespace knob {
@@ -21,6 +22,7 @@ constexpr bool kOptions = STAGE7B_OPTIONS;               // form.cuh
 constexpr bool kHalves = STAGE7B_HALVES;                 // form.cuh
 constexpr int kStagingTiles = STAGING_TILES;             // tiles of K or V in 16 bits
 constexpr bool kProducer = USE_PRODUCER;                 // a warpgroup for loads and conversion
+constexpr int kBlocksPerSm = BLOCKS_PER_SM;              // the kernel is persistent
 constexpr int kKvStages = KV_STAGES;                     // K/V tiles in the pipeline
 constexpr bool kQInShared = USE_Q_IN_SHARED;             // Q in shared memory instead of registers
 constexpr bool kOverlap = USE_OVERLAP;                   // P·V overlaps the next softmax step

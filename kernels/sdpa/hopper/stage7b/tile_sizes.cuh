@@ -18,9 +18,7 @@ struct Sizes {
   static constexpr int kConsumers = kSplitKeys ? knob::kKeyGroups : kBlockM / 64;
   static constexpr int kFirstConsumer = knob::kProducer ? 128 : 0;  // its first thread
   static constexpr int kThreads = kFirstConsumer + 128 * kConsumers;
-  // The kernel is persistent. Two small blocks without a producer overlap each other.
-  static constexpr int kBlocksPerSm =
-      !knob::kProducer && kBlockM <= 128 && kHeadDim == 64 && kBlockN <= 128 ? 2 : 1;
+  static constexpr int kBlocksPerSm = knob::kBlocksPerSm;
 
   // ---- registers per thread ----
   static constexpr int kLaunchRegisters = 65536 / kThreads / 8 * 8;
