@@ -202,7 +202,7 @@ func TestCode(t *testing.T) {
 	if n := strings.Count(string(text), "/* 3 bytes */\n0x0000000000464c45, };"); n != 1 {
 		t.Errorf("the machine code is written %d times", n)
 	}
-	if !strings.Contains(string(text), ".image = image_0,\n     .head_dim = 64, .threads = 256") {
+	if !strings.Contains(string(text), ".image = image_0, .waits = 0,\n     .head_dim = 64, .threads = 256") {
 		t.Error("the second form has other machine code than the first")
 	}
 }

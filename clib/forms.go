@@ -300,8 +300,12 @@ func checkForm(image *toolchain.Image, output int) error {
 }
 
 func writeCode(c *bytes.Buffer, kernel string, f *toolchain.Image, image string) {
-	fmt.Fprintf(c, "    {.kernel = ATTUNE_KERNEL_%s,\n     .variant = %s,\n     .entry = %s,\n     .image = %s,\n",
-		kernel, strconv.Quote(f.Record.Variant), strconv.Quote(f.Record.EntryName()), image)
+	waits := 0
+	if bytes.Contains(f.PTX, []byte("griddepcontrol.wait")) {
+		waits = 1
+	}
+	fmt.Fprintf(c, "    {.kernel = ATTUNE_KERNEL_%s,\n     .variant = %s,\n     .entry = %s,\n     .image = %s, .waits = %d,\n",
+		kernel, strconv.Quote(f.Record.Variant), strconv.Quote(f.Record.EntryName()), image, waits)
 }
 
 // writeCompanion writes a line of attune_sdpa_forms for a declared kernel. Knobs that a kernel does

@@ -38,7 +38,7 @@ typedef struct launch_attribute {
   union {
     char bytes[64];
     unsigned cluster[3];
-    int cooperative;
+    int cooperative, dependent;
   } value;
 } launch_attribute;
 
@@ -66,6 +66,7 @@ enum {
   LOAD_ERROR_LOG_BYTES = 6,
   LAUNCH_COOPERATIVE = 2,
   LAUNCH_CLUSTER = 4,
+  LAUNCH_DEPENDENT = 6, /* programmatic stream serialization */
   CAPTURE_RELAXED = 2,
   UNSUPPORTED_PTX = 222,
   MAP_U8 = 0,
@@ -111,6 +112,13 @@ ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_encode_map(const tensor_map *map, 
 ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_launch(context *c, const attune_sdpa_form_info *form,
                                                      const unsigned grid[3], void **parameters,
                                                      CUstream stream);
+
+/* The same behind a launch on the stream that lets this one start before its end. The form waits
+ * for it where it first reads its inputs. */
+ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_launch_dependent(context *c,
+                                                               const attune_sdpa_form_info *form,
+                                                               const unsigned grid[3],
+                                                               void **parameters, CUstream stream);
 
 /* ---- pointers ------------------------------------------------------------------------------- */
 
@@ -216,7 +224,8 @@ typedef struct problem {
   bool causal;
   int32_t window_left, window_right; /* -1 without an effect */
   float scale;
-  void *parts; /* of a decode form */
+  void *parts;    /* of a decode form */
+  bool dependent; /* attention is launched before the end of the cast */
 } problem;
 
 /* Whether the query rows of a K/V head fit into the tile of the decode kernel. */

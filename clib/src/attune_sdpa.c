@@ -451,6 +451,7 @@ static void place(call_plan *plan) {
   char *base = x->p.workspace;
   if (plan->form->kernel == ATTUNE_KERNEL_DECODE) x->parts = base + plan->parts;
   if (plan->quantiser == NULL) return;
+  x->dependent = plan->quantiser->kernel == ATTUNE_KERNEL_CAST && plan->form->waits;
   quantization *z = &plan->z;
   z->workspace = base + QUANTIZE_OFFSET;
   z->counters = base;
@@ -556,7 +557,8 @@ static attune_sdpa_status launch_dense(const problem *x, context *c,
     TRY(encode_dense_map(x, &form->maps[i], &maps[i]));
     parameters[n++] = &maps[i];
   }
-  return attune_launch(c, form, grid, parameters, stream);
+  return (x->dependent ? attune_launch_dependent : attune_launch)(c, form, grid, parameters,
+                                                                  stream);
 }
 
 /* ---- the interface -------------------------------------------------------------------------- */

@@ -38,6 +38,7 @@ typedef struct attune_sdpa_form_info {
   int32_t head_dim;  /* 0: any */
   int32_t threads, shared_bytes; /* per block; dynamic shared memory */
   int32_t cooperative;           /* blocks wait for each other */
+  int32_t waits; /* for the launch before, where it first reads its inputs: griddepcontrol.wait */
 
   /* Dense and prefill forms. */
   int32_t query_rows; /* per block */

@@ -265,9 +265,11 @@ int cuLaunchKernelEx(const config *c, module *m, void **parameters, void **extra
   if (current == NULL || m->context != current->id || extra != NULL) return INVALID_HANDLE;
   if ((int)c->shared > m->shared && c->shared > 48 * 1024) return INVALID_VALUE;
   unsigned cluster[3] = {0, 0, 0};
-  int cooperative = 0;
+  int cooperative = 0, dependent = 0;
   if (c->count == 1 && c->attributes[0].id == 2) {
     cooperative = (int)c->attributes[0].value[0];
+  } else if (c->count == 1 && c->attributes[0].id == 6) {
+    dependent = (int)c->attributes[0].value[0];
   } else if (c->count == 1 && c->attributes[0].id == 4) {
     memcpy(cluster, c->attributes[0].value, sizeof cluster);
     if (cluster[0] > 8 && !m->non_portable) return INVALID_VALUE;
@@ -275,9 +277,10 @@ int cuLaunchKernelEx(const config *c, module *m, void **parameters, void **extra
     return INVALID_VALUE;
   }
   pthread_mutex_lock(&lock);
-  note("launch %llu grid %u %u %u block %u %u %u shared %u cluster %u %u %u%s stream %p",
+  note("launch %llu grid %u %u %u block %u %u %u shared %u cluster %u %u %u%s%s stream %p",
        m->context, c->grid[0], c->grid[1], c->grid[2], c->block[0], c->block[1], c->block[2],
        c->shared, cluster[0], cluster[1], cluster[2], cooperative ? " cooperative" : "",
+       dependent ? " dependent" : "",
        c->stream);
   for (int i = 0; i < m->count; ++i) {
     note(" ");

@@ -180,6 +180,7 @@ cast(const uint16_t* q, const uint16_t* k, const uint16_t* v,  // FP16 or BF16
      int batch, int heads, int kv_heads, int q_rows, int kv_rows, int dim,
      int bf16,      // 1: x is BF16, 0: FP16
      int copies) {  // batch entries that get the factors; 1, or any number if batch is 1
+  ptx::griddepcontrol_launch_dependents();  // attention, which waits for the codes
   const int tile_rows = knob::kChunks * (knob::kThreads >> row_shift_of(dim));
   const int q_tiles = (q_rows + tile_rows - 1) / tile_rows;
   const int kv_tiles = (kv_rows + tile_rows - 1) / tile_rows;

@@ -14,6 +14,15 @@ __device__ __forceinline__ uint4 ld_global_nc_16(const void* global) {
   return d;
 }
 
+// PTX ISA "griddepcontrol.launch_dependents": the next launch in the stream may start when all
+// blocks have executed it. It waits for their writes by griddepcontrol.wait. Before sm_90 there is
+// no such launch.
+__device__ __forceinline__ void griddepcontrol_launch_dependents() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;\n" ::: "memory");
+#endif
+}
+
 // PTX ISA "atom.acq_rel": adds to a counter and returns the value before it. It orders the accesses
 // of all threads that have added before those that follow.
 __device__ __forceinline__ unsigned long long atom_acq_rel_gpu_add(unsigned long long* global,

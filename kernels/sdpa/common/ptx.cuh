@@ -259,4 +259,10 @@ __device__ __forceinline__ float lg2_approx_ftz(float x) {
   return y;
 }
 
+// PTX ISA "griddepcontrol.wait": waits until the launches before this one have ended and their
+// writes are visible. A launch without the attribute for it starts behind them anyway.
+__device__ __forceinline__ void griddepcontrol_wait() {
+  asm volatile("griddepcontrol.wait;\n" ::: "memory");
+}
+
 }  // namespace ptx

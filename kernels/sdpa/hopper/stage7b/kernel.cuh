@@ -49,6 +49,9 @@ __device__ __forceinline__ void prefetch_tensor_maps(const TensorMap* q_map, con
 
 // A consumer thread initialises the barriers: it would otherwise wait for K, while the producer
 // computes the address of the first tile.
+//
+// Inputs are read behind griddepcontrol.wait, so that the launch may overlap the end of the one
+// before, which may have written them.
 __device__ __forceinline__ void forward(const Problem& p, const TensorMap* q_map,
                                         const TensorMap* k_map, const TensorMap* v_map) {
   const SharedStorage smem(memory);
@@ -57,6 +60,7 @@ __device__ __forceinline__ void forward(const Problem& p, const TensorMap* q_map
     if (threadIdx.x == 0) prefetch_tensor_maps(q_map, k_map, v_map);
     const TileScheduler scheduler(p);
     LoadCursor load(p, scheduler);
+    ptx::griddepcontrol_wait();
     if (kEarlyLoads && threadIdx.x == 0) load_first_kv(smem, p, load, k_map, v_map);
     enter_producer_role();
     if (!kEarlyLoads && threadIdx.x == 0 && load.valid()) load_kv(smem, p, load, k_map, v_map);
@@ -70,6 +74,7 @@ __device__ __forceinline__ void forward(const Problem& p, const TensorMap* q_map
   } else {
     if (threadIdx.x == 128) init_barriers(*smem.barriers);
     write_ones(smem);
+    ptx::griddepcontrol_wait();
     consumer_loop(p, smem, q_map);
   }
 }
