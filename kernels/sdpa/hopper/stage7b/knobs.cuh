@@ -8,11 +8,9 @@
 #define STAGE7B_OPTIONS 0
 #endif
 
-// Not a knob either: kernels/fused/fused.cu defines it. That kernel has knobs of its own.
+// Not a knob either: kernels/fused/fused.cu defines it. BLOCKS_PER_SM is a knob of that kernel.
 #ifndef STAGE7B_HALVES
 #define STAGE7B_HALVES 0
-#define STAGING_TILES 0
-#define USE_PRODUCER 1
 #define BLOCKS_PER_SM 1
 #endif
 
@@ -20,8 +18,6 @@ namespace knob {
 
 constexpr bool kOptions = STAGE7B_OPTIONS;               // form.cuh
 constexpr bool kHalves = STAGE7B_HALVES;                 // form.cuh
-constexpr int kStagingTiles = STAGING_TILES;             // tiles of K or V in 16 bits
-constexpr bool kProducer = USE_PRODUCER;                 // a warpgroup for loads and conversion
 constexpr int kBlocksPerSm = BLOCKS_PER_SM;              // the kernel is persistent
 constexpr int kKvStages = KV_STAGES;                     // K/V tiles in the pipeline
 constexpr bool kQInShared = USE_Q_IN_SHARED;             // Q in shared memory instead of registers

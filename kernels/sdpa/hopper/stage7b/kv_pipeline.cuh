@@ -51,20 +51,12 @@ struct KvPipeline {
   // With 16-bit inputs: the scale of the scores of this step, whose K has its own. It is not 0: a
   // masked score is minus infinity, and minus infinity times 0 is NaN.
   __device__ __forceinline__ float step_scale(float softmax_scale_log2) const {
-    return fmaxf(softmax_scale_log2 * staging->k_descale[k_state.stage], 1e-37f);
-  }
-
-  // With 16-bit inputs: the factors of RowState::change_scale for this step.
-  __device__ __forceinline__ float2 v_factors() const { return staging->v_factors[v_state.stage]; }
-
-  // The same where every step has scales of its own: that of the scores, and the arguments of
-  // RowState::enter_scale.
-  __device__ __forceinline__ float own_step_scale(float softmax_scale_log2) const {
     return fmaxf(softmax_scale_log2 * staging->factors[0][k_state.stage].x, 1e-37f);
   }
-  __device__ __forceinline__ float2 own_v_factors() const {
-    const float4 factors = staging->factors[1][v_state.stage];
-    return make_float2(factors.y, factors.x);
+
+  // With 16-bit inputs: the inverse of the scale of V of this step, and the scale.
+  __device__ __forceinline__ float4 v_factors() const {
+    return staging->factors[1][v_state.stage];
   }
 
   // Waits for V^T and returns its descriptor address.

@@ -40,13 +40,11 @@ struct RowState {
   float o_rescale[2];  // rescale, and the change of that scale
   float o_descale;     // undoes it
 
-  __device__ __forceinline__ void change_scale(float2 factors) {
-    o_rescale[0] = rescale[0] * factors.x, o_rescale[1] = rescale[1] * factors.x;
-    o_descale = factors.y;
-  }
-  // Where every step has a scale of its own: takes that scale and its inverse.
-  __device__ __forceinline__ void enter_scale(float2 scale) {
-    change_scale(make_float2(o_descale * scale.x, scale.y));
+  // Takes the scale of V of a step, and its inverse.
+  __device__ __forceinline__ void change_scale(float scale, float inverse) {
+    const float change = o_descale * scale;
+    o_rescale[0] = rescale[0] * change, o_rescale[1] = rescale[1] * change;
+    o_descale = inverse;
   }
 
   __device__ __forceinline__ void clear() {

@@ -18,17 +18,14 @@ struct Barriers {
 };
 static_assert(sizeof(Barriers) == Sizes::kBarrierBytes);
 
-// The conversion of K and V from 16 bits, in kernels/fused.
+// The conversion of K and V from 16 bits, in kernels/fused. Every consumer converts one stage.
 struct alignas(16) Staging {
-  enum Mark { kNext, kFirst, kEnd };  // a step, the first step of a work tile, no more steps
-  static constexpr int kSlots = knob::kHalves ? Sizes::kStaging : 1;
-  uint32_t magnitude[Sizes::kStages][2][4];  // largest of K and of V, of each producer warp
-  uint64_t full[kSlots];                     // barriers
-  float2 v_factors[Sizes::kStages];          // RowState::change_scale
-  float k_descale[Sizes::kStages];           // undoes the scale of K
-  int mark[kSlots];
-  // Without a producer: of K and of V the inverse of the scale, and the scale.
-  float4 factors[2][knob::kProducer ? 0 : Sizes::kStages];
+  enum Mark { kNext, kEnd };  // a step, no more steps
+  static constexpr int kStages = Sizes::kConsumers;
+  uint32_t magnitude[kStages][2][4];  // largest of K and of V, of each warp
+  float4 factors[2][kStages];         // of K and of V: the inverse of the scale, and the scale
+  uint64_t full[kStages][2];          // barriers of the loads of K and V
+  int mark[kStages];
 };
 static_assert(!knob::kHalves || sizeof(Staging) == Sizes::kStagingBytes);
 
@@ -41,7 +38,7 @@ struct SharedStorage {
   unsigned char* staged;  // (slots, boxes, TILE_N, 128) in 16 bits, in kernels/fused
   unsigned char* v_t;  // (stages, panels, D + 8, panel keys)
   float4* merge;       // (2 tiles, consumers, chunks, 128 threads)
-  unsigned char* ones;  // (8, 32) without a producer
+  unsigned char* ones;  // (8, 32), in kernels/fused
   Staging* staging;    // in kernels/fused
   int4* row_keys;      // (consumer warps), with options: the keys that their rows attend to
   Barriers* barriers;

@@ -12,11 +12,12 @@ struct Sizes {
   static constexpr int kBlockN = knob::kTileN;     // keys of a step
   static constexpr int kStages = knob::kKvStages;  // K/V tiles in the pipeline
 
-  // ---- warpgroups: the producer if there is one, then the consumers with 64 query rows each ----
+  // ---- warpgroups: the producer, then the consumers with 64 query rows each ----
+  // With 16-bit inputs there is no producer: the consumers load and convert K and V.
   // With split keys all consumers have the same 64 rows and alternate over the steps.
   static constexpr bool kSplitKeys = knob::kKeyGroups > 1;
   static constexpr int kConsumers = kSplitKeys ? knob::kKeyGroups : kBlockM / 64;
-  static constexpr int kFirstConsumer = knob::kProducer ? 128 : 0;  // its first thread
+  static constexpr int kFirstConsumer = knob::kHalves ? 0 : 128;  // its first thread
   static constexpr int kThreads = kFirstConsumer + 128 * kConsumers;
   static constexpr int kBlocksPerSm = knob::kBlocksPerSm;
 
@@ -42,23 +43,21 @@ struct Sizes {
   static constexpr int kQBytes =
       (2 * knob::kHalves + knob::kQInShared) * kBlockM * kHeadDim;  // 16 bits, and E4M3
 
-  // ---- K and V in 16 bits, before the conversion ----
-  static constexpr int kStaging = knob::kStagingTiles;  // slots
+  // ---- K and V in 16 bits, before the conversion: two tiles of each consumer ----
+  static constexpr int kStaging = knob::kHalves ? 2 * kConsumers : 0;  // slots
   static constexpr int kStagedBytes = knob::kHalves ? 2 * kTileBytes : 0;
   static constexpr int kStagingBytes =
-      knob::kHalves ? (44 * kStages + 12 * kStaging + 15) / 16 * 16 +
-                          (knob::kProducer ? 0 : 32 * kStages)
-                    : 0;
+      knob::kHalves ? (84 * kConsumers + 15) / 16 * 16 : 0;
 
   // ---- V^T in shared memory: D rows, then 8 rows of ones ----
-  // Without a producer all stages share the ones.
+  // With 16-bit inputs all stages share the ones.
   // Panels of at most 128 keys: a swizzled wgmma operand has rows of at most 128 bytes. With
   // TILE_N=192 half of the last panel is unused.
   static constexpr int kPanelKeys = kBlockN == 64 ? 64 : 128;
   static constexpr int kPanels = (kBlockN + kPanelKeys - 1) / kPanelKeys;
-  static constexpr int kPanelBytes = (kHeadDim + (knob::kProducer ? 8 : 0)) * kPanelKeys;
+  static constexpr int kPanelBytes = (kHeadDim + (knob::kHalves ? 0 : 8)) * kPanelKeys;
   static constexpr int kVtBytes = kPanels * kPanelBytes;
-  static constexpr int kOnesBytes = knob::kProducer ? 0 : 8 * 32;
+  static constexpr int kOnesBytes = knob::kHalves ? 8 * 32 : 0;
 
   // ---- merge of split keys ----
   // Each lane passes half of its columns of O, two row maxes and two row sums.

@@ -69,9 +69,9 @@ struct Magnitude {
 struct Scale {
   static constexpr int kMinExponent = kBf16 ? -60 : -8;
   static constexpr int kMaxExponent = kBf16 ? 60 : 15;
-  // Of V where steps have scales of their own: O is multiplied by the ratio of two scales, and is up
-  // to 2^48 with 2^31 keys.
-  static constexpr int kMaxStepExponent = kBf16 ? 39 : 15;
+  // Of V: O is multiplied by the ratio of the scales of two steps, and is up to 2^48 with 2^31 keys.
+  static constexpr int kMinVExponent = kBf16 ? -39 : -8;
+  static constexpr int kMaxVExponent = kBf16 ? 39 : 15;
   int exponent;
 
   // Of elements up to `magnitude`. Zeros take the largest scale, infinities the smallest.
@@ -85,15 +85,9 @@ struct Scale {
   // Of a power of two.
   __device__ __forceinline__ explicit Scale(float value)
       : exponent((__float_as_int(value) >> 23) - 127) {}
-  __device__ __forceinline__ static Scale of_step_v(uint32_t magnitude) {
-    return Scale(magnitude, max(kMinExponent, -kMaxStepExponent), kMaxStepExponent);
-  }
 
   __device__ __forceinline__ float value() const { return power(exponent); }
   __device__ __forceinline__ float inverse() const { return power(-exponent); }
-  __device__ __forceinline__ float over(const Scale& other) const {
-    return power(exponent - other.exponent);
-  }
   // The scale twice, as a pair of elements.
   __device__ __forceinline__ uint32_t pair() const {
     return kBf16 ? (exponent + 127) * 0x00800080u : (exponent + 15) * 0x04000400u;

@@ -23,67 +23,9 @@ __device__ __forceinline__ void st_shared_16(uint32_t address, const uint32_t (&
 
 namespace stage7b {
 
-// A tile as the lanes of a warpgroup read it, in units of eight words. Units that the registers
-// cannot hold are read twice: for the largest magnitude, and for the conversion.
-template <typename Tile>
-struct Converter {
-  static constexpr bool kHold = 8 * Tile::kUnits + 48 <= Sizes::kProducerRegisters;
-  uint32_t held[kHold ? Tile::kUnits : 1][8];
-
-  __device__ __forceinline__ uint32_t magnitude(const Tile& tile) {
-    Magnitude magnitude;
-#pragma unroll
-    for (int i = 0; i < Tile::kUnits; ++i) {
-      uint32_t(&unit)[8] = held[kHold ? i : 0];
-      tile.read(unit, i);
-#pragma unroll
-      for (int word = 0; word < 8; ++word) magnitude.add(unit[word], word);
-    }
-    return magnitude.of_warp();
-  }
-
-  __device__ __forceinline__ void convert(const Tile& tile, uint32_t to, uint32_t scale) {
-#pragma unroll
-    for (int i = 0; i < Tile::kUnits; ++i) {
-      uint32_t(&unit)[8] = held[kHold ? i : 0];
-      if constexpr (!kHold) tile.read(unit, i);
-      uint32_t codes[4];
-#pragma unroll
-      for (int word = 0; word < 4; ++word) {
-        codes[word] = convert_four(unit[2 * word], unit[2 * word + 1], scale);
-      }
-      tile.write(to, i, codes);
-    }
-  }
-};
-
-// Converts a tile in one pass. Returns the largest magnitude of the warp's part.
-template <typename Tile>
-__device__ __forceinline__ uint32_t convert_tile(const Tile& tile, uint32_t to, uint32_t scale) {
-  Magnitude magnitude;
-  uint32_t units[Tile::kUnits][8];
-#pragma unroll
-  for (int i = 0; i < Tile::kUnits; ++i) tile.read(units[i], i);
-#pragma unroll
-  for (int i = 0; i < Tile::kUnits; ++i) {
-    uint32_t codes[4];
-#pragma unroll
-    for (int word = 0; word < 8; ++word) magnitude.add(units[i][word], word);
-#pragma unroll
-    for (int word = 0; word < 4; ++word) {
-      codes[word] = convert_four(units[i][2 * word], units[i][2 * word + 1], scale);
-    }
-    tile.write(to, i, codes);
-  }
-  return magnitude.of_warp();
-}
-
-// The thread in its warpgroup. Few registers hold no addresses from tile to tile, so that these are
+// The thread in its warpgroup. Registers hold no addresses from tile to tile, so that these are
 // computed again.
-__device__ __forceinline__ unsigned converting_thread() {
-  constexpr bool kFewRegisters = Sizes::kProducerRegisters < 40 || !knob::kProducer;
-  return (kFewRegisters ? ptx::opaque(threadIdx.x) : threadIdx.x) % 128;
-}
+__device__ __forceinline__ unsigned converting_thread() { return ptx::opaque(threadIdx.x) % 128; }
 
 // K: a unit is 16 columns of a key. Eight lanes read eight keys, which the swizzle spreads over all
 // banks.
@@ -141,5 +83,26 @@ struct VTile {
                      codes[0], codes[1], codes[2], codes[3]);
   }
 };
+
+// Converts a tile, in units of eight words of a lane. Returns the largest magnitude of the warp's part.
+template <typename Tile>
+__device__ __forceinline__ uint32_t convert_tile(const Tile& tile, uint32_t to, uint32_t scale) {
+  Magnitude magnitude;
+  uint32_t units[Tile::kUnits][8];
+#pragma unroll
+  for (int i = 0; i < Tile::kUnits; ++i) tile.read(units[i], i);
+#pragma unroll
+  for (int i = 0; i < Tile::kUnits; ++i) {
+    uint32_t codes[4];
+#pragma unroll
+    for (int word = 0; word < 8; ++word) magnitude.add(units[i][word], word);
+#pragma unroll
+    for (int word = 0; word < 4; ++word) {
+      codes[word] = convert_four(units[i][2 * word], units[i][2 * word + 1], scale);
+    }
+    tile.write(to, i, codes);
+  }
+  return magnitude.of_warp();
+}
 
 }  // namespace stage7b
