@@ -73,6 +73,9 @@ ATTUNE_SDPA_PRIVATE int attune_sdpa_prefers_decode(const attune_sdpa_shape *shap
 /* Whether the fused kernel should compute a problem in BF16 that it can compute. */
 ATTUNE_SDPA_PRIVATE int attune_sdpa_prefers_fused(const attune_sdpa_shape *shape);
 
+/* Whether it should have tiles of 128 query rows, else of 256. */
+ATTUNE_SDPA_PRIVATE int attune_sdpa_prefers_small_tiles(const attune_sdpa_shape *shape);
+
 ATTUNE_SDPA_PRIVATE extern const int attune_sdpa_arch_major, attune_sdpa_arch_minor;
 ATTUNE_SDPA_PRIVATE extern const char attune_sdpa_version_text[];
 

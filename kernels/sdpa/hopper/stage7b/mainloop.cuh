@@ -37,10 +37,7 @@ __device__ __forceinline__ void skip_masked_steps(KvPipeline& kv, const Consumer
   const int key_end = key_end_of(tile.problem, tile.tile, tile.consumer);
 #pragma unroll 1
   for (; n_block >= 0 && n_block * Sizes::kBlockN >= key_end; --n_block) {
-    kv.wait_k();
-    kv.release_k(0.0f);
-    kv.wait_v_t();
-    kv.release_v_t();
+    kv.skip_step();
   }
 }
 

@@ -37,8 +37,7 @@ struct SharedStorage {
   unsigned char* v;    // (stages, boxes, TILE_N, row bytes), none with USE_DIRECT_V
   unsigned char* staged;  // (slots, boxes, TILE_N, 128) in 16 bits, in kernels/fused
   unsigned char* v_t;  // (stages, panels, D + 8, panel keys)
-  float4* merge;       // (2 tiles, consumers, chunks, 128 threads)
-  unsigned char* ones;  // (8, 32), in kernels/fused
+  float4* merge;       // (2 tiles, consumers, chunks, 128 threads); in kernels/fused the ones
   Staging* staging;    // in kernels/fused
   int4* row_keys;      // (consumer warps), with options: the keys that their rows attend to
   Barriers* barriers;
@@ -52,7 +51,6 @@ struct SharedStorage {
         staged(v + Sizes::kStages * Sizes::kVBytes),
         v_t(staged + Sizes::kStaging * Sizes::kStagedBytes),
         merge(reinterpret_cast<float4*>(v_t + Sizes::kStages * Sizes::kVtBytes)),
-        ones(v_t + Sizes::kStages * Sizes::kVtBytes + Sizes::kMergeBytes),
         staging(reinterpret_cast<Staging*>(v_t + Sizes::kStages * Sizes::kVtBytes +
                                            Sizes::kMergeBytes + Sizes::kOnesBytes)),
         row_keys(reinterpret_cast<int4*>(v_t + Sizes::kStages * Sizes::kVtBytes +

@@ -1,4 +1,4 @@
-// The loads of K and V in 16 bits, and their conversion to the K and V^T in E4M3 that are multiplied.
+// The loads of K and V in 16 bits, and their conversion to K and V^T in E4M3.
 //
 // The pipeline has one stage for each consumer warpgroup. The steps of a block form rounds of that
 // many. In a round every consumer first converts one step, to its own stage, and then multiplies

@@ -69,7 +69,7 @@ struct Magnitude {
 struct Scale {
   static constexpr int kMinExponent = kBf16 ? -60 : -8;
   static constexpr int kMaxExponent = kBf16 ? 60 : 15;
-  // Of V: O is multiplied by the ratio of the scales of two steps, and is up to 2^48 with 2^31 keys.
+  // Of V: O, which is up to 2^48 with 2^31 keys, is multiplied by the ratio of two scales.
   static constexpr int kMinVExponent = kBf16 ? -39 : -8;
   static constexpr int kMaxVExponent = kBf16 ? 39 : 15;
   int exponent;

@@ -19,7 +19,7 @@ namespace stage7b {
 __device__ __forceinline__ void write_ones(const SharedStorage& smem) {
   constexpr uint32_t kOnes = 0x38383838;  // four times 1.0 in E4M3
   if (threadIdx.x < Sizes::kOnesBytes / 16) {
-    reinterpret_cast<uint4*>(smem.ones)[threadIdx.x] = make_uint4(kOnes, kOnes, kOnes, kOnes);
+    reinterpret_cast<uint4*>(smem.merge)[threadIdx.x] = make_uint4(kOnes, kOnes, kOnes, kOnes);
   }
   ptx::fence_proxy_async();
 }
@@ -86,7 +86,7 @@ struct Consumer {
         conversion.run(kv.k_state.phase);
         conversion.issue_next(at, n_block);
       }
-      // No row attends to keys 63 or more behind those that all rows attend to.
+      // The last of 64 rows attends to 63 keys more than the first.
       if (knob::kSkipMasked && n_block * Sizes::kBlockN >= tile.unmasked.end + 63) {
         kv.skip_step();
       } else {
@@ -111,14 +111,14 @@ struct Consumer {
     const uint32_t v_t = kv.wait_v_t();
     const float4 v_factors = kv.v_factors();
     rows.change_scale(v_factors.y, v_factors.x);
-    multiply_pv(rows, probabilities, v_t, ptx::descriptor_address(conversion.smem.ones));
+    multiply_pv(rows, probabilities, v_t, ptx::descriptor_address(conversion.smem.merge));
     kv.release_v_t();
   }
 };
 
 __device__ __forceinline__ void consumer_loop(const Problem& p, const SharedStorage& smem,
-                                           const TensorMap* q_map, const TensorMap* k_map,
-                                           const TensorMap* v_map) {
+                                              const TensorMap* q_map, const TensorMap* k_map,
+                                              const TensorMap* v_map) {
   const TileScheduler scheduler(p);
   TileIndex at = scheduler.first(p);
   const int consumer = consumer_index();
@@ -149,7 +149,7 @@ __device__ __forceinline__ void consumer_loop(const Problem& p, const SharedStor
 }
 
 __device__ __forceinline__ void forward_halves(const Problem& p, const TensorMap* q_map,
-                                              const TensorMap* k_map, const TensorMap* v_map) {
+                                               const TensorMap* k_map, const TensorMap* v_map) {
   extern __shared__ __align__(1024) unsigned char memory[];
   const SharedStorage smem(memory);
   if (threadIdx.x % 128 == 0) {

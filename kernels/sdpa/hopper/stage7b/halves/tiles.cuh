@@ -27,8 +27,8 @@ namespace stage7b {
 // computed again.
 __device__ __forceinline__ unsigned converting_thread() { return ptx::opaque(threadIdx.x) % 128; }
 
-// K: a unit is 16 columns of a key. Eight lanes read eight keys, which the swizzle spreads over all
-// banks.
+// K: a unit of a lane, eight words, is 16 columns of a key. Eight lanes read eight keys, which the
+// swizzle spreads over all banks.
 struct KTile {
   static constexpr int kUnits = Sizes::kBlockN * Sizes::kHeadDim / 16 / 128;
   uint32_t from;  // shared address
@@ -84,7 +84,7 @@ struct VTile {
   }
 };
 
-// Converts a tile, in units of eight words of a lane. Returns the largest magnitude of the warp's part.
+// Converts a tile. Returns the largest magnitude of the warp's part.
 template <typename Tile>
 __device__ __forceinline__ uint32_t convert_tile(const Tile& tile, uint32_t to, uint32_t scale) {
   Magnitude magnitude;
