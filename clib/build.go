@@ -18,7 +18,7 @@ import (
 var companionKnobs = map[string][]string{
 	"decode":   {spec.HeadDimKnob, "BLOCKS_PER_SM"},
 	"prefill":  {spec.HeadDimKnob, "TILE_M"},
-	"fused":    {spec.HeadDimKnob, "TILE_M", "TILE_N"},
+	"fused":    {spec.HeadDimKnob, "TILE_M", "TILE_N", "BLOCKS_PER_SM"},
 	"mixed":    {spec.HeadDimKnob, "TILE_M", "TILE_N"},
 	"cast":     {"THREADS", "CHUNKS"},
 	"quantize": {"THREADS", "CHUNKS", "BLOCKS"},
@@ -26,8 +26,8 @@ var companionKnobs = map[string][]string{
 }
 
 // companionStages are the stages that a library takes of a kernel; it takes all where none are named.
-// The other stages of the fused kernel are not faster than a quantiser and a dense form.
-var companionStages = map[string][]string{"fused": {"fused256"}}
+// The stage of the fused kernel for head dim 128 has not been timed.
+var companionStages = map[string][]string{"fused": {"fused", "fused256"}}
 
 // Item is an image that a library needs.
 type Item struct {

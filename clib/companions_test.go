@@ -513,14 +513,16 @@ func TestFusedLaunch(t *testing.T) {
 	}
 	places := maps.Clone(addressOf)
 	places["o"] = 0
-	for rowsFirst := range 2 {
-		got := c.ask(t, slices.Concat([]string{"context 0"}, fusedLines(200, rowsFirst), []string{"form", "workspace", "call 0x77", "print"})...)
-		job := labJob(t, kernels.Fused(), companionOf(t, l, "fused"), spec.Axes(fmt.Sprintf(fusedAxes, 200, rowsFirst)))
-		if want := declaredLaunch(job, places); got[0] != "fused256 " || got[1] != "0 " || got[2] != ok || got[len(got)-1] != want {
-			t.Errorf("got  %.100q\n     %s\nwant %s", got, got[len(got)-1], want)
+	for keys, stage := range fusedStages {
+		for rowsFirst := range 2 {
+			got := c.ask(t, slices.Concat([]string{"context 0"}, fusedLines(keys, rowsFirst), []string{"form", "workspace", "call 0x77", "print"})...)
+			job := labJob(t, kernels.Fused(), fusedStage(t, l, stage), spec.Axes(fmt.Sprintf(fusedAxes, keys, rowsFirst)))
+			if want := declaredLaunch(job, places); got[0] != stage+" " || got[1] != "0 " || got[2] != ok || got[len(got)-1] != want {
+				t.Errorf("got  %.100q\n     %s\nwant %s", got, got[len(got)-1], want)
+			}
 		}
 	}
-	for _, change := range []string{"keys 641", "queries 2", "hadamard 1", "smooth_k 1", "lse 0x100400000000", "dtype 2", "out_dtype 2", "sinks 0x100900000000", "window_left 9", "head_dim 128"} {
+	for _, change := range []string{"keys 1025", "queries 2", "hadamard 1", "smooth_k 1", "lse 0x100400000000", "dtype 2", "out_dtype 2", "sinks 0x100900000000", "window_left 9", "head_dim 128"} {
 		lines := slices.Concat([]string{"context 0"}, fusedLines(200, 0), []string{"set workspace 0x100800000000"})
 		for _, name := range []string{"q", "k", "v", "o"} {
 			lines = append(lines, strides(name+"_stride", 0, 0, 0)...)

@@ -290,20 +290,34 @@ func companionOf(t *testing.T, l Library, kernel string) Companion {
 // fusedAxes is a shape of kernels/fused with the scale that a probe sets.
 const fusedAxes = "batch=3,kv_heads=2,group=2,queries=300,keys=%d,blocks=132,causal=1,rows_first=%d,lse=0,q_max=1,k_max=1,v_max=1"
 
+// fusedStages are the stages of kernels/fused that a library chooses for fusedAxes, by keys.
+var fusedStages = map[int]string{197: "fused", 600: "fused256"}
+
+// fusedStage returns a stage of kernels/fused.
+func fusedStage(t *testing.T, l Library, name string) Companion {
+	t.Helper()
+	i := slices.IndexFunc(l.Companions, func(c Companion) bool { return c.Image.Record.Variant == name })
+	if i < 0 {
+		t.Fatalf("the library has no %s", name)
+	}
+	return l.Companions[i]
+}
+
 // Short problems in BF16 have the bits of kernels/fused in the lab.
 func TestFusedMatchesLabOnGPU(t *testing.T) {
 	machine, c, l := onGPU(t)
-	companion := companionOf(t, l, "fused")
-	for rowsFirst := range 2 {
-		job := labJob(t, kernels.Fused(), companion, spec.Axes(fmt.Sprintf(fusedAxes, 197, rowsFirst)))
-		want := runJob(t, machine, job)[0]
-		call := gpuCall{
-			lines:   fusedLines(197, rowsFirst),
-			inputs:  map[string][]byte{"q": job.Args[0].Input, "k": job.Args[1].Input, "v": job.Args[2].Input},
-			outputs: map[string]int{"o": len(want)},
-		}
-		if !slices.Equal(call.run(t, c)["o"], want) {
-			t.Errorf("rows_first=%d: the output differs from the lab's", rowsFirst)
+	for keys, stage := range fusedStages {
+		for rowsFirst := range 2 {
+			job := labJob(t, kernels.Fused(), fusedStage(t, l, stage), spec.Axes(fmt.Sprintf(fusedAxes, keys, rowsFirst)))
+			want := runJob(t, machine, job)[0]
+			call := gpuCall{
+				lines:   fusedLines(keys, rowsFirst),
+				inputs:  map[string][]byte{"q": job.Args[0].Input, "k": job.Args[1].Input, "v": job.Args[2].Input},
+				outputs: map[string]int{"o": len(want)},
+			}
+			if !slices.Equal(call.run(t, c)["o"], want) {
+				t.Errorf("%s, rows_first=%d: the output differs from the lab's", stage, rowsFirst)
+			}
 		}
 	}
 }

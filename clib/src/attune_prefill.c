@@ -16,7 +16,9 @@ attune_sdpa_status attune_set_persistent_grid(const attune_sdpa_params *p,
                        "of %d queries",
                        p->batch, p->heads, p->queries, form->query_rows);
   }
-  const int blocks = attune_multiprocessors(c);
+  const int per_multiprocessor =
+                form->blocks_per_multiprocessor > 1 ? form->blocks_per_multiprocessor : 1,
+            blocks = per_multiprocessor * attune_multiprocessors(c);
   grid[0] = tiles < blocks ? (unsigned)tiles : (unsigned)blocks;
   grid[1] = grid[2] = 1;
   return ATTUNE_SDPA_OK;

@@ -354,7 +354,14 @@ static const attune_sdpa_form_info *find_fused(const problem *x) {
   if (!bf16 || other || has_options(x) || attune_decode_rows_fit(p)) return NULL;
   const attune_sdpa_shape shape = shape_of(x);
   if (!attune_sdpa_prefers_fused(&shape)) return NULL;
-  return attune_find_form(ATTUNE_KERNEL_FUSED, p->head_dim);
+  const int32_t rows = attune_sdpa_prefers_small_tiles(&shape) ? 128 : 256;
+  for (int i = attune_sdpa_dense_count; i < attune_sdpa_form_count; ++i) {
+    const attune_sdpa_form_info *f = &attune_sdpa_forms[i];
+    if (f->kernel == ATTUNE_KERNEL_FUSED && f->head_dim == p->head_dim && f->query_rows == rows) {
+      return f;
+    }
+  }
+  return NULL;
 }
 
 /* The mixed form for a problem with q in 16 bits, of which k and v alone are quantised; NULL if it

@@ -74,6 +74,9 @@ ATTUNE_SDPA_PRIVATE int attune_sdpa_prefers_decode(const attune_sdpa_shape *shap
 /* Whether the fused kernel should compute a problem in BF16 that it can compute. */
 ATTUNE_SDPA_PRIVATE int attune_sdpa_prefers_fused(const attune_sdpa_shape *shape);
 
+/* Whether it should have tiles of 128 query rows, else of 256. */
+ATTUNE_SDPA_PRIVATE int attune_sdpa_prefers_small_tiles(const attune_sdpa_shape *shape);
+
 /* Whether the mixed kernel should compute a problem with q in 16 bits that it can compute. */
 ATTUNE_SDPA_PRIVATE int attune_sdpa_prefers_mixed(const attune_sdpa_shape *shape);
 

@@ -2,24 +2,25 @@
 // K and V itself, so no quantising pass reads and writes them before. docs/fused.md has the
 // arguments.
 //
-// The kernel is that of kernels/sdpa/hopper/stage7b.cu: its headers are included with
-// STAGE7B_HALVES, which chooses stage7b/halves. Main loop, softmax and products are the same. What
-// differs:
-//   producer  TMA brings K and V in 16 bits. The producer warpgroup finds the largest magnitude of
-//             each tile, scales it to the top of E4M3 by a power of two, and stores K and V^T.
+// It is made of the headers of kernels/sdpa/hopper/stage7b.cu, which are included with
+// STAGE7B_HALVES; that chooses stage7b/halves. Softmax and products are the same. What differs:
+//   roles     there is no producer: each consumer warpgroup loads and converts a part of K and V
+//   K and V   TMA brings them in 16 bits. A consumer finds the largest magnitude of a tile, scales
+//             it to the top of E4M3 by a power of two, and stores K and V^T.
 //   scales    the scores of a step are multiplied by the inverse scales of its K and of Q. O has
 //             the scale of the last V.
 //   Q         a consumer converts its own rows; 16 of them share a scale.
 //   O         a lane has columns 2t and 2t+1 of every 8: V^T has the columns in their order.
 //
 // Headers in stage7b/halves/:
-//   problem.cuh   strides
-//   convert.cuh   magnitudes, scales, E4M3
-//   loads.cuh     TMA loads by maps of four dimensions
-//   query.cuh     Q
-//   output.cuh    O
-//   producer.cuh  K and V
-//   kernel.cuh    roles
+//   problem.cuh     strides
+//   convert.cuh     magnitudes, scales, E4M3
+//   loads.cuh       TMA loads by maps of four dimensions
+//   tiles.cuh       tiles of K and V
+//   conversion.cuh  loads and conversion of K and V
+//   query.cuh       Q
+//   output.cuh      O
+//   kernel.cuh      the consumers
 #include "knobs.cuh"
 
 #include "hopper/stage7b/halves/kernel.cuh"

@@ -54,8 +54,7 @@ struct PvPart {
     ptx::fence_registers(step);
 #pragma unroll
     for (int i = 0; i < Sizes::kPartColumns / 2; ++i) {
-      const float* rescale = knob::kHalves ? rows.o_rescale : rows.rescale;
-      rows.o[kIndex][i] = fmaf(rows.o[kIndex][i], rescale[i / 2 % 2], step[i]);
+      rows.o[kIndex][i] = fmaf(rows.o[kIndex][i], rows.rescale[i / 2 % 2], step[i]);
     }
     if constexpr (kLast) {
 #pragma unroll

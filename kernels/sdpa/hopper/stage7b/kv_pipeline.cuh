@@ -51,11 +51,13 @@ struct KvPipeline {
   // With 16-bit inputs: the scale of the scores of this step, whose K has its own. It is not 0: a
   // masked score is minus infinity, and minus infinity times 0 is NaN.
   __device__ __forceinline__ float step_scale(float softmax_scale_log2) const {
-    return fmaxf(softmax_scale_log2 * staging->k_descale[k_state.stage], 1e-37f);
+    return fmaxf(softmax_scale_log2 * staging->factors[0][k_state.stage].x, 1e-37f);
   }
 
-  // With 16-bit inputs: the factors of RowState::change_scale for this step.
-  __device__ __forceinline__ float2 v_factors() const { return staging->v_factors[v_state.stage]; }
+  // With 16-bit inputs: the inverse of the scale of V of this step, and the scale.
+  __device__ __forceinline__ float4 v_factors() const {
+    return staging->factors[1][v_state.stage];
+  }
 
   // Waits for V^T and returns its descriptor address.
   __device__ __forceinline__ uint32_t wait_v_t() const {
@@ -67,6 +69,14 @@ struct KvPipeline {
     arrive_warp(&barriers->v_t_empty[v_state.stage]);
     v_state.advance();
     if (!knob::kOverlap) k_state = v_state;
+  }
+
+  // Releases a step that is not used.
+  __device__ __forceinline__ void skip_step() {
+    wait_k();
+    release_k(0.0f);
+    wait_v_t();
+    release_v_t();
   }
 
   // With split keys: passes over a step of the other consumer.

@@ -37,10 +37,7 @@ __device__ __forceinline__ void skip_masked_steps(KvPipeline& kv, const Consumer
   const int key_end = key_end_of(tile.problem, tile.tile, tile.consumer);
 #pragma unroll 1
   for (; n_block >= 0 && n_block * Sizes::kBlockN >= key_end; --n_block) {
-    kv.wait_k();
-    kv.release_k(0.0f);
-    kv.wait_v_t();
-    kv.release_v_t();
+    kv.skip_step();
   }
 }
 
@@ -53,20 +50,12 @@ __device__ __forceinline__ void mainloop_serial(RowState& rows, float (&s)[Sizes
 #pragma unroll 1
   while (n_block >= 0) {
     issue_scores(s, q, kv.wait_k());
-#if STAGE7B_HALVES
-    const float scale_log2 = kv.step_scale(tile.softmax_scale_log2);
-#else
-    // A copy would change the order in which nvcc reads the tile, and the machine code.
-    const float& scale_log2 = tile.softmax_scale_log2;
-#endif
     ptx::wgmma_wait_group<0>();
-    mask_and_update_row_max(s, rows, rows.rescale, tile, n_block, scale_log2);
+    mask_and_update_row_max(s, rows, rows.rescale, tile, n_block, tile.softmax_scale_log2);
     kv.release_k(rows.rescale[1]);
-    exponentiate(s, rows, scale_log2);
+    exponentiate(s, rows, tile.softmax_scale_log2);
     p.pack(s);
-    const uint32_t v_t = kv.wait_v_t();
-    if constexpr (knob::kHalves) rows.change_scale(kv.v_factors());
-    multiply_pv(rows, p, v_t);
+    multiply_pv(rows, p, kv.wait_v_t());
     kv.release_v_t();
     --n_block;
     kv.skip_other_consumer(n_block);

@@ -10,7 +10,7 @@ namespace stage7b {
 // Index of this thread's consumer warpgroup. The shuffle tells the compiler that it is the same for
 // all lanes.
 __device__ __forceinline__ int consumer_index() {
-  return __shfl_sync(0xFFFFFFFF, threadIdx.x / 128 - 1, 0);
+  return __shfl_sync(0xFFFFFFFF, threadIdx.x / 128 - Sizes::kFirstConsumer / 128, 0);
 }
 
 // First row of a consumer warpgroup in the tile.
@@ -27,7 +27,7 @@ struct Lane {
   __device__ __forceinline__ Lane() {
     const unsigned thread = ptx::opaque(threadIdx.x);
     g = thread % 32 / 4, t = thread % 4;
-    row = (Sizes::kSplitKeys ? thread / 32 % 4 : thread / 32 - 4) * 16 + g;
+    row = (Sizes::kSplitKeys ? thread / 32 % 4 : thread / 32 - Sizes::kFirstConsumer / 32) * 16 + g;
   }
 };
 
@@ -40,9 +40,11 @@ struct RowState {
   float o_rescale[2];  // rescale, and the change of that scale
   float o_descale;     // undoes it
 
-  __device__ __forceinline__ void change_scale(float2 factors) {
-    o_rescale[0] = rescale[0] * factors.x, o_rescale[1] = rescale[1] * factors.x;
-    o_descale = factors.y;
+  // Takes the scale of V of a step, and its inverse.
+  __device__ __forceinline__ void change_scale(float scale, float inverse) {
+    const float change = o_descale * scale;
+    o_rescale[0] = rescale[0] * change, o_rescale[1] = rescale[1] * change;
+    o_descale = inverse;
   }
 
   __device__ __forceinline__ void clear() {

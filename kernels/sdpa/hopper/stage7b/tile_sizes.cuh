@@ -12,12 +12,14 @@ struct Sizes {
   static constexpr int kBlockN = knob::kTileN;     // keys of a step
   static constexpr int kStages = knob::kKvStages;  // K/V tiles in the pipeline
 
-  // ---- warpgroups: one producer, then the consumers with 64 query rows each ----
+  // ---- warpgroups: the producer, then the consumers with 64 query rows each ----
+  // With 16-bit inputs there is no producer: the consumers load and convert K and V.
   // With split keys all consumers have the same 64 rows and alternate over the steps.
   static constexpr bool kSplitKeys = knob::kKeyGroups > 1;
   static constexpr int kConsumers = kSplitKeys ? knob::kKeyGroups : kBlockM / 64;
-  static constexpr int kThreads = 128 * (kConsumers + 1);
-  static constexpr int kBlocksPerSm = 1;  // the kernel is persistent
+  static constexpr int kFirstConsumer = knob::kHalves ? 0 : 128;  // its first thread
+  static constexpr int kThreads = kFirstConsumer + 128 * kConsumers;
+  static constexpr int kBlocksPerSm = knob::kBlocksPerSm;
 
   // ---- registers per thread ----
   static constexpr int kLaunchRegisters = 65536 / kThreads / 8 * 8;
@@ -41,19 +43,21 @@ struct Sizes {
   static constexpr int kQBytes =
       (2 * (knob::kHalves || knob::kMixed) + knob::kQInShared) * kBlockM * kHeadDim;  // 16 bits, and E4M3
 
-  // ---- K and V in 16 bits, before the conversion ----
-  static constexpr int kStaging = knob::kStagingTiles;  // slots
+  // ---- K and V in 16 bits, before the conversion: two tiles of each consumer ----
+  static constexpr int kStaging = knob::kHalves ? 2 * kConsumers : 0;  // slots
   static constexpr int kStagedBytes = knob::kHalves ? 2 * kTileBytes : 0;
   static constexpr int kStagingBytes =
-      knob::kHalves ? (44 * kStages + 12 * kStaging + 15) / 16 * 16 : 0;
+      knob::kHalves ? (84 * kConsumers + 15) / 16 * 16 : 0;
 
   // ---- V^T in shared memory: D rows, then 8 rows of ones ----
+  // With 16-bit inputs all stages share the ones.
   // Panels of at most 128 keys: a swizzled wgmma operand has rows of at most 128 bytes. With
   // TILE_N=192 half of the last panel is unused.
   static constexpr int kPanelKeys = kBlockN == 64 ? 64 : 128;
   static constexpr int kPanels = (kBlockN + kPanelKeys - 1) / kPanelKeys;
-  static constexpr int kPanelBytes = (kHeadDim + 8) * kPanelKeys;
+  static constexpr int kPanelBytes = (kHeadDim + (knob::kHalves ? 0 : 8)) * kPanelKeys;
   static constexpr int kVtBytes = kPanels * kPanelBytes;
+  static constexpr int kOnesBytes = knob::kHalves ? 8 * 32 : 0;
 
   // ---- merge of split keys ----
   // Each lane passes half of its columns of O, two row maxes and two row sums.
@@ -71,7 +75,7 @@ struct Sizes {
 
   static constexpr int kSharedBytes =
       kQBytes + kStages * (kTileBytes + kVBytes + kVtBytes) + kMergeBytes + kBarrierBytes +
-      kStaging * kStagedBytes + kStagingBytes + kOptionBytes;
+      kStaging * kStagedBytes + kStagingBytes + kOnesBytes + kOptionBytes;
 };
 
 // Whether Q and the first K and V are loaded before the block-wide barrier. Three consumers have

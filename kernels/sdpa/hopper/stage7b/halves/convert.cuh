@@ -74,20 +74,25 @@ template <bool kBf16 = stage7b::kBf16>
 struct Scale {
   static constexpr int kMinExponent = kBf16 ? -60 : -8;
   static constexpr int kMaxExponent = kBf16 ? 60 : 15;
+  // Of V: O, which is up to 2^48 with 2^31 keys, is multiplied by the ratio of two scales.
+  static constexpr int kMinVExponent = kBf16 ? -39 : -8;
+  static constexpr int kMaxVExponent = kBf16 ? 39 : 15;
   int exponent;
 
   // Of elements up to `magnitude`. Zeros take the largest scale, infinities the smallest.
-  __device__ __forceinline__ explicit Scale(uint32_t magnitude) {
+  __device__ __forceinline__ explicit Scale(uint32_t magnitude, int min_exponent = kMinExponent,
+                                            int max_exponent = kMaxExponent) {
     constexpr int kMantissaBits = kBf16 ? 7 : 10, kBias = kBf16 ? 127 : 15;
     // Above 1.75 times a power of two the carry gives the next one.
     const int above = (magnitude + (1 << (kMantissaBits - 2)) - 1) >> kMantissaBits;
-    exponent = min(max(8 + kBias - above, kMinExponent), kMaxExponent);
+    exponent = min(max(8 + kBias - above, min_exponent), max_exponent);
   }
+  // Of a power of two.
+  __device__ __forceinline__ explicit Scale(float value)
+      : exponent((__float_as_int(value) >> 23) - 127) {}
 
+  __device__ __forceinline__ float value() const { return power(exponent); }
   __device__ __forceinline__ float inverse() const { return power(-exponent); }
-  __device__ __forceinline__ float over(const Scale& other) const {
-    return power(exponent - other.exponent);
-  }
   // The scale twice, as a pair of elements.
   __device__ __forceinline__ uint32_t pair() const {
     return kBf16 ? (exponent + 127) * 0x00800080u : (exponent + 15) * 0x04000400u;

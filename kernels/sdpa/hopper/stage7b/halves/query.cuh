@@ -82,7 +82,7 @@ struct StagedQuery {
   }
 };
 
-// Q (64, D) as operand A of S = Q·K^T, in registers or in shared memory.
+// Q (64, D) as operand A of S = Q·K^T, in registers.
 template <bool kInShared>
 struct Query;
 
@@ -100,51 +100,6 @@ struct Query<false> : StagedQuery {
   __device__ __forceinline__ void multiply(float (&s)[Sizes::kScores], int i, uint64_t k) const {
     ptx::wgmma_m64k32_e4m3<Sizes::kBlockN>(s, words[i], k, i > 0);
   }
-};
-
-template <>
-struct Query<true> : StagedQuery {
-  unsigned char* shared;  // (boxes, 64, row bytes), codes
-
-  __device__ __forceinline__ void attach(const SharedStorage& smem, int index,
-                                         const TensorMap* tensor_map) {
-    StagedQuery::attach(smem, index, tensor_map);
-    shared = smem.q + Sizes::kConsumers * kBytes + index * 64 * Sizes::kHeadDim;
-  }
-
-  __device__ __forceinline__ float convert() {
-    uint32_t words[Sizes::kHeadDim / 32][4];
-    const float inverse = StagedQuery::convert(words);
-    const unsigned thread = consumer_thread();
-    const int row = thread / 32 % 4 * 16 + thread % 32 / 4;
-    sync();  // all products of the tile before have read the codes
-#pragma unroll
-    for (int i = 0; i < Sizes::kHeadDim / 8; ++i) {
-      const int chunk = i / 2, box = 16 * chunk / Sizes::kRowBytes;
-      unsigned char* to = shared + box * 64 * Sizes::kRowBytes +
-                          swizzled_offset<Sizes::kRowBytes>(row + i % 2 * 8,
-                                                            chunk % (Sizes::kRowBytes / 16));
-      *reinterpret_cast<uint32_t*>(to + thread % 4 * 4) = words[i / 4][i % 4];
-    }
-    ptx::fence_proxy_async();
-    sync();
-    return inverse;
-  }
-
-  template <int kColumns = Sizes::kBlockN>
-  __device__ __forceinline__ void multiply(float (&s)[kColumns / 2], int i, uint64_t k) const {
-    const int box = 32 * i / Sizes::kRowBytes, column = 32 * i % Sizes::kRowBytes;
-    const uint64_t q = ptx::wgmma_descriptor_swizzled<Sizes::kRowBytes>(
-        ptx::descriptor_address(shared) + (box * 64 * Sizes::kRowBytes + column) / 16);
-    ptx::wgmma_m64k32_e4m3<kColumns>(s, q, k, i > 0);
-  }
-};
-
-// The factors of a tile. That of K changes with the step, and that of V with O.
-struct Descales {
-  float q, k, v;
-
-  __device__ __forceinline__ void load(const Problem&, Head) {}
 };
 
 }  // namespace stage7b
