@@ -367,7 +367,9 @@ func TestAppendArguments(t *testing.T) {
 	tests := []argumentTest{
 		{nil, ok},
 		{paged, ok},
-		{[]string{"struct_size=8"}, invalid + "struct_size is 8; sizeof(attune_append_params) is 160 in the header of this library"},
+		{[]string{"struct_size=8"}, invalid + "struct_size is 8; sizeof(attune_append_params) is 168 in the header of this library"},
+		{[]string{"struct_size=160", "flags=7"}, ok}, // the size before flags was appended
+		{[]string{"flags=2"}, invalid + "flags is 2; it must be 0 or ATTUNE_SDPA_TRUST_POINTERS"},
 		{[]string{"capacity=0"}, invalid + "capacity is 0; it must be from 1 to 16777216"},
 		{append(slices.Clone(paged), "pages=0"), invalid + "pages is 0; it must be from 1 to 16777216"},
 		{append(slices.Clone(paged), "page_size=0"), invalid + "page_size is 0; it must be from 1 to 16777216"},
@@ -614,8 +616,11 @@ func TestMixedLaunch(t *testing.T) {
 func TestTrustedPointers(t *testing.T) {
 	t.Parallel()
 	c := shippedProbe(t)
-	if got := c.ask(t, "context 0", "set flags 1", "fail cuPointerGetAttributes 999 0", "call", "set flags 0", "call"); got[0] != ok || !strings.HasPrefix(got[1], failed+"cuPointerGetAttributes failed") {
-		t.Errorf("got %q", got)
+	for _, function := range []string{"forward", "append"} {
+		got := c.ask(t, "context 0", "function "+function, "set flags 1", "fail cuPointerGetAttributes 999 0", "call", "set flags 0", "call")
+		if got[0] != ok || !strings.HasPrefix(got[1], failed+"cuPointerGetAttributes failed") {
+			t.Errorf("%s: got %q", function, got)
+		}
 	}
 	if got := c.ask(t, "context 0", "set flags 2", "call"); got[0] != invalid+"flags is 2; it must be 0 or ATTUNE_SDPA_TRUST_POINTERS" {
 		t.Errorf("got %q", got)

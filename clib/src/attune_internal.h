@@ -135,6 +135,9 @@ ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_check_addresses(const pointer *all
 ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_check_memory(const context *c, const pointer *all,
                                                            int count);
 
+/* Refuses flags that do not exist. */
+ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_check_flags(int64_t flags);
+
 ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_check_workspace(size_t have, size_t need);
 
 /* ---- sizes and strides ---------------------------------------------------------------------- */

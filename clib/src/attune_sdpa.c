@@ -20,12 +20,13 @@ static attune_sdpa_status copy_params(const attune_sdpa_params *given, attune_sd
                        "this library",
                        given->struct_size, sizeof *p);
   }
-  memset(p, 0, sizeof *p);
-  memcpy(p, given, given->struct_size);
-  if ((p->flags & ~ATTUNE_SDPA_TRUST_POINTERS) != 0) {
-    return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
-                       "flags is %d; it must be 0 or ATTUNE_SDPA_TRUST_POINTERS", p->flags);
+  if (given->struct_size == sizeof *p) {
+    *p = *given;
+  } else {
+    memset(p, 0, sizeof *p);
+    memcpy(p, given, given->struct_size);
   }
+  TRY(attune_check_flags(p->flags));
   if ((int)p->q_dtype == 0) p->q_dtype = p->dtype;
   return ATTUNE_SDPA_OK;
 }
