@@ -16,7 +16,7 @@ import (
 // companionKnobs are the kernels that a library has beside its selection, with the knobs that its
 // launches depend on.
 var companionKnobs = map[string][]string{
-	"decode":   {spec.HeadDimKnob, "BLOCKS_PER_SM"},
+	"decode":   {spec.HeadDimKnob, "BLOCKS_PER_SM", "Q_BITS"},
 	"prefill":  {spec.HeadDimKnob, "TILE_M"},
 	"fused":    {spec.HeadDimKnob, "TILE_M", "TILE_N", "BLOCKS_PER_SM"},
 	"mixed":    {spec.HeadDimKnob, "TILE_M", "TILE_N"},

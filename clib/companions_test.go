@@ -26,7 +26,7 @@ var addressOf = map[string]uint64{
 	"q": 0x100000000000, "k": 0x100100000000, "v": 0x100200000000, "o": 0x100300000000, "o_bf16": 0x100300000000, "lse": 0x100400000000,
 	"descale_q": 0x100500000000, "descale_k": 0x100600000000, "descale_v": 0x100700000000, "sinks": 0x100900000000,
 	"y_q": 0x100a00000000, "y_k": 0x100b00000000, "y_v": 0x100c00000000, "mean_k": 0x100d00000000, "k_cache": 0x100e00000000, "v_cache": 0x100f00000000,
-	"lengths": 0x101000000000, "page_table": 0x101100000000, "cu_queries": 0x101200000000, "cu_keys": 0x101300000000, "arrived": workspaceAddress, "counters": workspaceAddress, "parts": workspaceAddress + 65536,
+	"lengths": 0x101000000000, "page_table": 0x101100000000, "cu_queries": 0x101200000000, "cu_keys": 0x101300000000, "q_fp16": 0x100000000000, "q_bf16": 0x100000000000, "arrived": workspaceAddress, "counters": workspaceAddress, "parts": workspaceAddress + 65536,
 	"workspace": workspaceAddress + 65536 - 16, // of the quantiser
 }
 
@@ -114,6 +114,16 @@ var asked = map[string]func(a spec.Axes, headDim int) []string{
 	},
 }
 
+// halfQueries are the lines for a decode form that takes queries in FP16 or BF16.
+func halfQueries(c Companion, a spec.Axes) []string {
+	knobs := c.Image.Record.Knobs
+	if c.Image.Record.Kernel != "decode" || knobs["Q_BITS"] == 8 {
+		return nil
+	}
+	lines := rowStrides("q", knobs[spec.HeadDimKnob], a.Value("kv_heads")*a.Value("group"), a.Value("queries"), a.Value("q_rows_first"))
+	return append(lines, setting("q_dtype", 2+a.Value("q_bf16")), setting("descale_q", 0))
+}
+
 // rowStrides are the strides of a tensor whose rows are `row` elements apart, rows before heads if
 // bshd is 1.
 func rowStrides(name string, row, heads, rows, bshd int) []string {
@@ -165,9 +175,9 @@ func labJob(t *testing.T, folder fs.FS, c Companion, shape spec.Shape) device.Jo
 	return job
 }
 
-// decodeBlocks is the number of blocks that attune_decode.c takes.
-func decodeBlocks(heads, multiprocessors int, lengths bool) int {
-	for blocks := multiprocessors; blocks > multiprocessors-multiprocessors/16 && !lengths && heads > 0; blocks-- {
+// evenBlocks is the number of blocks that attune_decode.c takes for sequences of one length.
+func evenBlocks(heads, multiprocessors int) int {
+	for blocks := multiprocessors; blocks > multiprocessors-multiprocessors/16 && heads > 0; blocks-- {
 		if heads%blocks == 0 || blocks%heads == 0 {
 			return blocks
 		}
@@ -186,7 +196,11 @@ func librarysShape(s spec.Shape, multiprocessors int) spec.Axes {
 		}
 		return new(int)
 	}
-	*value("blocks"), *value("copies") = decodeBlocks(*value("batch")**value("kv_heads"), multiprocessors, *value("lengths") > 0), 1
+	*value("even"), *value("copies") = evenBlocks(*value("batch")**value("kv_heads"), multiprocessors), 1
+	*value("blocks") = multiprocessors
+	if *value("lengths") == 0 {
+		*value("blocks") = *value("even")
+	}
 	if right := value("right"); slices.Contains(names, "right") {
 		tiles := *value("batch") * *value("kv_heads") * *value("group") * ((*value("queries") + 127) / 128)
 		*value("blocks") = min(multiprocessors, tiles)
@@ -232,7 +246,7 @@ func TestDeclaredLaunchesMatchLab(t *testing.T) {
 			}
 			for _, s := range shapes {
 				shape := librarysShape(s, 132)
-				got := c.ask(t, slices.Concat([]string{"context 0"}, asked[name](shape, companion.Image.Record.Knobs[spec.HeadDimKnob]), []string{"call 0x77", "print"})...)
+				got := c.ask(t, slices.Concat([]string{"context 0"}, asked[name](shape, companion.Image.Record.Knobs[spec.HeadDimKnob]), halfQueries(companion, shape), []string{"call 0x77", "print"})...)
 				want := declaredLaunch(labJob(t, folder, companion, shape), addressOf)
 				if got[0] != ok || got[len(got)-1] != want {
 					t.Errorf("%s, %s:\ngot  %s\n     %s\nwant %s", companion.Image.Record.Variant, shape, got[0], got[len(got)-1], want)
@@ -367,7 +381,9 @@ func TestAppendArguments(t *testing.T) {
 	tests := []argumentTest{
 		{nil, ok},
 		{paged, ok},
-		{[]string{"struct_size=8"}, invalid + "struct_size is 8; sizeof(attune_append_params) is 160 in the header of this library"},
+		{[]string{"struct_size=8"}, invalid + "struct_size is 8; sizeof(attune_append_params) is 168 in the header of this library"},
+		{[]string{"struct_size=160", "flags=7"}, ok}, // the size before flags was appended
+		{[]string{"flags=2"}, invalid + "flags is 2; it must be 0 or ATTUNE_SDPA_TRUST_POINTERS"},
 		{[]string{"capacity=0"}, invalid + "capacity is 0; it must be from 1 to 16777216"},
 		{append(slices.Clone(paged), "pages=0"), invalid + "pages is 0; it must be from 1 to 16777216"},
 		{append(slices.Clone(paged), "page_size=0"), invalid + "page_size is 0; it must be from 1 to 16777216"},
@@ -441,7 +457,6 @@ func TestQuantisedInputs(t *testing.T) {
 		{500, 300, 1, 1, false, "stage7b"},
 		{2, 300, 1, 0, false, "decode64"},
 		{2, 300, 0, 1, true, "decode64"},
-		{2, 300, 0, 0, true, "decode64"},
 	} {
 		lines := []string{
 			"context 0", setting("batch", 2), setting("heads", 8), setting("kv_heads", 4), setting("queries", test.queries), setting("keys", test.keys), setting("q_dtype", 3),
@@ -483,6 +498,38 @@ func TestQuantisedInputs(t *testing.T) {
 		quantiser, folder, shape := quantiserOf(t, l, test.queries, test.keys, test.smooth, test.hadamard)
 		if want := declaredLaunch(labJob(t, folder, quantiser, shape), places); launches[0] != want {
 			t.Errorf("%+v:\ngot  %s\nwant %s", test, launches[0], want)
+		}
+	}
+}
+
+// Queries in FP16 or BF16 beside a cache in E4M3 take one launch and the workspace of E4M3 queries. The
+// Hadamard transform, and keys in BF16, take a quantiser.
+func TestQueriesConvertedInDecode(t *testing.T) {
+	t.Parallel()
+	c := shippedProbe(t)
+	lines := []string{"context 0"}
+	for _, s := range fewRows {
+		lines = append(lines, "set "+strings.Replace(s, "=", " ", 1))
+	}
+	codes := c.ask(t, append(slices.Clone(lines), "workspace")...)[0]
+	lines = append(append(lines, "set descale_q 0"), rowStrides("q", 128, 8, 2, 1)...)
+	for _, test := range []struct {
+		settings []string
+		form     string
+		launches int
+	}{
+		{[]string{"set q_dtype 2"}, "decode_q16 ", 1},
+		{[]string{"set q_dtype 3"}, "decode_q16 ", 1},
+		{[]string{"set q_dtype 3", "set key_lengths 0x101000000000", "set sinks 0x100900000000", "set window_left 9"}, "decode_q16 ", 1},
+		{[]string{"set q_dtype 3", "set page_table 0x101100000000", "set page_size 64", "set max_pages 5", "set pages 9"}, "decode_q16 ", 1},
+		{[]string{"set q_dtype 3", "set page_table 0x101100000000", "set page_size 192", "set max_pages 5", "set pages 9"}, "prefill ", 2},
+		{[]string{"set q_dtype 3", "set hadamard 1"}, "decode ", 2},
+		{[]string{"set dtype 3", "set descale_k 0", "set descale_v 0"}, "decode ", 2},
+	} {
+		got := c.ask(t, slices.Concat(lines, test.settings, []string{"form", "workspace", "call 0x77", "print"})...)
+		launches := len(slices.DeleteFunc(slices.Clone(got), func(line string) bool { return !strings.HasPrefix(line, "launch") }))
+		if got[0] != test.form || (got[1] == codes) != (test.launches == 1) || got[2] != ok || launches != test.launches {
+			t.Errorf("%q: %d launches, workspace %s, that of E4M3 queries %s: %.100q", test.settings, launches, got[1], codes, got)
 		}
 	}
 }
@@ -616,8 +663,11 @@ func TestMixedLaunch(t *testing.T) {
 func TestTrustedPointers(t *testing.T) {
 	t.Parallel()
 	c := shippedProbe(t)
-	if got := c.ask(t, "context 0", "set flags 1", "fail cuPointerGetAttributes 999 0", "call", "set flags 0", "call"); got[0] != ok || !strings.HasPrefix(got[1], failed+"cuPointerGetAttributes failed") {
-		t.Errorf("got %q", got)
+	for _, function := range []string{"forward", "append"} {
+		got := c.ask(t, "context 0", "function "+function, "set flags 1", "fail cuPointerGetAttributes 999 0", "call", "set flags 0", "call")
+		if got[0] != ok || !strings.HasPrefix(got[1], failed+"cuPointerGetAttributes failed") {
+			t.Errorf("%s: got %q", function, got)
+		}
 	}
 	if got := c.ask(t, "context 0", "set flags 2", "call"); got[0] != invalid+"flags is 2; it must be 0 or ATTUNE_SDPA_TRUST_POINTERS" {
 		t.Errorf("got %q", got)

@@ -31,7 +31,7 @@ type Library struct {
 	// computed by a companion, or refused. The first is required.
 	Images [][Outputs]*toolchain.Image
 
-	Companions []Companion // at most one of a kernel and a head dim
+	Companions []Companion // at most one of a kernel, a head dim and the bits of its queries
 }
 
 // Companion is an image of a declared kernel that a library has beside its selection, with the
@@ -319,8 +319,8 @@ func writeCompanion(c *bytes.Buffer, of Companion, image string) {
 	writeCode(c, strings.ToUpper(of.Image.Record.Kernel), of.Image, image)
 	fmt.Fprintf(c, "     .head_dim = %d, .threads = %d, .shared_bytes = %d, .cooperative = %d,\n",
 		knobs[spec.HeadDimKnob], of.Threads, of.SharedBytes, cooperative)
-	fmt.Fprintf(c, "     .blocks_per_multiprocessor = %d, .query_rows = %d, .step_keys = %d, .chunks = %d,\n     .max_blocks = %d},\n",
-		knobs["BLOCKS_PER_SM"], knobs["TILE_M"], knobs["TILE_N"], knobs["CHUNKS"], knobs["BLOCKS"])
+	fmt.Fprintf(c, "     .blocks_per_multiprocessor = %d, .query_rows = %d, .step_keys = %d, .chunks = %d,\n     .max_blocks = %d, .q_bits = %d},\n",
+		knobs["BLOCKS_PER_SM"], knobs["TILE_M"], knobs["TILE_N"], knobs["CHUNKS"], knobs["BLOCKS"], knobs["Q_BITS"])
 }
 
 // writeForm writes a line of attune_sdpa_forms.

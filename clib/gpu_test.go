@@ -146,6 +146,8 @@ func fieldOf(kernel, argument string) string {
 	switch {
 	case argument == "o_bf16":
 		return "o"
+	case argument == "q_fp16" || argument == "q_bf16":
+		return "q"
 	case argument == "lengths" && kernel != "append":
 		return "key_lengths"
 	}
@@ -171,29 +173,31 @@ func TestCompanionsMatchLabOnGPU(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, s := range shapes {
-			shape := librarysShape(s, min(132, machine.Facts().Multiprocessors))
-			job := labJob(t, folder, companion, shape)
-			call := gpuCall{lines: asked[record.Kernel](shape, record.Knobs[spec.HeadDimKnob]), inputs: map[string][]byte{}, outputs: map[string]int{}}
-			var names []string
-			for _, arg := range job.Args {
-				field := fieldOf(record.Kernel, arg.Name)
-				switch {
-				case arg.Input != nil:
-					call.inputs[field] = arg.Input
-				case arg.InOut != nil:
-					call.inputs[field], call.updates, names = arg.InOut, append(call.updates, field), append(names, field)
-				case arg.Output > 0:
-					call.outputs[field], names = arg.Output, append(names, field)
+		t.Run(record.Variant, func(t *testing.T) {
+			for _, s := range shapes {
+				shape := librarysShape(s, min(132, machine.Facts().Multiprocessors))
+				job := labJob(t, folder, companion, shape)
+				call := gpuCall{lines: append(asked[record.Kernel](shape, record.Knobs[spec.HeadDimKnob]), halfQueries(companion, shape)...), inputs: map[string][]byte{}, outputs: map[string]int{}}
+				var names []string
+				for _, arg := range job.Args {
+					field := fieldOf(record.Kernel, arg.Name)
+					switch {
+					case arg.Input != nil:
+						call.inputs[field] = arg.Input
+					case arg.InOut != nil:
+						call.inputs[field], call.updates, names = arg.InOut, append(call.updates, field), append(names, field)
+					case arg.Output > 0:
+						call.outputs[field], names = arg.Output, append(names, field)
+					}
+				}
+				got := call.run(t, c)
+				for i, want := range runJob(t, machine, job) {
+					if !slices.Equal(got[names[i]], want) {
+						t.Errorf("%s, %s: %s differs from the lab's", record.Variant, shape, names[i])
+					}
 				}
 			}
-			got := call.run(t, c)
-			for i, want := range runJob(t, machine, job) {
-				if !slices.Equal(got[names[i]], want) {
-					t.Errorf("%s, %s: %s differs from the lab's", record.Variant, shape, names[i])
-				}
-			}
-		}
+		})
 	}
 }
 

@@ -36,15 +36,19 @@ func decodeBuilder(t *testing.T) (*spec.Kernel, *toolchain.Builder) {
 	return kernel, builder
 }
 
-// Every head dim is right on all shapes of the simulator with all checkers, and so are other tiles:
-// smaller ones have a box each, and two blocks of a multiprocessor more parts.
+// Every head dim is right on all shapes of the simulator with all checkers, from E4M3 queries and from
+// FP16 and BF16, and so are other tiles: smaller ones have a box each, and two blocks of a
+// multiprocessor more parts.
 func TestDecodeIsCorrect(t *testing.T) {
 	kernel, builder := decodeBuilder(t)
 	shapes, err := kernel.Shapes(strings.Join(kernel.Run.SimShapes, ","))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, name := range []string{"decode", "decode64", "decode256", "decode+TILE_N=64+BLOCKS_PER_SM=2"} {
+	for i, name := range []string{
+		"decode", "decode64", "decode256", "decode+TILE_N=64+BLOCKS_PER_SM=2",
+		"decode_q16", "decode64_q16", "decode256_q16", "decode_q16+TILE_N=64+USE_Q_IN_SHARED=1",
+	} {
 		t.Run(name, func(t *testing.T) {
 			skipUnlessFourth(t, i)
 			t.Parallel()

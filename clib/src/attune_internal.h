@@ -135,6 +135,9 @@ ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_check_addresses(const pointer *all
 ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_check_memory(const context *c, const pointer *all,
                                                            int count);
 
+/* Refuses flags that do not exist. */
+ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_check_flags(int64_t flags);
+
 ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_check_workspace(size_t have, size_t need);
 
 /* ---- sizes and strides ---------------------------------------------------------------------- */
@@ -217,8 +220,7 @@ ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_launch_quantization(const quantiza
                                                                   const attune_sdpa_form_info *form,
                                                                   CUstream stream);
 
-/* An attention problem whose arguments are checked. Its inputs are in E4M3, but for fused and mixed
- * forms. */
+/* An attention problem whose arguments are checked, with inputs as its form takes them. */
 typedef struct problem {
   attune_sdpa_params p;
   tensor q, k, v, o;
@@ -252,6 +254,9 @@ ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_set_persistent_grid(const attune_s
                                                                   const context *c,
                                                                   unsigned grid[3]);
 
+/* The decode form for q of some bits; NULL if the library has none. */
+ATTUNE_SDPA_PRIVATE const attune_sdpa_form_info *attune_find_decode(int32_t head_dim,
+                                                                    int32_t q_bits);
 ATTUNE_SDPA_PRIVATE size_t attune_decode_part_bytes(const attune_sdpa_form_info *form);
 ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_launch_decode(const problem *x, context *c,
                                                             const attune_sdpa_form_info *form,

@@ -225,16 +225,24 @@ size_t attune_sdpa_quantize_workspace_bytes(const attune_quantize_params *p) {
 
 /* ---- append --------------------------------------------------------------------------------- */
 
-static attune_sdpa_status read_append(const attune_append_params *p, tensor *k, tensor *v,
-                                      const attune_sdpa_form_info **form) {
+/* Copies the parameters. The field that the caller's header does not have is 0. */
+static attune_sdpa_status copy_append(const attune_append_params *given, attune_append_params *p) {
+  enum { FIRST_SIZE = offsetof(attune_append_params, flags) };
   attune_clear_error();
-  if (p == NULL) return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT, "params is NULL");
-  if (p->struct_size != sizeof *p) {
+  if (given == NULL) return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT, "params is NULL");
+  if (given->struct_size != sizeof *p && given->struct_size != FIRST_SIZE) {
     return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
                        "struct_size is %zu; sizeof(attune_append_params) is %zu in the header of "
                        "this library",
-                       p->struct_size, sizeof *p);
+                       given->struct_size, sizeof *p);
   }
+  p->flags = 0;
+  memcpy(p, given, given->struct_size);
+  return attune_check_flags(p->flags);
+}
+
+static attune_sdpa_status read_append(const attune_append_params *p, tensor *k, tensor *v,
+                                      const attune_sdpa_form_info **form) {
   const extent sizes[] = {{"batch", p->batch}, {"kv_heads", p->kv_heads}, {"rows", p->rows},
                           {"head_dim", p->head_dim}},
                capacity[] = {{"capacity", p->capacity}},
@@ -257,10 +265,8 @@ static attune_sdpa_status read_append(const attune_append_params *p, tensor *k, 
   return *form == NULL ? no_form("append") : ATTUNE_SDPA_OK;
 }
 
-static attune_sdpa_status launch_append(const attune_append_params *params, tensor *k, tensor *v,
-                                        context *c, const attune_sdpa_form_info *form,
-                                        CUstream stream) {
-  attune_append_params p = *params;
+static attune_sdpa_status launch_append(attune_append_params p, tensor *k, tensor *v, context *c,
+                                        const attune_sdpa_form_info *form, CUstream stream) {
   const int64_t chunks = (int64_t)p.batch * p.kv_heads * p.rows * (p.head_dim / CHUNK_ELEMENTS);
   const unsigned grid[3] = {(unsigned)quotient_up(chunks, form->threads), 2, 1};
   int32_t paged = p.page_table != NULL, bf16 = p.dtype == ATTUNE_SDPA_BF16;
@@ -273,24 +279,27 @@ static attune_sdpa_status launch_append(const attune_append_params *params, tens
   return attune_launch(c, form, grid, parameters, stream);
 }
 
-attune_sdpa_status attune_sdpa_append(const attune_append_params *p, struct CUstream_st *stream) {
+attune_sdpa_status attune_sdpa_append(const attune_append_params *params,
+                                      struct CUstream_st *stream) {
+  attune_append_params p;
   tensor k, v;
   const attune_sdpa_form_info *form = NULL;
-  TRY(read_append(p, &k, &v, &form));
-  const pointer all[] = {{"k", p->k, 16},
-                         {"v", p->v, 16},
-                         {"descale_k", p->descale_k, sizeof(float)},
-                         {"descale_v", p->descale_v, sizeof(float)},
-                         {"lengths", p->lengths, sizeof(int32_t)},
-                         {"k_cache", p->k_cache, 16},
-                         {"v_cache", p->v_cache, 16},
-                         {"page_table", p->page_table, sizeof(int32_t)}};
-  const int n = p->page_table == NULL ? 7 : 8;
+  TRY(copy_append(params, &p));
+  TRY(read_append(&p, &k, &v, &form));
+  const pointer all[] = {{"k", p.k, 16},
+                         {"v", p.v, 16},
+                         {"descale_k", p.descale_k, sizeof(float)},
+                         {"descale_v", p.descale_v, sizeof(float)},
+                         {"lengths", p.lengths, sizeof(int32_t)},
+                         {"k_cache", p.k_cache, 16},
+                         {"v_cache", p.v_cache, 16},
+                         {"page_table", p.page_table, sizeof(int32_t)}};
+  const int n = p.page_table == NULL ? 7 : 8;
   TRY(attune_check_addresses(all, n));
   TRY(attune_start_driver());
   context *c = NULL;
   TRY(attune_current_context(&c));
-  TRY(attune_check_memory(c, all, n));
+  if ((p.flags & ATTUNE_SDPA_TRUST_POINTERS) == 0) TRY(attune_check_memory(c, all, n));
   TRY(attune_load(c, form));
   return launch_append(p, &k, &v, c, form, stream);
 }

@@ -20,12 +20,13 @@ static attune_sdpa_status copy_params(const attune_sdpa_params *given, attune_sd
                        "this library",
                        given->struct_size, sizeof *p);
   }
-  memset(p, 0, sizeof *p);
-  memcpy(p, given, given->struct_size);
-  if ((p->flags & ~ATTUNE_SDPA_TRUST_POINTERS) != 0) {
-    return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
-                       "flags is %d; it must be 0 or ATTUNE_SDPA_TRUST_POINTERS", p->flags);
+  if (given->struct_size == sizeof *p) {
+    *p = *given;
+  } else {
+    memset(p, 0, sizeof *p);
+    memcpy(p, given, given->struct_size);
   }
+  TRY(attune_check_flags(p->flags));
   if ((int)p->q_dtype == 0) p->q_dtype = p->dtype;
   return ATTUNE_SDPA_OK;
 }
@@ -423,7 +424,7 @@ static attune_sdpa_status select_form(call_plan *plan, bool has_workspace) {
   const attune_sdpa_form_info *dense = plain && index >= 0 ? &attune_sdpa_forms[index] : NULL,
                               *prefill = NULL, *decode = NULL;
   if (!keys_are_many(p)) prefill = attune_find_form(ATTUNE_KERNEL_PREFILL, p->head_dim);
-  if (decode_applies(x)) decode = attune_find_form(ATTUNE_KERNEL_DECODE, p->head_dim);
+  if (decode_applies(x)) decode = attune_find_decode(p->head_dim, 8);
   const bool only_decode = dense == NULL && prefill == NULL,
              prefers_decode = dense == NULL || attune_sdpa_prefers_decode(&shape);
   if (decode != NULL && (only_decode || (has_workspace && prefers_decode))) {
@@ -433,6 +434,17 @@ static attune_sdpa_status select_form(call_plan *plan, bool has_workspace) {
   }
   if (plan->form == NULL) return plain ? no_output(p) : refuse_option(x);
   return ATTUNE_SDPA_OK;
+}
+
+/* A decode form converts q itself where nothing else is quantised. That saves a launch. */
+static void convert_in_decode(call_plan *plan) {
+  if (plan->quantiser == NULL || plan->form->kernel != ATTUNE_KERNEL_DECODE) return;
+  if (plan->z.kv_rows > 0 || plan->z.hadamard) return;
+  const attune_sdpa_form_info *form = attune_find_decode(plan->x.p.head_dim, 16);
+  if (form == NULL) return;
+  plan->form = form;
+  plan->quantiser = NULL;
+  plan->x.q = plan->z.q; /* as it is given */
 }
 
 /* ---- the workspace -------------------------------------------------------------------------- */
@@ -504,6 +516,7 @@ static attune_sdpa_status make_plan(const attune_sdpa_params *params, bool has_w
   plan->form = find_mixed(&plan->x);
   TRY(plan_quantisation(plan));
   if (plan->form == NULL) TRY(select_form(plan, has_workspace));
+  convert_in_decode(plan);
   lay_out(plan);
   return ATTUNE_SDPA_OK;
 }

@@ -196,6 +196,10 @@ typedef struct attune_append_params {
   int32_t page_size, max_pages, pages;     /* with a page table */
 
   attune_sdpa_dtype dtype; /* of k and v: FP16 or BF16 */
+
+  /* ---- a field that was appended to the above ---- */
+
+  int64_t flags; /* as in attune_sdpa_params */
 } attune_append_params;
 
 attune_sdpa_status attune_sdpa_append(const attune_append_params *params,

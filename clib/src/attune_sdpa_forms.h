@@ -52,6 +52,8 @@ typedef struct attune_sdpa_form_info {
   /* Most blocks on a multiprocessor. Dense forms: 0 for one block per tile; else persistent. */
   int32_t blocks_per_multiprocessor;
 
+  int32_t q_bits; /* decode: 8 for q in E4M3, 16 for FP16 or BF16, which the form converts */
+
   /* Quantiser. */
   int32_t chunks;     /* 16-byte chunks of a thread in a tile */
   int32_t max_blocks; /* of the grid */

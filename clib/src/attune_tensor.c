@@ -66,6 +66,12 @@ attune_sdpa_status attune_check_dtype(const char *name, attune_sdpa_dtype dtype,
   return ATTUNE_SDPA_OK;
 }
 
+attune_sdpa_status attune_check_flags(int64_t flags) {
+  if ((flags & ~(int64_t)ATTUNE_SDPA_TRUST_POINTERS) == 0) return ATTUNE_SDPA_OK;
+  return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
+                     "flags is %lld; it must be 0 or ATTUNE_SDPA_TRUST_POINTERS", (long long)flags);
+}
+
 attune_sdpa_status attune_check_workspace(size_t have, size_t need) {
   if (have >= need) return ATTUNE_SDPA_OK;
   return attune_fail(ATTUNE_SDPA_WORKSPACE_TOO_SMALL,

@@ -89,7 +89,7 @@ static void set(const char *function, const char *field, const char *text) {
     POINTER(a, k) POINTER(a, v) POINTER(a, descale_k) POINTER(a, descale_v) POINTER(a, lengths)
     POINTER(a, page_table) POINTER(a, k_cache) POINTER(a, v_cache)
     SIZE(a, struct_size) NUMBER(a, batch) NUMBER(a, kv_heads) NUMBER(a, rows) NUMBER(a, head_dim)
-    NUMBER(a, capacity) NUMBER(a, page_size) NUMBER(a, max_pages) NUMBER(a, pages)
+    NUMBER(a, capacity) NUMBER(a, page_size) NUMBER(a, max_pages) NUMBER(a, pages) NUMBER(a, flags)
     DTYPE(a, dtype) STRIDES(a, k_stride) STRIDES(a, v_stride)
   }
   fprintf(stderr, "%s has no field %s\n", function, field);

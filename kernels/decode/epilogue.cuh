@@ -5,7 +5,6 @@
 #include "mainloop.cuh"
 
 constexpr float kLn2 = 0.6931471805599453f;
-constexpr int kConsumerBarrier = 1;
 
 // Four columns of a row, not normalised, with the row max in log2 units.
 struct RowPart {
@@ -184,7 +183,7 @@ __device__ __forceinline__ bool epilogue(const Params& p, SharedStorage& shared,
     to->row_sum[row] = part.row_sum;
   });
 
-  const Shares shares(cursor.tiles);
+  const Shares shares(cursor.tiles, cursor.blocks);
   const int first_block = shares.block_of(cursor.head_begin);
   const int count = shares.block_of(cursor.head_end() - 1) - first_block + 1;
   ptx::barrier_sync(kConsumerBarrier, Sizes::kConsumers);

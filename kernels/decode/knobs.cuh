@@ -9,6 +9,7 @@ constexpr int kTileN = TILE_N;                // keys of a tile
 constexpr int kKvStages = KV_STAGES;          // tiles of K and V in the pipeline
 constexpr int kBlocksPerSm = BLOCKS_PER_SM;   // blocks that share a multiprocessor
 constexpr bool kQInShared = USE_Q_IN_SHARED;  // Q is read from shared memory in every step
+constexpr int kQBits = Q_BITS;                // of an element of Q: E4M3, or FP16 and BF16
 }  // namespace knob
 
 struct Sizes {
@@ -23,6 +24,10 @@ struct Sizes {
   static constexpr int kThreads = kConsumers + 32;
 
   static constexpr bool kQInShared = knob::kQInShared;
+  static constexpr bool kQInHalves = knob::kQBits == 16;
+  // Converted queries go through shared memory. Loaded by 16 bytes, they are in registers as mma
+  // wants them; ptxas would copy those of two branches in every step.
+  static constexpr bool kQStaged = kQInShared || kQInHalves;
 
   // A tile is loaded as boxes of 64 keys, so that a page of 64 keys or more holds whole boxes. A
   // box has at most 128 columns, the widest swizzle.

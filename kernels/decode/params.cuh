@@ -13,8 +13,12 @@ struct Part {
   float row_sum[Sizes::kRows];
 };
 
+struct Strides {
+  long long batch, head, row;  // in elements
+};
+
 struct Params {
-  const uint8_t* q;
+  const uint8_t* q;       // of an E4M3 form
   __half* o;              // null for BF16
   __nv_bfloat16* o_bf16;  // null for FP16
   float* lse;             // or null
@@ -26,8 +30,12 @@ struct Params {
   const int* page_table;  // or null
   Part* parts;            // two per block
   unsigned* arrived;      // blocks that have stored their part, per head
-  int batch, kv_heads, group, queries, keys, max_pages, page_size, causal, window;
+  int batch, kv_heads, group, queries, keys, max_pages, page_size, causal, window, even_blocks;
   float softmax_scale;
+  // Of a form that converts Q; one of the two is null.
+  const __half* q_fp16;
+  const __nv_bfloat16* q_bf16;
+  Strides q_strides;
 
   __device__ __forceinline__ int rows() const { return group * queries; }
 

@@ -15,6 +15,12 @@ __device__ __forceinline__ uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
+// x, of which ptxas does not know how it was computed.
+__device__ __forceinline__ uint32_t opaque(uint32_t x) {
+  asm volatile("mov.b32 %0, %0;\n" : "+r"(x));
+  return x;
+}
+
 // PTX ISA "ex2": 2^x, within 2 ulp.
 __device__ __forceinline__ float ex2_approx_ftz(float x) {
   float y;
@@ -29,19 +35,25 @@ __device__ __forceinline__ float lg2_approx_ftz(float x) {
   return y;
 }
 
-// PTX ISA "cvt": two floats to two E4M3 codes, round to nearest even, saturating; `low` to the low
-// byte.
-__device__ __forceinline__ uint16_t cvt_rn_satfinite_e4m3x2_f32(float low, float high) {
-  uint16_t codes;
-  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;\n" : "=h"(codes) : "f"(high), "f"(low));
-  return codes;
+// PTX ISA "cvt": two E4M3 codes to two FP16 numbers, exactly: those of the low or the high half of
+// a word. The half is named by mov, which costs no instruction: cvt reads either half.
+__device__ __forceinline__ uint32_t cvt_rn_f16x2_e4m3x2_low(uint32_t codes) {
+  uint32_t halves;
+  asm("{ .reg .b16 low, high; mov.b32 {low, high}, %1; cvt.rn.f16x2.e4m3x2 %0, low; }\n"
+      : "=r"(halves) : "r"(codes));
+  return halves;
+}
+__device__ __forceinline__ uint32_t cvt_rn_f16x2_e4m3x2_high(uint32_t codes) {
+  uint32_t halves;
+  asm("{ .reg .b16 low, high; mov.b32 {low, high}, %1; cvt.rn.f16x2.e4m3x2 %0, high; }\n"
+      : "=r"(halves) : "r"(codes));
+  return halves;
 }
 
-
-// PTX ISA "mma.m16n8k32": d (16, 8) += a (16, 32) * b (32, 8), E4M3 with FP32 results.
-__device__ __forceinline__ void mma_m16n8k32_e4m3(float (&d)[4], const uint4& a, uint32_t b0,
-                                                  uint32_t b1) {
-  asm("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 "
+// PTX ISA "mma.m16n8k16": d (16, 8) += a (16, 16) * b (16, 8), FP16 with FP32 results.
+__device__ __forceinline__ void mma_m16n8k16_f16(float (&d)[4], const uint4& a, uint32_t b0,
+                                                 uint32_t b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
       "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};\n"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));

@@ -3,6 +3,17 @@
 import numpy as np
 
 
+def queries_of(axes, inputs):
+    """Q, (batch, heads, queries, D)."""
+    if "q" in inputs:
+        return inputs["q"].astype(np.float64) * inputs["descale_q"].astype(np.float64)[:, :, None, None]
+    q = inputs["q_bf16" if axes["q_bf16"] else "q_fp16"].astype(np.float64)
+    if axes["q_rows_first"]:
+        batch, heads, queries, d = q.shape
+        q = q.reshape(batch, queries, heads, d).transpose(0, 2, 1, 3)
+    return q
+
+
 def keys_of(axes, inputs, name, sequence, length):
     """K or V of the first `length` keys of a sequence, (kv_heads, length, D): paged or dense."""
     if not axes["pages"]:
@@ -40,8 +51,8 @@ def attend(s, v, sinks):
 
 def reference(axes, inputs):
     batch, kv_heads, group, queries = (axes[x] for x in ("batch", "kv_heads", "group", "queries"))
-    d = inputs["q"].shape[-1]
-    q = inputs["q"].astype(np.float64) * inputs["descale_q"].astype(np.float64)[:, :, None, None]
+    q = queries_of(axes, inputs)
+    shape, d = q.shape, q.shape[-1]
     q = q.reshape(batch, kv_heads, group, queries, d)
     sinks = np.full(kv_heads * group, -np.inf)
     if axes["sinks"]:
@@ -57,7 +68,7 @@ def reference(axes, inputs):
         s = q[b] @ k[:, None].transpose(0, 1, 3, 2) / np.sqrt(d)
         s = np.where(visible(axes, length), s, -np.inf)
         o[b], lse[b] = attend(s, v[:, None], sinks)
-    outputs = {"o_bf16" if axes["bf16"] else "o": o.reshape(inputs["q"].shape)}
+    outputs = {"o_bf16" if axes["bf16"] else "o": o.reshape(shape)}
     if axes["lse"]:
-        outputs["lse"] = lse.reshape(inputs["q"].shape[:-1])
+        outputs["lse"] = lse.reshape(shape[:-1])
     return outputs

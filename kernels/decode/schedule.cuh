@@ -3,8 +3,11 @@
 // All tiles stand in one line: sequence by sequence, in a sequence head by head, in a head by key.
 // Each block takes an equal share of the line, so that a launch ends at the same time everywhere
 // whatever the lengths of the sequences. A head whose tiles are in several shares has a part of its
-// result in each of those blocks.
+// result in each of those blocks. Where all sequences have as many tiles, the host knows a number
+// of blocks that cuts fewer heads, `even_blocks`: the blocks behind it are idle.
 #pragma once
+
+#include <climits>
 
 #include "params.cuh"
 
@@ -31,8 +34,8 @@ __device__ __forceinline__ Keys keys_of(const Params& p, int sequence) {
 struct Shares {
   int share, longer;
 
-  __device__ __forceinline__ explicit Shares(int tiles)
-      : share(tiles / gridDim.x), longer(tiles - share * gridDim.x) {}
+  __device__ __forceinline__ Shares(int tiles, unsigned blocks)
+      : share(tiles / blocks), longer(tiles - share * blocks) {}
 
   __device__ __forceinline__ int begin(int block) const {
     return block * share + min(block, longer);
@@ -48,6 +51,7 @@ struct Shares {
 
 // Where the share of a block starts.
 struct Start {
+  int blocks;          // that have tiles
   int tiles;           // of all blocks
   int begin;           // place of the first tile in the line
   int sequence;        // of the first tile
@@ -60,14 +64,22 @@ struct Start {
 __device__ __forceinline__ Start find_start(const Params& p) {
   if (p.lengths == nullptr) {
     const int tiles = keys_of(p, 0).tiles * p.kv_heads;
-    const int begin = Shares(tiles * p.batch).begin(blockIdx.x), sequence = begin / tiles;
-    return {tiles * p.batch, begin, sequence, sequence * tiles};
+    const int blocks = gridDim.x, begin = Shares(tiles * p.batch, blocks).begin(blockIdx.x);
+    const int sequence = begin / tiles;
+    return {blocks, tiles * p.batch, begin, sequence, sequence * tiles};
   }
   const int lane = threadIdx.x % 32;
   const int each = static_cast<unsigned>(p.batch + 31) / 32;
   const int first = min(lane * each, p.batch), last = min(first + each, p.batch);
-  int tiles = 0;
-  for (int s = first; s < last; s++) tiles += keys_of(p, s).tiles;
+  int tiles = 0, fewest = INT_MAX, most = 0;  // of a sequence
+  for (int s = first; s < last; s++) {
+    const int of_sequence = keys_of(p, s).tiles;
+    tiles += of_sequence;
+    fewest = min(fewest, of_sequence);
+    most = max(most, of_sequence);
+  }
+  const bool even = __reduce_min_sync(~0u, fewest) == __reduce_max_sync(~0u, most);
+  const int blocks = even ? p.even_blocks : gridDim.x;
   tiles *= p.kv_heads;
   int end = tiles;  // of this lane's sequences, in the line
 #pragma unroll
@@ -76,7 +88,7 @@ __device__ __forceinline__ Start find_start(const Params& p) {
     if (lane >= distance) end += below;
   }
   const int all = __shfl_sync(~0u, end, 31);
-  const int begin = Shares(all).begin(blockIdx.x);
+  const int begin = Shares(all, blocks).begin(min(static_cast<int>(blockIdx.x), blocks));
   int sequence = first, sequence_begin = end - tiles;
   const bool has_start = sequence_begin <= begin && begin < end;
   if (has_start) {
@@ -87,13 +99,13 @@ __device__ __forceinline__ Start find_start(const Params& p) {
   }
   const unsigned found = __ballot_sync(~0u, has_start);
   const int source = max(0, __ffs(found) - 1);
-  return {all, begin, __shfl_sync(~0u, sequence, source),
+  return {blocks, all, begin, __shfl_sync(~0u, sequence, source),
           __shfl_sync(~0u, sequence_begin, source)};
 }
 
 // The tiles of a block, in their order.
 struct Cursor {
-  int tiles;           // of all blocks
+  int blocks, tiles;   // blocks that have tiles, and the tiles of all of them
   int at, end;         // places in the line: the next tile, and the end of the block's share
   int sequence = 0, head = 0;  // K/V head of the sequence
   int head_begin = 0;          // place of the first tile of the head
@@ -102,9 +114,10 @@ struct Cursor {
   Cursor() = default;
 
   __device__ __forceinline__ Cursor(const Params& p, const Start& start) {
+    blocks = start.blocks;
     tiles = start.tiles;
     at = start.begin;
-    end = Shares(start.tiles).begin(blockIdx.x + 1);
+    end = Shares(tiles, blocks).begin(min(static_cast<int>(blockIdx.x) + 1, blocks));
     if (at == end) return;  // there is no sequence to look at
     sequence = start.sequence;
     keys = keys_of(p, sequence);

@@ -22,6 +22,7 @@ class _Thread(threading.local):
 _thread = _Thread()
 _has_captured = False  # in any thread
 
+# Whether the current stream is captured.
 _is_capturing = getattr(torch._C, "_cuda_isCurrentStreamCapturing", lambda: False)
 
 
@@ -44,6 +45,11 @@ def take(device, stream, size):
             # The old one is freed on the stream that used it: PyTorch gives it to later work only.
             _workspaces[device, stream] = size, workspace
     return workspace
+
+
+def is_held(device, stream, workspace):
+    """Whether later calls on a stream, outside of a capture, have this workspace too."""
+    return _workspaces.get((device, stream), (0, None))[1] is workspace
 
 
 def _take_captured(device, stream, size):

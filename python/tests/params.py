@@ -8,6 +8,7 @@ def _fields(**kinds):
         "size": ctypes.c_size_t,
         "pointer": ctypes.c_void_p,
         "int": ctypes.c_int32,
+        "long": ctypes.c_int64,
         "float": ctypes.c_float,
         "strides": ctypes.c_int64 * 3,
     }
@@ -53,4 +54,5 @@ class Append(ctypes.Structure):
         **_all("strides", "k_stride v_stride"),
         **_all("pointer", "descale_k descale_v lengths page_table k_cache v_cache"),
         **_all("int", "batch kv_heads rows head_dim capacity page_size max_pages pages dtype"),
+        flags="long",
     )
