@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -24,6 +25,15 @@ const (
 	declaredRMSNorm = "../problem/declared/testdata/rmsnorm"
 )
 
+// numpy reports whether the Python of references has numpy, which takes 0.15 s.
+var numpy = sync.OnceValue(func() error {
+	path, err := python.Find("")
+	if err != nil {
+		return err
+	}
+	return exec.Command(path, "-c", "import numpy").Run()
+})
+
 // newDeclared is a lab for the declared kernel of a folder on the simulator.
 func newDeclared(t *testing.T, dir string) *setup {
 	t.Helper()
@@ -31,11 +41,7 @@ func newDeclared(t *testing.T, dir string) *setup {
 	if c == nil {
 		t.Skip(needsCompiler)
 	}
-	path, err := python.Find("")
-	if err == nil {
-		err = exec.Command(path, "-c", "import numpy").Run()
-	}
-	if err != nil {
+	if err := numpy(); err != nil {
 		t.Skipf("needs python3 with numpy: %v", err)
 	}
 	s := newSetupOf(t, os.DirFS(dir), c, cacheDir)
