@@ -97,14 +97,16 @@ func TestRunDeclaredKernels(t *testing.T) {
 	}
 }
 
-// copyRMSNorm copies the RMSNorm of the documentation with one text of a file replaced.
-func copyRMSNorm(t *testing.T, file, old, replacement string) string {
+// newRMSNorm is a lab for the RMSNorm of the documentation with one text of a file replaced. Its
+// headers are those of the original, so that variants with another reference only are not compiled
+// again.
+func newRMSNorm(t *testing.T, file, old, replacement string) *setup {
 	t.Helper()
-	root := t.TempDir()
-	if err := os.CopyFS(root, os.DirFS(declaredRMSNorm)); err != nil {
+	original := filepath.Join(declaredRMSNorm, "rmsnorm")
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS(original)); err != nil {
 		t.Fatal(err)
 	}
-	dir := filepath.Join(root, "rmsnorm")
 	path := filepath.Join(dir, file)
 	text, err := os.ReadFile(path)
 	if err != nil || !strings.Contains(string(text), old) {
@@ -113,7 +115,9 @@ func copyRMSNorm(t *testing.T, file, old, replacement string) string {
 	if err := os.WriteFile(path, []byte(strings.Replace(string(text), old, replacement, 1)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return dir
+	s := newDeclared(t, dir)
+	s.Builder.Dir = original
+	return s
 }
 
 func TestRunFaultyRMSNorm(t *testing.T) {
@@ -129,7 +133,7 @@ func TestRunFaultyRMSNorm(t *testing.T) {
 		"no compile":    {"float total", "flot total", "over-budget fail/not-measured/not-measured/not-measured", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newDeclared(t, copyRMSNorm(t, source, c.old, c.replacement))
+			s := newRMSNorm(t, source, c.old, c.replacement)
 			r := s.runOne(s.declaredRequest("rmsnorm"))
 			expectOutcome(t, r, c.outcome)
 			if c.reason != "" {
@@ -144,7 +148,7 @@ func TestRunFaultyRMSNorm(t *testing.T) {
 
 // A kernel whose parameters are not those of kernel.toml is a mistake in its folder.
 func TestRunDeclaredKernelWithOtherParameters(t *testing.T) {
-	s := newDeclared(t, copyRMSNorm(t, "rmsnorm.cu", "int n, float eps", "float eps, int n"))
+	s := newRMSNorm(t, "rmsnorm.cu", "int n, float eps", "float eps, int n")
 	err := s.run(s.declaredRequest("rmsnorm"))
 	if wrong := new(RequestError); !errors.As(err, wrong) ||
 		!strings.Contains(err.Error(), "declare its parameters in this order: x, w, y, n, eps; the parameters are the [[arg]] of kernel.toml, in their order") {
@@ -164,7 +168,7 @@ func TestRunWithAFailingReference(t *testing.T) {
 		"no function":  {"def reference(", "def refrence(", "reference.py: it defines no function reference(axes, inputs)"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newDeclared(t, copyRMSNorm(t, "reference.py", c.old, c.replacement))
+			s := newRMSNorm(t, "reference.py", c.old, c.replacement)
 			if name == "hangs" {
 				s.ReferenceLimit = 3 * time.Second
 			}
@@ -233,7 +237,7 @@ func TestMutateDeclared(t *testing.T) {
 
 // A command that needs a correct kernel returns the error of the reference.
 func TestMutateWithAFailingReference(t *testing.T) {
-	s := newDeclared(t, copyRMSNorm(t, "reference.py", "return {", "raise ValueError('no luck')\n    return {"))
+	s := newRMSNorm(t, "reference.py", "return {", "raise ValueError('no luck')\n    return {")
 	_, err := s.Mutate(t.Context(), MutationRequest{Request: s.declaredRequest("rmsnorm"), Count: 1})
 	if known := new(*problem.ReferenceError); !errors.As(err, known) || !strings.HasSuffix(err.Error(), "reference.py: ValueError: no luck (line 7)") {
 		t.Error(err)
