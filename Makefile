@@ -76,12 +76,12 @@ check: format ## format and the short tests: no network, no NVIDIA compiler; the
 	$(GO) test -short -vet=off $$($(GO) list ./... | grep -v /cmd/attune)
 	$(GO) test -short -vet=off -run 'Help|Commands|Complet|Fit|Links|Readme|DocsResults|Results|Progress|Version' ./cmd/attune
 
-# `go vet` fills the build cache alone, so that no two targets compile the same package. Then two targets run at a time: some wait for the
-# network, others for processes or for their last package.
+# `go vet` fills the build cache alone, so that no two targets compile the same package. Then several targets run at a time: some wait for
+# the network, others for processes or for their last package. `rest` starts late, because it shares instrumented packages with `lab`.
 test: ## everything that continuous integration runs
 	@$(MAKE) -s vet
 	@$(MAKE) -s -j2 --output-sync=target tools style
-	@$(MAKE) -s -j2 --output-sync=target whole lab rest race plain
+	@$(MAKE) -s -j3 --output-sync=target whole lab race rest plain
 	@$(MAKE) -s coverage
 	@seconds=$$(( $$(date +%s) - $(START) )); echo "make test: passed in $$((seconds / 60)) min $$((seconds % 60)) s"
 
