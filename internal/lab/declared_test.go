@@ -79,6 +79,7 @@ func TestRunDeclaredKernels(t *testing.T) {
 	for _, dir := range folders {
 		name := filepath.Base(dir)
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			s := newDeclared(t, dir)
 			r := s.runOne(s.declaredRequest(name))
 			if len(r.Reasons.Correctness) > 0 {
@@ -133,6 +134,7 @@ func TestRunFaultyRMSNorm(t *testing.T) {
 		"no compile":    {"float total", "flot total", "over-budget fail/not-measured/not-measured/not-measured", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			s := newRMSNorm(t, source, c.old, c.replacement)
 			r := s.runOne(s.declaredRequest("rmsnorm"))
 			expectOutcome(t, r, c.outcome)
@@ -168,6 +170,7 @@ func TestRunWithAFailingReference(t *testing.T) {
 		"no function":  {"def reference(", "def refrence(", "reference.py: it defines no function reference(axes, inputs)"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			s := newRMSNorm(t, "reference.py", c.old, c.replacement)
 			if name == "hangs" {
 				s.ReferenceLimit = 3 * time.Second
@@ -191,6 +194,7 @@ func TestRunWithAFailingReference(t *testing.T) {
 
 // A trusted kernel with a fault is no fault of the kernel that is checked.
 func TestRunWithAFaultyTrustedKernel(t *testing.T) {
+	t.Parallel()
 	root := t.TempDir()
 	if err := os.CopyFS(root, os.DirFS(declaredKernels+"/transpose")); err != nil {
 		t.Fatal(err)
@@ -219,6 +223,7 @@ func TestRunWithAFaultyTrustedKernel(t *testing.T) {
 
 // The mutants of a declared kernel are killed by its reference and the checkers.
 func TestMutateDeclared(t *testing.T) {
+	t.Parallel()
 	s := newDeclared(t, declaredKernels+"/add")
 	c, _ := compiler(t)
 	report, err := s.Mutate(t.Context(), MutationRequest{
@@ -237,6 +242,7 @@ func TestMutateDeclared(t *testing.T) {
 
 // A command that needs a correct kernel returns the error of the reference.
 func TestMutateWithAFailingReference(t *testing.T) {
+	t.Parallel()
 	s := newRMSNorm(t, "reference.py", "return {", "raise ValueError('no luck')\n    return {")
 	_, err := s.Mutate(t.Context(), MutationRequest{Request: s.declaredRequest("rmsnorm"), Count: 1})
 	if known := new(*problem.ReferenceError); !errors.As(err, known) || !strings.HasSuffix(err.Error(), "reference.py: ValueError: no luck (line 7)") {
