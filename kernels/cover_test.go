@@ -6,8 +6,10 @@ import (
 	"io/fs"
 	"maps"
 	"math"
+	"os/exec"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"attune/internal/device"
@@ -15,6 +17,7 @@ import (
 	"attune/internal/gate"
 	"attune/internal/lab"
 	"attune/internal/ledger"
+	"attune/internal/python"
 	"attune/internal/run"
 	"attune/internal/spec"
 	"attune/internal/tensor"
@@ -227,6 +230,23 @@ func pinnedCompiler(t *testing.T) (*toolchain.Compiler, string) {
 		t.Skipf("needs the pinned compiler: %v", err)
 	}
 	return compiler, cacheDir
+}
+
+// numpy reports whether the Python of references has numpy, which takes 0.15 s.
+var numpy = sync.OnceValue(func() error {
+	path, err := python.Find("")
+	if err != nil {
+		return err
+	}
+	return exec.Command(path, "-c", "import numpy").Run()
+})
+
+// needNumPy skips the test if there is no Python with numpy.
+func needNumPy(t *testing.T) {
+	t.Helper()
+	if err := numpy(); err != nil {
+		t.Skipf("needs python3 with numpy: %v", err)
+	}
 }
 
 // pinnedBuilder returns a builder with the pinned compiler and the build cache of the machine.

@@ -3,7 +3,6 @@ package kernels
 import (
 	"encoding/binary"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -13,7 +12,6 @@ import (
 	"attune/internal/gate"
 	"attune/internal/lab"
 	"attune/internal/problem"
-	"attune/internal/python"
 	"attune/internal/run"
 	"attune/internal/spec"
 	"attune/internal/toolchain"
@@ -26,13 +24,7 @@ const decodeFolder = "decode"
 func decodeBuilder(t *testing.T) (*spec.Kernel, *toolchain.Builder) {
 	t.Helper()
 	kernel, builder := pinnedBuilder(t, os.DirFS(decodeFolder))
-	path, err := python.Find("")
-	if err == nil {
-		err = exec.Command(path, "-c", "import numpy").Run()
-	}
-	if err != nil {
-		t.Skipf("needs python3 with numpy: %v", err)
-	}
+	needNumPy(t)
 	return kernel, builder
 }
 

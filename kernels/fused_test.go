@@ -4,7 +4,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,7 +15,6 @@ import (
 	"attune/internal/half"
 	"attune/internal/lab"
 	"attune/internal/problem"
-	"attune/internal/python"
 	"attune/internal/run"
 	"attune/internal/spec"
 	"attune/internal/toolchain"
@@ -33,13 +31,7 @@ func fusedBuilder(t *testing.T) (*spec.Kernel, *toolchain.Builder) {
 	if builder.Dir, err = filepath.Abs(fusedFolder); err != nil { // of -I
 		t.Fatal(err)
 	}
-	path, err := python.Find("")
-	if err == nil {
-		err = exec.Command(path, "-c", "import numpy").Run()
-	}
-	if err != nil {
-		t.Skipf("needs python3 with numpy: %v", err)
-	}
+	needNumPy(t)
 	return kernel, builder
 }
 

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"math"
 	"os"
-	"os/exec"
 	"strings"
 	"testing"
 
@@ -15,7 +14,6 @@ import (
 	"attune/internal/gate"
 	"attune/internal/half"
 	"attune/internal/lab"
-	"attune/internal/python"
 	"attune/internal/run"
 	"attune/internal/spec"
 )
@@ -34,13 +32,7 @@ func TestQuantisersAreCorrect(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			kernel, builder := pinnedBuilder(t, os.DirFS(name))
-			path, err := python.Find("")
-			if err == nil {
-				err = exec.Command(path, "-c", "import numpy").Run()
-			}
-			if err != nil {
-				t.Skipf("needs python3 with numpy: %v", err)
-			}
+			needNumPy(t)
 			l := &lab.Lab{
 				Kernel: kernel, Builder: builder, Problem: lab.NewProblem(kernel, os.DirFS(name), name),
 				Device: simulator(simdevice.Options{Checks: true, Strict: true}),
@@ -49,6 +41,7 @@ func TestQuantisersAreCorrect(t *testing.T) {
 			for _, text := range variants {
 				request.Variants = append(request.Variants, variantOf(t, kernel, text))
 			}
+			var err error
 			if request.Shapes, err = kernel.Shapes(strings.Join(kernel.Run.SimShapes, ",")); err != nil {
 				t.Fatal(err)
 			}

@@ -37,6 +37,7 @@ const counterReason = "module-memory: writes the variable _ZN15register_scores12
 // A finding of the audit that kernel.toml does not allow fails the correctness gate before any
 // launch, also without a device, and no other command launches the kernel either.
 func TestAuditFailsTheGate(t *testing.T) {
+	t.Parallel()
 	c, cacheDir := compiler(t)
 	s := newSetupOf(t, withoutAllowances{kernels.SDPA()}, c, cacheDir)
 	s.declare("stage5", behaviour{})

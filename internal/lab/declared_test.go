@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -24,6 +25,15 @@ const (
 	declaredRMSNorm = "../problem/declared/testdata/rmsnorm"
 )
 
+// numpy reports whether the Python of references has numpy, which takes 0.15 s.
+var numpy = sync.OnceValue(func() error {
+	path, err := python.Find("")
+	if err != nil {
+		return err
+	}
+	return exec.Command(path, "-c", "import numpy").Run()
+})
+
 // newDeclared is a lab for the declared kernel of a folder on the simulator.
 func newDeclared(t *testing.T, dir string) *setup {
 	t.Helper()
@@ -31,11 +41,7 @@ func newDeclared(t *testing.T, dir string) *setup {
 	if c == nil {
 		t.Skip(needsCompiler)
 	}
-	path, err := python.Find("")
-	if err == nil {
-		err = exec.Command(path, "-c", "import numpy").Run()
-	}
-	if err != nil {
+	if err := numpy(); err != nil {
 		t.Skipf("needs python3 with numpy: %v", err)
 	}
 	s := newSetupOf(t, os.DirFS(dir), c, cacheDir)
@@ -73,6 +79,7 @@ func TestRunDeclaredKernels(t *testing.T) {
 	for _, dir := range folders {
 		name := filepath.Base(dir)
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			s := newDeclared(t, dir)
 			r := s.runOne(s.declaredRequest(name))
 			if len(r.Reasons.Correctness) > 0 {
@@ -91,14 +98,16 @@ func TestRunDeclaredKernels(t *testing.T) {
 	}
 }
 
-// copyRMSNorm copies the RMSNorm of the documentation with one text of a file replaced.
-func copyRMSNorm(t *testing.T, file, old, replacement string) string {
+// newRMSNorm is a lab for the RMSNorm of the documentation with one text of a file replaced. Its
+// headers are those of the original, so that variants with another reference only are not compiled
+// again.
+func newRMSNorm(t *testing.T, file, old, replacement string) *setup {
 	t.Helper()
-	root := t.TempDir()
-	if err := os.CopyFS(root, os.DirFS(declaredRMSNorm)); err != nil {
+	original := filepath.Join(declaredRMSNorm, "rmsnorm")
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS(original)); err != nil {
 		t.Fatal(err)
 	}
-	dir := filepath.Join(root, "rmsnorm")
 	path := filepath.Join(dir, file)
 	text, err := os.ReadFile(path)
 	if err != nil || !strings.Contains(string(text), old) {
@@ -107,7 +116,9 @@ func copyRMSNorm(t *testing.T, file, old, replacement string) string {
 	if err := os.WriteFile(path, []byte(strings.Replace(string(text), old, replacement, 1)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return dir
+	s := newDeclared(t, dir)
+	s.Builder.Dir = original
+	return s
 }
 
 func TestRunFaultyRMSNorm(t *testing.T) {
@@ -123,7 +134,8 @@ func TestRunFaultyRMSNorm(t *testing.T) {
 		"no compile":    {"float total", "flot total", "over-budget fail/not-measured/not-measured/not-measured", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newDeclared(t, copyRMSNorm(t, source, c.old, c.replacement))
+			t.Parallel()
+			s := newRMSNorm(t, source, c.old, c.replacement)
 			r := s.runOne(s.declaredRequest("rmsnorm"))
 			expectOutcome(t, r, c.outcome)
 			if c.reason != "" {
@@ -138,7 +150,7 @@ func TestRunFaultyRMSNorm(t *testing.T) {
 
 // A kernel whose parameters are not those of kernel.toml is a mistake in its folder.
 func TestRunDeclaredKernelWithOtherParameters(t *testing.T) {
-	s := newDeclared(t, copyRMSNorm(t, "rmsnorm.cu", "int n, float eps", "float eps, int n"))
+	s := newRMSNorm(t, "rmsnorm.cu", "int n, float eps", "float eps, int n")
 	err := s.run(s.declaredRequest("rmsnorm"))
 	if wrong := new(RequestError); !errors.As(err, wrong) ||
 		!strings.Contains(err.Error(), "declare its parameters in this order: x, w, y, n, eps; the parameters are the [[arg]] of kernel.toml, in their order") {
@@ -158,7 +170,8 @@ func TestRunWithAFailingReference(t *testing.T) {
 		"no function":  {"def reference(", "def refrence(", "reference.py: it defines no function reference(axes, inputs)"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newDeclared(t, copyRMSNorm(t, "reference.py", c.old, c.replacement))
+			t.Parallel()
+			s := newRMSNorm(t, "reference.py", c.old, c.replacement)
 			if name == "hangs" {
 				s.ReferenceLimit = 3 * time.Second
 			}
@@ -181,6 +194,7 @@ func TestRunWithAFailingReference(t *testing.T) {
 
 // A trusted kernel with a fault is no fault of the kernel that is checked.
 func TestRunWithAFaultyTrustedKernel(t *testing.T) {
+	t.Parallel()
 	root := t.TempDir()
 	if err := os.CopyFS(root, os.DirFS(declaredKernels+"/transpose")); err != nil {
 		t.Fatal(err)
@@ -209,6 +223,7 @@ func TestRunWithAFaultyTrustedKernel(t *testing.T) {
 
 // The mutants of a declared kernel are killed by its reference and the checkers.
 func TestMutateDeclared(t *testing.T) {
+	t.Parallel()
 	s := newDeclared(t, declaredKernels+"/add")
 	c, _ := compiler(t)
 	report, err := s.Mutate(t.Context(), MutationRequest{
@@ -227,7 +242,8 @@ func TestMutateDeclared(t *testing.T) {
 
 // A command that needs a correct kernel returns the error of the reference.
 func TestMutateWithAFailingReference(t *testing.T) {
-	s := newDeclared(t, copyRMSNorm(t, "reference.py", "return {", "raise ValueError('no luck')\n    return {"))
+	t.Parallel()
+	s := newRMSNorm(t, "reference.py", "return {", "raise ValueError('no luck')\n    return {")
 	_, err := s.Mutate(t.Context(), MutationRequest{Request: s.declaredRequest("rmsnorm"), Count: 1})
 	if known := new(*problem.ReferenceError); !errors.As(err, known) || !strings.HasSuffix(err.Error(), "reference.py: ValueError: no luck (line 7)") {
 		t.Error(err)

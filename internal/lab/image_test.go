@@ -21,6 +21,7 @@ import (
 
 // A kernel with clusters and tensor maps runs from its source to an output of the simulator.
 func TestTensorMapsOnTheSimulator(t *testing.T) {
+	t.Parallel()
 	c, cacheDir := compiler(t)
 	if c == nil {
 		t.Skip(needsCompiler)

@@ -104,6 +104,7 @@ func TestCheckPromotion(t *testing.T) {
 
 // A run measured before the sources changed is stale evidence.
 func TestPromotionNeedsTodaysCode(t *testing.T) {
+	t.Parallel()
 	c, cacheDir := compiler(t)
 	if c == nil {
 		t.Skip(needsCompiler)

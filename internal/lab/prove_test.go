@@ -148,6 +148,7 @@ func TestProveInBrief(t *testing.T) {
 
 // Only stages for the architecture are tried.
 func TestProveForAnArch(t *testing.T) {
+	t.Parallel()
 	l := newProver(t, knobbed())
 	proof, err := l.Prove(t.Context(), ProofRequest{Arch: "sm_80"})
 	if err != nil {
@@ -164,6 +165,7 @@ func TestProveForAnArch(t *testing.T) {
 }
 
 func TestProveWhatDoesNotCompile(t *testing.T) {
+	t.Parallel()
 	folder := knobbed()
 	text := strings.Replace(string(folder["knobbed.cu"].Data), "sum *= sum;", "sum *= sum;\n#if TIMES == 3\n  no C++;\n#endif", 1)
 	folder["knobbed.cu"] = &fstest.MapFile{Data: []byte(strings.Replace(text, "FORGOTTEN > 100", "FORGOTTEN > 1", 1))}

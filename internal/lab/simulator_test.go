@@ -26,6 +26,7 @@ func newSimulated(t *testing.T, o simdevice.Options) *setup {
 
 // The simulator finds what is wrong with a kernel, mostly with its source line.
 func TestRunOnTheSimulator(t *testing.T) {
+	t.Parallel()
 	check := func(variant string, o simdevice.Options, want string, reasons ...string) {
 		t.Helper()
 		s := newSimulated(t, o)

@@ -44,6 +44,7 @@ func (s *setup) cancelAt(step string, r TuneRequest) error {
 
 // A search can be interrupted at every step, and resumed.
 func TestTuneIsInterruptedAtEveryStep(t *testing.T) {
+	t.Parallel()
 	s := newTuned(t)
 	s.landscape()
 	r := s.tuneRequest()

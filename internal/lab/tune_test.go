@@ -677,6 +677,7 @@ func TestTuneSuggestsKnobs(t *testing.T) {
 
 // A search on the simulator has costs and no times.
 func TestTuneOnTheSimulator(t *testing.T) {
+	t.Parallel()
 	s := newDeclared(t, tunedKernel)
 	r := s.tuneRequest()
 	r.Small = nil

@@ -109,7 +109,7 @@ func TestNotRepeatableOfAKnob(t *testing.T) {
 
 // A reference that returns other results for equal inputs is at fault, not the kernel.
 func TestRunWithAReferenceWithState(t *testing.T) {
-	s := newDeclared(t, copyRMSNorm(t, "reference.py", "return {", "global calls\n    calls = globals().get('calls', -1) + 1\n    scale = scale + calls\n    return {"))
+	s := newRMSNorm(t, "reference.py", "return {", "global calls\n    calls = globals().get('calls', -1) + 1\n    scale = scale + calls\n    return {")
 	r := s.runOne(s.declaredRequest("rmsnorm"))
 	expectOutcome(t, r, "not-measured pass/not-measured/not-measured/not-measured")
 	if !strings.HasSuffix(r.ReferenceError, " for equal inputs; compute it from axes and inputs alone") {

@@ -180,7 +180,8 @@ func (b *Builder) key(t Target, sourceHash string) string {
 	fmt.Fprintln(hash, recordSchema, b.compiler.Version, runtime.GOARCH, sourceHash, t.Kernel, t.Source, t.Arch, t.defines(), flags(t.Arch),
 		environmentFlags())
 	if !t.Contract {
-		fmt.Fprintf(hash, "%q %q %q %q\n", t.Entry, t.Flags, b.Dir, t.Include)
+		own, _ := splitFlags(t.Flags, b.Dir) // sources has reported the error
+		fmt.Fprintf(hash, "%q %q %q %q\n", t.Entry, t.Flags, own.include, t.Include)
 	}
 	return hex.EncodeToString(hash.Sum(nil))
 }

@@ -41,6 +41,22 @@ func TestKeyOfAttentionIsPinned(t *testing.T) {
 		}
 		keys[b.key(changed, "0123")] = name
 	}
+	// The folder of the kernel counts only where a folder of -I is relative to it.
+	elsewhere := NewBuilder(tiny(), &Compiler{Version: "13.0.88"}, "")
+	elsewhere.Dir = "/elsewhere"
+	if elsewhere.key(target, "0123") != b.key(target, "0123") {
+		t.Error("a copy of a kernel without -I has another key")
+	}
+	target.Flags = []string{"-Iheaders"}
+	copied := elsewhere.key(target, "0123")
+	b.Dir = "/here"
+	if b.key(target, "0123") == copied {
+		t.Error("another folder of -I has the same key")
+	}
+	b.Dir = "/there/../elsewhere"
+	if b.key(target, "0123") != copied {
+		t.Error("another name of the same folder of -I has another key")
+	}
 }
 
 func TestSplitFlags(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"attune/internal/device"
@@ -17,14 +18,19 @@ import (
 	"attune/internal/toolchain"
 )
 
+// numpy reports whether the Python of references has numpy, which takes 0.15 s.
+var numpy = sync.OnceValue(func() error {
+	path, err := python.Find("")
+	if err != nil {
+		return err
+	}
+	return exec.Command(path, "-c", "import numpy").Run()
+})
+
 // needsNumPy skips a test that runs a real reference.
 func needsNumPy(t *testing.T) {
 	t.Helper()
-	path, err := python.Find("")
-	if err == nil {
-		err = exec.Command(path, "-c", "import numpy").Run()
-	}
-	if err != nil {
+	if err := numpy(); err != nil {
 		t.Skipf("needs python3 with numpy: %v", err)
 	}
 }
