@@ -92,13 +92,13 @@ struct Conversion {
     const uint32_t v_t = ptx::shared_address(smem.v_t) + consumer * Sizes::kVtBytes;
     const float k_guess = staging.factors[0][consumer].y, v_guess = staging.factors[1][consumer].y;
     ptx::mbarrier_try_wait_parity(&smem.barriers->k_empty[consumer], phase ^ 1);
-    put_magnitude(0, convert_tile(k_tile, k, Scale(k_guess).pair()));
+    put_magnitude(0, convert_tile(k_tile, k, Scale<>(k_guess).pair()));
     ptx::mbarrier_try_wait_parity(full(1), phase);
     ptx::mbarrier_try_wait_parity(&smem.barriers->v_t_empty[consumer], phase ^ 1);
-    put_magnitude(1, convert_tile(v_tile, v_t, Scale(v_guess).pair()));
+    put_magnitude(1, convert_tile(v_tile, v_t, Scale<>(v_guess).pair()));
     sync();
-    const Scale k_scale(magnitude(0));
-    const Scale v_scale(magnitude(1), Scale::kMinVExponent, Scale::kMaxVExponent);
+    const Scale<> k_scale(magnitude(0));
+    const Scale<> v_scale(magnitude(1), Scale<>::kMinVExponent, Scale<>::kMaxVExponent);
     if (k_scale.value() != k_guess || v_scale.value() != v_guess) {
       convert_tile(k_tile, k, k_scale.pair());
       convert_tile(v_tile, v_t, v_scale.pair());
