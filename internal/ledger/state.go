@@ -37,3 +37,6 @@ func (s State) Settled(now time.Time) bool {
 	}
 	return true
 }
+
+// Benches returns the ids of the benches, the newest first.
+func (l *Ledger) Benches() ([]string, error) { return l.benches().newestFirst() }

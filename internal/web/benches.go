@@ -1,0 +1,67 @@
+package web
+
+import (
+	"net/http"
+
+	"attune/internal/report"
+	"attune/internal/run"
+)
+
+func (s *Server) benchList(w http.ResponseWriter, r *http.Request) error {
+	l, err := s.records.now(r.Context())
+	if err != nil {
+		return err
+	}
+	return s.render(w, r, http.StatusOK, "benches", "Benches", l.benches)
+}
+
+// benchPage is one bench, shape by shape.
+type benchPage struct {
+	*run.Bench
+	Shapes  []benchShape
+	More    int // shapes that are not shown
+	Skipped []string
+	Plots   []inlinePlot
+}
+
+// benchShape is the rows of one shape.
+type benchShape struct {
+	Name string
+	Rows []run.BenchRow
+	Best *run.BestRow
+}
+
+// maxShapes limits the shapes of a page.
+const maxShapes = 60
+
+func (s *Server) benchPage(w http.ResponseWriter, r *http.Request) error {
+	b, err := s.records.bench(r.Context(), r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	page := benchPage{Bench: b, Shapes: shapesOf(b), Skipped: report.SkippedLines(b.Skipped), Plots: benchPlots(b)}
+	page.More = max(0, len(page.Shapes)-maxShapes)
+	page.Shapes = page.Shapes[:len(page.Shapes)-page.More]
+	return s.render(w, r, http.StatusOK, "bench", "Bench "+shortID(b.ID), page)
+}
+
+// shapesOf groups the rows of a bench by shape, in their order.
+func shapesOf(b *run.Bench) []benchShape {
+	var shapes []benchShape
+	at := map[string]int{}
+	for _, row := range b.Rows {
+		i, known := at[row.Shape]
+		if !known {
+			i = len(shapes)
+			at[row.Shape] = i
+			shapes = append(shapes, benchShape{Name: row.Shape})
+		}
+		shapes[i].Rows = append(shapes[i].Rows, row)
+	}
+	for i, best := range b.Best {
+		if at, known := at[best.Shape]; known {
+			shapes[at].Best = &b.Best[i]
+		}
+	}
+	return shapes
+}
