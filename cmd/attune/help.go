@@ -28,7 +28,7 @@ var commandGroups = []struct {
 }{
 	{"start", "Start:", []string{"doctor", "toolchain", "init", "run", "watch", "list"}},
 	{"measure", "Measure:", []string{"build", "sim", "compare", "bench", "profile", "accuracy", "mutate", "tune", "export"}},
-	{"inspect", "Inspect:", []string{"history", "show"}},
+	{"inspect", "Inspect:", []string{"history", "show", "serve"}},
 	{"records", "Records:", []string{"promote", "rollback", "reproduce", "ledger"}},
 }
 

@@ -27,6 +27,7 @@ type runOptions struct {
 	junit       string
 	quick, full bool
 	verbose     bool
+	progress    bool
 }
 
 func (a *app) runCommand() *cobra.Command {
@@ -74,6 +75,7 @@ Variants and shapes are explained by attune help variants, attune help shapes.`,
 	f.BoolVar(&o.quick, "quick", false, "the quick set, also for named variants")
 	f.BoolVar(&o.full, "full", false, "all shapes, seeds and inputs of the spec")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "print the details of every run")
+	f.BoolVar(&o.progress, "progress", false, "write the progress as JSON lines to standard error")
 	f.StringVar(&o.junit, "junit", "", "write the outcome as JUnit XML to this `file`")
 	return cmd
 }
@@ -155,6 +157,7 @@ func (a *app) run(ctx context.Context, o runOptions, args []string) error {
 	}
 	defer ignoreClosedPipe()()
 	out := a.newRunPrinter(w, o.verbose, request)
+	out.lines = o.progress
 	err = w.Run(ctx, request, out.finished)
 	out.stop()
 	var refused lab.RequestError

@@ -3,6 +3,7 @@ package web
 import (
 	"net/http"
 
+	"attune/internal/measure"
 	"attune/internal/report"
 	"attune/internal/run"
 )
@@ -28,8 +29,20 @@ type benchPage struct {
 type benchShape struct {
 	Name string
 	Rows []run.BenchRow
-	Best *run.BestRow
+	Best *bestRow
 }
+
+// OverallSpeedup is the geometric mean over the shapes.
+func (p benchPage) OverallSpeedup() *measure.Speedup {
+	overall := p.Overall()
+	return &overall
+}
+
+// bestRow is the best variant beside the best peer.
+type bestRow struct{ *run.BestRow }
+
+// SpeedupOf is the speedup for a template, which takes pointers.
+func (b bestRow) SpeedupOf() *measure.Speedup { return &b.Speedup }
 
 // maxShapes limits the shapes of a page.
 const maxShapes = 60
@@ -60,7 +73,7 @@ func shapesOf(b *run.Bench) []benchShape {
 	}
 	for i, best := range b.Best {
 		if at, known := at[best.Shape]; known {
-			shapes[at].Best = &b.Best[i]
+			shapes[at].Best = &bestRow{&b.Best[i]}
 		}
 	}
 	return shapes

@@ -2,7 +2,9 @@ package web
 
 import (
 	"context"
+	"fmt"
 	"io/fs"
+	"net/http"
 	"slices"
 	"sync"
 	"time"
@@ -96,6 +98,9 @@ func (k *records) readBenches(ctx context.Context, l *lists) error {
 	}
 	for _, id := range ids {
 		b, err := k.benches.get(id, func() (*run.Bench, error) { return catalog.Bench(ctx, k.kept, id) })
+		if err == nil && b.ID != id {
+			err = fmt.Errorf("bench %s: its document has the id %s: the directory was renamed", id, clip(b.ID, 80))
+		}
 		if err != nil {
 			l.damage = append(l.damage, err.Error())
 			continue
@@ -112,6 +117,9 @@ func (k *records) readTunings(ctx context.Context, l *lists) error {
 	}
 	for _, id := range ids {
 		e, err := k.tunings.get(id, func() (report.TuningEntry, error) { return catalog.Search(ctx, k.kept, id) })
+		if err == nil && e.ID != id {
+			err = fmt.Errorf("tuning %s: its document has the id %s: the directory was renamed", id, clip(e.ID, 80))
+		}
 		if err != nil {
 			l.damage = append(l.damage, err.Error())
 			continue
@@ -135,7 +143,7 @@ func (k *records) run(ctx context.Context, id string) (*run.Run, error) {
 	if _, ok := l.at[id]; !ok {
 		_, err := k.kept.Find(ctx, id) // says why: unknown, damaged, or a bench
 		if err == nil {
-			err = failure(404, "no run %q; an address has the whole id of a run", clip(id, 80))
+			err = failure(http.StatusNotFound, "no run %q; an address has the whole id of a run", clip(id, 80))
 		}
 		return nil, notFound(err)
 	}
@@ -162,13 +170,13 @@ func (k *records) bench(ctx context.Context, id string) (*run.Bench, error) {
 	}
 	i := slices.IndexFunc(l.benches, func(b *run.Bench) bool { return b.ID == id })
 	if i < 0 {
-		return nil, failure(404, "no bench %q is listed; /benches lists them", clip(id, 80))
+		return nil, failure(http.StatusNotFound, "no bench %q is listed; /benches lists them", clip(id, 80))
 	}
 	return l.benches[i], nil
 }
 
 // notFound gives an error the status of a missing record.
-func notFound(err error) error { return failure(404, "%s", clip(err.Error(), 1000)) }
+func notFound(err error) error { return failure(http.StatusNotFound, "%s", clip(err.Error(), 1000)) }
 
 // cache keeps records by their id, the most recent ones.
 type cache[T any] struct {

@@ -29,6 +29,9 @@ type runList struct {
 	Newer, Older   string // addresses; empty if there is none
 }
 
+// Devices are the choices of the form.
+func (runList) Devices() []string { return []string{"cuda", "sim", "none"} }
+
 // filter selects runs by what an address asks for.
 type filter struct {
 	Text, Kernel, Variant, Stage, Device, Arch, Verdict string
