@@ -98,7 +98,7 @@ func microseconds(v any) string {
 	if text == none {
 		return none
 	}
-	return text + " µs"
+	return text + " us"
 }
 
 // figure formats a number, or a pointer to one, with a unit behind it.

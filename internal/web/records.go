@@ -149,7 +149,11 @@ func (k *records) run(ctx context.Context, id string) (*run.Run, error) {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.readRun(ctx, id)
+	r, err := k.readRun(ctx, id)
+	if err != nil {
+		return nil, failure(http.StatusNotFound, "the run is damaged: %v", err)
+	}
+	return r, nil
 }
 
 // withSamples returns a copy of a run with its samples.
