@@ -130,7 +130,7 @@ func spoil(v any, random *rand.Rand, depth int) any {
 	case string:
 		return hostile[random.IntN(len(hostile))]
 	case float64:
-		if v == float64(int64(v)) && random.IntN(4) > 0 {
+		if v == float64(int64(v)) {
 			return v // counts must fit their type for the record to be read at all
 		}
 		return []any{1e308, -1e308, 1e-308, 0, -0.5, v}[random.IntN(6)]

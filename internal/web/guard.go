@@ -133,14 +133,19 @@ func Loopback(address string) bool {
 }
 
 // sameOrigin reports whether a page of this server, its user or a program that is no browser caused
-// the request.
+// the request. A form of a page without a referrer has the origin null; then the browser's word that
+// it is the same origin, which no page can set, must be there.
 func sameOrigin(r *http.Request) bool {
-	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
+	site := r.Header.Get("Sec-Fetch-Site")
+	if site != "" && site != "same-origin" && site != "none" {
 		return false
 	}
 	origins := r.Header.Values("Origin")
 	if len(origins) == 0 {
 		return true
+	}
+	if len(origins) == 1 && origins[0] == "null" {
+		return site == "same-origin"
 	}
 	origin, err := url.Parse(origins[0])
 	return err == nil && len(origins) == 1 && (origin.Scheme == "http" || origin.Scheme == "https") && strings.EqualFold(origin.Host, r.Host)

@@ -26,6 +26,8 @@ func TestOtherSitesGetNothing(t *testing.T) {
 		"another port":            {"Origin", "http://127.0.0.1:9999"},
 		"another scheme":          {"Origin", "ftp://127.0.0.1:8180"},
 		"no origin":               {"Origin", "null"},
+		"no origin, a frame":      {"Origin", "null", "Sec-Fetch-Site", "cross-site"},
+		"no origin, typed":        {"Origin", "null", "Sec-Fetch-Site", "none"},
 		"two origins":             {"Origin", "http://127.0.0.1:8180", "Origin", "http://attacker.example"},
 		"a link":                  {"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate"},
 		"the same site":           {"Sec-Fetch-Site", "same-site"},
@@ -59,6 +61,7 @@ func TestOwnRequests(t *testing.T) {
 		{"Host", "[::1]:8180"},
 		{"Host", "localhost:9000"}, // a tunnel
 		{"Sec-Fetch-Site", "same-origin", "Origin", "http://127.0.0.1:8180"},
+		{"Sec-Fetch-Site", "same-origin", "Origin", "null"}, // a form
 		{"Sec-Fetch-Site", "none"},
 	} {
 		if w := get(s, "/", headers...); w.Code != http.StatusOK {

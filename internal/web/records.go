@@ -32,7 +32,8 @@ type records struct {
 // lists are the records of a ledger at one time.
 type lists struct {
 	state     ledger.State
-	settled   bool
+	settled   bool // a later change is sure to give another state
+	read      time.Time
 	entries   []ledger.Entry // newest first
 	at        map[string]int // index of each run in entries
 	champions catalog.Champions
@@ -50,15 +51,20 @@ func newRecords(kept *ledger.Ledger, kernel func() (*spec.Kernel, fs.FS, error))
 // ladderDevice is the device of the ladder: only a GPU has times.
 const ladderDevice = "cuda"
 
+// unsettledFor is how long lists are kept whose last change is so recent that the next one could have
+// the same time. Reading 10,000 runs takes a quarter of a second.
+const unsettledFor = 500 * time.Millisecond
+
 // now returns the present lists.
 func (k *records) now(ctx context.Context) (*lists, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	state := k.kept.State()
-	if k.lists != nil && k.lists.settled && k.lists.state == state {
-		return k.lists, nil
+	if l := k.lists; l != nil && l.state == state && (l.settled || time.Since(l.read) < unsettledFor) {
+		return l, nil
 	}
-	l := &lists{state: state, settled: state.Settled(time.Now()), at: map[string]int{}}
+	l := &lists{state: state, read: time.Now(), at: map[string]int{}}
+	l.settled = state.Settled(l.read)
 	var err error
 	if l.entries, err = k.kept.List(ctx, ledger.Filter{}); err != nil {
 		return nil, err

@@ -199,7 +199,7 @@ func TestPagesShowTheRecords(t *testing.T) {
 		"/runs/20261116-160615-stage2-448d06": {
 			"2.110x", "NVIDIA H200", "14.05 us", "P·V by scalar FMA", "79 per thread", "attune run stage2 --shapes", "All 136 outputs are within their limits",
 		},
-		"/compare?a=20261116-160615-stage2-448d06&b=20261116-160644-stage3b-64f3ef": {"2.679x", "faster", "1x8x512x64"},
+		"/compare?a=20261116-160615-stage2-448d06&b=20261116-160644-stage3b-64f3ef": {"2.668x", "faster", "1x8x512x64"},
 		"/kernel?variant=stage2&arch=sm_90a":                                        {"ada/sdpa.cu", "79 of 128 per thread", "shipped", "L__BB0", "__global__"},
 		"/knobs?stage=stage2&TILE_N=32":                                             {"TILE_N", "changed from 64", "Rules"},
 	} {
