@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -62,7 +64,7 @@ func unfinished(kept *ledger.Ledger, id string) UnfinishedSearch {
 func Running(kept *ledger.Ledger, id string) bool {
 	unlock, err := kept.LockTuning(id)
 	unlock()
-	return err != nil
+	return err != nil && !errors.Is(err, fs.ErrNotExist) // a search without a result is removed
 }
 
 // Journals are the files with the evaluations of an unfinished search. Each has a line before them.

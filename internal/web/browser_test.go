@@ -3,6 +3,7 @@ package web
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -26,6 +27,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
+	"attune/internal/python"
 	"attune/internal/toolchain"
 )
 
@@ -531,6 +533,9 @@ func TestBrowserFollowsSearch(t *testing.T) {
 	if err != nil {
 		t.Skipf("the search builds variants: %v", err)
 	}
+	if err := exec.Command(cmp.Or(os.Getenv(python.Variable), "python3"), "-c", "import numpy").Run(); err != nil {
+		t.Skipf("the reference of the example needs numpy: %v", err)
+	}
 	program, dir := attuneProgram(t), t.TempDir()
 	var announced struct{ URL string }
 	served := start(t, program, "serve", "--json", "--address", "127.0.0.1:0", "--ledger", dir)
@@ -546,7 +551,7 @@ func TestBrowserFollowsSearch(t *testing.T) {
 		}
 	}()
 	b := openTab(t, strings.TrimSuffix(announced.URL, "/"))
-	search := start(t, program, "tune", "--json", "--kernel", "../../examples/reduce", "--device", "sim", "--shapes", "n=100000", "--budget", "10", "--ledger", dir)
+	search := start(t, program, "tune", "--json", "--kernel", "../../examples/reduce", "--device", "sim", "--shapes", "n=100000", "--budget", "6", "--ledger", dir)
 	b.open("/tunings")
 	for end := time.Now().Add(60 * time.Second); !value[bool](b, `document.querySelector(".tag.live") !== null`); b.open("/tunings") {
 		if time.Now().After(end) {
