@@ -72,18 +72,20 @@ const none = "–"
 
 // functions are those of the templates. Figures that were not measured are pointers that may be nil.
 var functions = template.FuncMap{
-	"date":    func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04") },
-	"machine": func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
-	"us":      microseconds,
-	"number":  func(v any) string { return figure(v, "") },
-	"ratio":   func(v any) string { return figure(v, "x") },
-	"speedup": speedup,
-	"clip":    func(n int, text any) string { return clip(fmt.Sprint(text), n) },
-	"short":   shortID,
-	"verdict": verdictClass,
-	"status":  statusClass,
-	"json":    func(v any) (string, error) { text, err := json.MarshalIndent(v, "", "  "); return string(text), err },
-	"add":     func(a, b int) int { return a + b },
+	"date":      func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04") },
+	"machine":   func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
+	"us":        microseconds,
+	"secondsUS": func(v float64) string { return microseconds(v * microsecondsPerSecond) },
+	"number":    func(v any) string { return figure(v, "") },
+	"ratio":     func(v any) string { return figure(v, "x") },
+	"speedup":   speedup,
+	"segments":  segments,
+	"clip":      func(n int, text any) string { return clip(fmt.Sprint(text), n) },
+	"short":     shortID,
+	"verdict":   verdictClass,
+	"status":    statusClass,
+	"json":      func(v any) (string, error) { text, err := json.MarshalIndent(v, "", "  "); return string(text), err },
+	"add":       func(a, b int) int { return a + b },
 	"seconds": func(v float64) string {
 		if math.IsNaN(v) || math.Abs(v) > 1e9 {
 			return number(v) + " s"
@@ -150,6 +152,15 @@ func clip(text string, n int) string {
 		return text
 	}
 	return string(runes[:n-1]) + "…"
+}
+
+// segments splits the name of a variant before each knob, where a line may break.
+func segments(name string) []string {
+	parts := strings.SplitAfter(clip(name, 160), "+")
+	for i := 1; i < len(parts); i++ { // the plus sign begins a line
+		parts[i-1], parts[i] = strings.TrimSuffix(parts[i-1], "+"), "+"+parts[i]
+	}
+	return parts
 }
 
 // shortID is the random end of an id, which people use to name it.
