@@ -36,6 +36,7 @@ func (a *app) addCompletions(root *cobra.Command) {
 		"export":    one(a.completeSelections),
 		"mutate":    one(withFiles(a.completeVariants(false))),
 		"show":      one(a.completeRuns),
+		"report":    a.completeRuns,
 		"promote":   one(a.completeRuns),
 		"reproduce": one(a.completeRuns),
 	}

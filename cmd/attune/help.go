@@ -28,7 +28,7 @@ var commandGroups = []struct {
 }{
 	{"start", "Start:", []string{"doctor", "toolchain", "init", "run", "watch", "list"}},
 	{"measure", "Measure:", []string{"build", "sim", "compare", "bench", "profile", "accuracy", "mutate", "tune", "export"}},
-	{"inspect", "Inspect:", []string{"history", "show", "serve"}},
+	{"inspect", "Inspect:", []string{"history", "show", "report", "serve"}},
 	{"records", "Records:", []string{"promote", "rollback", "reproduce", "ledger"}},
 }
 
@@ -113,7 +113,7 @@ func usage(cmd *cobra.Command) string {
 		other = "Available Commands:"
 	}
 	section(other, commandList(cmd, func(sub *cobra.Command) bool { return sub.GroupID == "" && !isTopic(sub) }))
-	section("Topics (attune help TOPIC):", commandList(cmd, isTopic))
+	section("Topics (attune help TOPIC):", topicNames(cmd))
 	own, elsewhere := describedFlags(cmd.LocalFlags())
 	section("Flags:", own.FlagUsagesWrapped(helpWidth))
 	for _, topic := range slices.Sorted(maps.Keys(elsewhere)) {
@@ -124,6 +124,20 @@ func usage(cmd *cobra.Command) string {
 	}
 	out.WriteString(exitLine + "\n")
 	return out.String()
+}
+
+// topicNames lists the topics of a command in a line: with a line each the first page is too long.
+func topicNames(cmd *cobra.Command) string {
+	var names []string
+	for _, sub := range cmd.Commands() {
+		if isTopic(sub) {
+			names = append(names, sub.Name())
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return "  " + strings.Join(names, ", ")
 }
 
 // commandList lists some of the subcommands of a command, those of a group in the group's order.

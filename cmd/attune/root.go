@@ -60,7 +60,7 @@ func (a *app) rootCommand() *cobra.Command {
 	root.PersistentPreRun = func(*cobra.Command, []string) { a.started = true }
 	root.AddCommand(
 		a.initCommand(), a.runCommand(), a.watchCommand(), a.buildCommand(), a.compareCommand(), a.benchCommand(), a.profileCommand(), a.simCommand(),
-		a.mutateCommand(), a.accuracyCommand(), a.tuneCommand(), a.listCommand(), a.historyCommand(), a.showCommand(), a.ledgerCommand(),
+		a.mutateCommand(), a.accuracyCommand(), a.tuneCommand(), a.listCommand(), a.historyCommand(), a.showCommand(), a.reportCommand(), a.ledgerCommand(),
 		a.promoteCommand(), a.rollbackCommand(), a.reproduceCommand(), a.exportCommand(),
 		a.serveCommand(), a.toolchainCommand(), a.doctorCommand(), a.versionCommand(), a.serverCommand(),
 	)

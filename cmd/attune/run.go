@@ -21,6 +21,7 @@ import (
 )
 
 type runOptions struct {
+	html string
 	requestOptions
 	device      deviceOptions
 	reference   referenceOptions
@@ -45,7 +46,6 @@ all. Variants that are named take all, unless --quick is given. --shapes and
 variant that its table chooses, then is recorded as a whole.
 
 Each variant prints a line, and what failed prints its details at the end.
-
 Without a GPU the kernels run on the simulator with all its checkers. It
 measures no time; a gate that is not measured fails nothing.
 
@@ -72,6 +72,7 @@ Variants and shapes are explained by attune help variants, attune help shapes.`,
 	o.reference.flags(f)
 	f.StringVar(&o.device.sanitizer, "sanitizer", "",
 		"check under this tool of compute-sanitizer, without timing: "+strings.Join(isolate.SanitizerTools, ", "))
+	f.StringVar(&o.html, "html", "", "write a report with plots as one page to this `file`")
 	f.BoolVar(&o.quick, "quick", false, "the quick set, also for named variants")
 	f.BoolVar(&o.full, "full", false, "all shapes, seeds and inputs of the spec")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "print the details of every run")
@@ -94,7 +95,7 @@ func (o runOptions) check() error {
 	case tool != "" && o.device.name == simDevice:
 		return errors.New("--sanitizer needs a GPU; the simulator has its own checkers")
 	}
-	return errors.Join(checkLimit(o.device.limit), o.device.sim.check(), o.reference.check())
+	return errors.Join(checkHTML(o.html), checkLimit(o.device.limit), o.device.sim.check(), o.reference.check())
 }
 
 // isQuick reports whether a run takes the quick set.
@@ -172,6 +173,9 @@ func (a *app) run(ctx context.Context, o runOptions, args []string) error {
 	}
 	if written := errors.Join(out.end(ctx, err), writeJUnit(junit, withoutParts(out.runs))); written != nil {
 		return errors.Join(err, written)
+	}
+	if err := a.writeHTML(ctx, w.Ledger, o.html, withoutParts(out.runs)); err != nil {
+		return err
 	}
 	switch {
 	case ctx.Err() != nil && len(out.runs) == 0:

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -15,7 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"attune/internal/report"
+	"attune/internal/plot"
 	"attune/internal/tune"
 )
 
@@ -265,7 +264,7 @@ func plotSearch(replay *tune.Replay, search *tune.Search, o replayOptions) error
 		return nil
 	}
 	r := replay.Recording
-	c := &report.Convergence{
+	c := &plot.Convergence{
 		Title: fmt.Sprintf("%s on %s, %s", cmp.Or(r.Kernel, "recorded results"), cmp.Or(r.Device, "an unknown device"), o.strategy), Objective: r.Objective,
 		Unit: replay.Unit(), Maximised: replay.Value(1) < 0, Reference: replay.Optimum, ReferenceName: "best of the recording",
 	}
@@ -276,11 +275,7 @@ func plotSearch(replay *tune.Replay, search *tune.Search, o replayOptions) error
 		}
 		c.Values = append(c.Values, value)
 	}
-	var out bytes.Buffer
-	if err := report.ConvergencePlot(&out, c); err != nil {
-		return err
-	}
-	return os.WriteFile(o.plot, out.Bytes(), 0o644)
+	return os.WriteFile(o.plot, c.SVG(), 0o644)
 }
 
 // searchLine is the JSON document of one search.

@@ -26,7 +26,7 @@ func Ladder(kernel *spec.Kernel, device string, entries []ledger.Entry, read fun
 	}
 	runs := []*run.Run{}
 	for _, name := range names {
-		r, err := newest(byVariant[name], read)
+		r, err := Newest(byVariant[name], read)
 		if err != nil {
 			return nil, err
 		}
@@ -51,9 +51,9 @@ func change(kernel *spec.Kernel, variant, parent string) string {
 	return v.Diff(p)
 }
 
-// newest is the newest run with times, else the newest run, or nil. Parts of selections are skipped:
+// Newest is the newest run with times, else the newest run, or nil. Parts of selections are skipped:
 // they have other shapes and another parent than a run of their stage.
-func newest(entries []ledger.Entry, read func(id string) (*run.Run, error)) (*run.Run, error) {
+func Newest(entries []ledger.Entry, read func(id string) (*run.Run, error)) (*run.Run, error) {
 	slices.SortStableFunc(entries, func(a, b ledger.Entry) int {
 		untimed := func(e ledger.Entry) int {
 			if e.Headline.P50US == nil {

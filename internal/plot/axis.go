@@ -73,7 +73,7 @@ func tickLabel(v, step, largest float64) string {
 	}
 	if largest >= 1e6 || largest < 1e-3 {
 		digits := int(math.Ceil(math.Log10(largest/step))) + 1
-		return strconv.FormatFloat(v, 'g', min(max(digits, 1), 8), 64)
+		return exponential(v, min(max(digits, 1), 8))
 	}
 	return strconv.FormatFloat(v, 'f', max(0, decimalsOf(step)), 64)
 }
@@ -89,7 +89,7 @@ func (a axis) logTicks(most int) (values []float64, labels []string) {
 	for exponent := first; exponent <= last; exponent += every {
 		for _, f := range factors {
 			if v := f * math.Pow(10, exponent); v >= a.low*(1-1e-9) && v <= a.high*(1+1e-9) {
-				values, labels = append(values, v), append(labels, number(v, 1))
+				values, labels = append(values, v), append(labels, powerLabel(v))
 			}
 		}
 	}
@@ -100,6 +100,14 @@ func (a axis) logTicks(most int) (values []float64, labels []string) {
 		labels = labels[len(labels)-len(values):]
 	}
 	return values, labels
+}
+
+// powerLabel writes a tick of a logarithmic axis.
+func powerLabel(v float64) string {
+	if v >= 1e5 {
+		return exponential(v, 1)
+	}
+	return number(v, 1)
 }
 
 // decimalsOf are the decimals that tell multiples of a step apart.
@@ -127,7 +135,7 @@ func roundStep(x float64) float64 {
 func widest(labels []string, size float64) float64 {
 	width := 0.0
 	for _, l := range labels {
-		width = max(width, textWidth(l, size, false))
+		width = max(width, TextWidth(l, size, false))
 	}
 	return width
 }
@@ -136,7 +144,7 @@ func widest(labels []string, size float64) float64 {
 func (c *canvas) bottomAxis(a axis, top, bottom float64, most int) {
 	values, labels := a.ticks(most)
 	for i, v := range values {
-		c.line("g", a.at(v), top, a.at(v), bottom)
+		c.gridLine(a.at(v), top, a.at(v), bottom)
 		c.label(a.at(v), bottom+13, middle, "m", smallSize, labels[i])
 	}
 }
@@ -145,7 +153,7 @@ func (c *canvas) bottomAxis(a axis, top, bottom float64, most int) {
 func (c *canvas) leftAxis(a axis, left, to float64, most int) {
 	values, labels := a.ticks(most)
 	for i, v := range values {
-		c.line("g", left, a.at(v), to, a.at(v))
+		c.gridLine(left, a.at(v), to, a.at(v))
 		c.label(left-5, a.at(v)+4, end, "m", smallSize, labels[i])
 	}
 }

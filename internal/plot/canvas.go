@@ -30,6 +30,7 @@ const (
 
 // canvas collects the marks and texts of a plot. y is the top of what is drawn next.
 type canvas struct {
+	grid  strings.Builder // drawn first, so that it crosses no text
 	body  strings.Builder
 	y     float64
 	texts []box
@@ -67,7 +68,7 @@ func render(d drawing, id, style, width string) []byte {
 		`font-family="system-ui,-apple-system,'Segoe UI',Helvetica,Arial,sans-serif" font-size="%.0f">`+"\n",
 		Class, pageWidth, height, width, escape(id), escape(id), fontSize)
 	fmt.Fprintf(out, "<title id=\"%s-title\">%s</title>\n<desc id=\"%s-desc\">%s</desc>\n%s", escape(id), escape(plain(d.name())), escape(id), escape(plain(d.Finding())), style)
-	fmt.Fprintf(out, `<rect class="bg" width="%.0f" height="%.0f"/>`+"\n%s</svg>\n", pageWidth, height, c.body.String())
+	fmt.Fprintf(out, `<rect class="bg" width="%.0f" height="%.0f"/>`+"\n%s%s</svg>\n", pageWidth, height, c.grid.String(), c.body.String())
 	return out.Bytes()
 }
 
@@ -93,7 +94,7 @@ func (c *canvas) header(title, finding string) {
 
 // boxOf is the room of a text whose baseline is at y.
 func boxOf(x, y float64, at anchor, size float64, bold bool, text string) box {
-	width := textWidth(text, size, bold)
+	width := TextWidth(text, size, bold)
 	left := x
 	switch at {
 	case middle:
@@ -137,8 +138,13 @@ func (c *canvas) label(x, y float64, at anchor, class string, size float64, text
 	return true
 }
 
-func (c *canvas) line(class string, x1, y1, x2, y2 float64) {
-	fmt.Fprintf(&c.body, `<line class="%s" x1="%s" y1="%s" x2="%s" y2="%s"/>`+"\n", class, at1(x1), at1(y1), at1(x2), at1(y2))
+func (c *canvas) line(class string, x1, y1, x2, y2 float64) { drawLine(&c.body, class, x1, y1, x2, y2) }
+
+// gridLine draws a line behind everything else.
+func (c *canvas) gridLine(x1, y1, x2, y2 float64) { drawLine(&c.grid, "g", x1, y1, x2, y2) }
+
+func drawLine(out *strings.Builder, class string, x1, y1, x2, y2 float64) {
+	fmt.Fprintf(out, `<line class="%s" x1="%s" y1="%s" x2="%s" y2="%s"/>`+"\n", class, at1(x1), at1(y1), at1(x2), at1(y2))
 }
 
 func (c *canvas) rect(class string, x, y, width, height float64) {
@@ -186,8 +192,8 @@ func (c *canvas) legend(keys []key) {
 	const sign, gap = 18.0, 14.0
 	x := margin
 	for i, k := range keys {
-		text := fit(k.text, right-margin-sign, smallSize, false)
-		width := sign + textWidth(text, smallSize, false)
+		text := fitName(k.text, right-margin-sign, smallSize, false)
+		width := sign + TextWidth(text, smallSize, false)
 		if i > 0 && x+width > right {
 			x, c.y = margin, c.y+lineHeight
 		}

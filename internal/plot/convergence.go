@@ -94,7 +94,7 @@ func (p *Convergence) draw(c *canvas) {
 		left += min(widest(labels, smallSize), 90)
 		c.leftAxis(vertical, left, right, 5)
 	}
-	c.line("g", left, bottom, right, bottom)
+	c.gridLine(left, bottom, right, bottom)
 	x := func(i int) float64 {
 		return left + 4 + (right-left-8)*(float64(i)+0.5)/float64(max(len(p.Values), 1))
 	}
@@ -112,10 +112,11 @@ func (p *Convergence) draw(c *canvas) {
 }
 
 func (p *Convergence) marks(c *canvas, bests []int, x func(int) float64, vertical axis, bottom float64) {
-	var evaluated, failed, course strings.Builder
+	var evaluated dotPath
+	var failed, course strings.Builder
 	for i, v := range p.Values {
 		if finite(v) {
-			fmt.Fprintf(&evaluated, "M%s %sh0", at1(x(i)), at1(vertical.at(v)))
+			evaluated.add(x(i), vertical.at(v))
 		} else {
 			failed.WriteString(cross(x(i), bottom-failureStrip/2))
 		}

@@ -80,12 +80,12 @@ func (e *Errors) draw(c *canvas) {
 		}
 		all = append(all, row.Shares...)
 	}
-	left := margin + min(widest(names, smallSize), errorColumn) + 10
+	left := margin + min(widest(names, smallSize), errorColumn) + 12
 	a := newAxis(all, true, left+14, right-14)
 	top := c.y
 	for _, row := range e.Rows {
-		c.write(margin, c.y+14, start, "t", smallSize, fit(row.Name, left-margin-10, smallSize, false))
-		c.line("g", left, c.y+errorHeight/2, right, c.y+errorHeight/2)
+		c.write(margin, c.y+14, start, "t", smallSize, fitName(row.Name, left-margin-10, smallSize, false))
+		c.gridLine(left, c.y+errorHeight/2, right, c.y+errorHeight/2)
 		e.row(c, row, a, left)
 		c.y += errorHeight
 	}
@@ -96,7 +96,7 @@ func (e *Errors) draw(c *canvas) {
 	}
 	values, labels := a.ticks(5)
 	for i, v := range values {
-		c.line("g", a.at(v), top, a.at(v), c.y)
+		c.gridLine(a.at(v), top, a.at(v), c.y)
 		c.label(a.at(v), c.y+13, middle, "m", smallSize, labels[i])
 	}
 	c.y += lineHeight + 4
@@ -108,18 +108,19 @@ func (e *Errors) draw(c *canvas) {
 }
 
 func (e *Errors) row(c *canvas, row ErrorRow, a axis, left float64) {
-	var inside, over, broken strings.Builder
+	var inside, over dotPath
+	var broken strings.Builder
 	for i, s := range row.Shares {
 		y := c.y + 4 + (errorHeight-8)*float64(i*7%19)/18
 		switch {
 		case !finite(s):
 			broken.WriteString(cross(right-4, c.y+errorHeight/2))
 		case s <= 1e-300:
-			fmt.Fprintf(&inside, "M%s %sh0", at1(left+4), at1(y))
+			inside.add(left+4, y)
 		case s > 1:
-			fmt.Fprintf(&over, "M%s %sh0", at1(a.at(s)), at1(y))
+			over.add(a.at(s), y)
 		default:
-			fmt.Fprintf(&inside, "M%s %sh0", at1(a.at(s)), at1(y))
+			inside.add(a.at(s), y)
 		}
 	}
 	c.path(fmt.Sprintf("o l%d", ownColour), inside.String())

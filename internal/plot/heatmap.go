@@ -78,7 +78,7 @@ func (h *HeatMap) draw(c *canvas) {
 		}
 	}
 	for _, row := range h.Rows {
-		c.write(margin, c.y+12, start, "t", smallSize, fit(row.Name, right-margin, smallSize, false))
+		c.write(margin, c.y+12, start, "t", smallSize, fitName(row.Name, right-margin, smallSize, false))
 		c.y += lineHeight
 		x := margin
 		for i, cell := range row.Cells {
@@ -114,6 +114,6 @@ func (h *HeatMap) cell(c *canvas, cell HeatCell, x float64, step int) {
 		class, value = fmt.Sprintf("h%d", step), number(cell.Value, 4)
 	}
 	c.rect(class, x, c.y, cellWidth, cellHeight)
-	c.write(x+cellWidth/2, c.y+13, middle, "t", smallSize, fit(cell.Label, cellWidth-6, smallSize, false))
-	c.write(x+cellWidth/2, c.y+27, middle, "t", smallSize, fit(value, cellWidth-6, smallSize, false))
+	c.write(x+cellWidth/2, c.y+13, middle, "c", smallSize, fitName(cell.Label, cellWidth-6, smallSize, false))
+	c.write(x+cellWidth/2, c.y+27, middle, "c", smallSize, fit(value, cellWidth-6, smallSize, false))
 }

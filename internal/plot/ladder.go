@@ -75,7 +75,7 @@ func (l *Ladder) Finding() string {
 	if gain == 1 {
 		return fmt.Sprintf("%s has the shortest time of the %d steps, %s.", named(first.Name), len(all), quantity(first.Value, l.Unit))
 	}
-	text := fmt.Sprintf("%s is %s %s", named(best.Name), ratio(first.Value, best.Value), named(first.Name))
+	text := fmt.Sprintf("%s is %sx as fast as %s", named(best.Name), number(first.Value/best.Value, 3), named(first.Name))
 	if from.Name != first.Name || to.Name != best.Name {
 		text += fmt.Sprintf("; the largest gain, %sx, is from %s to %s", number(gain, 3), named(from.Name), named(to.Name))
 	}
@@ -102,10 +102,10 @@ func (l *Ladder) draw(c *canvas) {
 			value = fmt.Sprintf("%s, %sx", quantity(s.Value, l.Unit), number(first/s.Value, 3))
 		}
 		c.write(right, c.y+12, end, "m", smallSize, value)
-		room := right - margin - textWidth(value, smallSize, false) - 10
-		c.write(margin, c.y+12, start, "t", smallSize, fit(s.Name, room, smallSize, false))
+		room := right - margin - TextWidth(value, smallSize, false) - 10
+		c.write(margin, c.y+12, start, "t", smallSize, fitName(s.Name, room, smallSize, false))
 		y := c.y + 22
-		c.line("g", a.from, y, a.to, y)
+		c.gridLine(a.from, y, a.to, y)
 		if known {
 			l.mark(c, s, a, y)
 			if s.Value < best {
@@ -115,7 +115,9 @@ func (l *Ladder) draw(c *canvas) {
 		}
 		c.y += stepHeight
 	}
-	c.path(fmt.Sprintf("k l%d", controlColour), course.String())
+	if course.Len() > 0 { // behind the texts that it may cross
+		fmt.Fprintf(&c.grid, `<path class="k l%d" d="%s"/>`+"\n", controlColour, course.String())
+	}
 	c.bottomAxis(a, top, c.y, 6)
 	c.y += lineHeight + 4
 	c.legend(l.keys(c))

@@ -74,7 +74,7 @@ func (l *Lines) Finding() string {
 		return "Nothing was measured."
 	}
 	b := at[largest]
-	where := fmt.Sprintf("at %s %s", plain(l.X), number(largest, 4))
+	where := fmt.Sprintf("at %s %s", plain(l.X), whole(largest))
 	switch {
 	case both && b[1].y > 0:
 		return fmt.Sprintf("%s reaches %s %s, %sx the best peer, %s.", b[0].name, quantity(b[0].y, l.Unit), where, number(b[0].y/b[1].y, 3), b[1].name)
@@ -137,8 +137,8 @@ func (c *canvas) sizes(a axis, xs []float64, top, bottom float64) {
 	xs = slices.Compact(slices.Sorted(slices.Values(xs)))
 	slices.Reverse(xs) // the largest has the first claim on a label
 	for _, x := range xs {
-		c.line("g", a.at(x), top, a.at(x), bottom)
-		c.label(a.at(x), bottom+13, middle, "m", smallSize, number(x, 4))
+		c.gridLine(a.at(x), top, a.at(x), bottom)
+		c.label(a.at(x), bottom+13, middle, "m", smallSize, whole(x))
 	}
 }
 

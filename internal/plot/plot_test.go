@@ -1,17 +1,16 @@
-package plot
+package plot_test
 
 import (
 	"bytes"
-	"encoding/xml"
-	"errors"
 	"fmt"
-	"io"
 	"math"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
+
+	"attune/internal/plot"
+	"attune/internal/plot/plottest"
 )
 
 // figure is what every plot has.
@@ -53,27 +52,56 @@ func gallery() map[string]figure {
 	return all
 }
 
+// seventeenThousand are the values of a long search.
+func seventeenThousand() (values []float64) {
+	for i := range 17956 {
+		values = append(values, 1e6+float64(i*7919%17956))
+	}
+	return values
+}
+
+// A plot of many values stays small.
+func TestPlotsOfManyValuesAreSmall(t *testing.T) {
+	t.Parallel()
+	values := seventeenThousand()
+	for _, f := range []figure{
+		&plot.Convergence{Objective: "time", Values: values, Reference: values[0]},
+		&plot.Strips{Groups: []plot.StripGroup{{Series: []plot.StripSeries{{Samples: values}}}}},
+		&plot.Errors{Rows: []plot.ErrorRow{{Shares: values}}},
+	} {
+		if size := len(f.SVG()); size > 400_000 {
+			t.Errorf("%T has %d bytes", f, size)
+		}
+		if all := plottest.Faults(f.SVG()); len(all) > 0 {
+			t.Errorf("%T: %s", f, all[0])
+		}
+	}
+}
+
 func figuresOf(name string, values []float64) map[string]figure {
-	strips := &Strips{Title: name, Unit: "us"}
-	ladder := &Ladder{Title: name, Unit: "us"}
-	lines := &Lines{Title: name, X: "sequence length", Y: "throughput", Unit: "TFLOP/s"}
-	roofline := &Roofline{Title: name, Memory: Ceiling{name, "measured: a copy", 4.22e12}, Compute: []Ceiling{{"FP16", name, 784e12}, {"FP8", "measured", 1468e12}}}
-	errs := &Errors{Title: name}
-	heat := &HeatMap{Title: name, Value: "the median cost over the best"}
+	strips := &plot.Strips{Title: name, Unit: "us"}
+	ladder := &plot.Ladder{Title: name, Unit: "us"}
+	lines := &plot.Lines{Title: name, X: "sequence length", Y: "throughput", Unit: "TFLOP/s"}
+	roofline := &plot.Roofline{Title: name, Memory: plot.Ceiling{name, "measured: a copy", 4.22e12}, Compute: []plot.Ceiling{{"FP16", name, 784e12}, {"FP8", "measured", 1468e12}}}
+	errs := &plot.Errors{Title: name}
+	heat := &plot.HeatMap{Title: name, Value: "the median cost over the best"}
 	for i, v := range values {
 		label := fmt.Sprintf("%s %d", name, i)
-		strips.Groups = append(strips.Groups, StripGroup{name, []StripSeries{{label, Own, values}, {label, Other, values[:1]}, {label, Peer, nil}, {label, Control, values}}})
-		ladder.Steps = append(ladder.Steps, Step{label, v, v * 0.99, v * 1.01, Outcome(i % 3)})
-		series := LineSeries{Name: label, Peer: i%2 == 1}
+		ladder.Steps = append(ladder.Steps, plot.Step{label, v, v * 0.99, v * 1.01, plot.Outcome(i % 3)})
+		roofline.Points = append(roofline.Points, plot.RooflinePoint{label, math.Abs(v), 1e12 * v})
+		if i >= 10 { // of the plots with all values for each
+			continue
+		}
+		strips.Groups = append(strips.Groups, plot.StripGroup{Name: name, Series: []plot.StripSeries{{label, plot.Own, values}, {label, plot.Other, values[:1]}, {label, plot.Peer, nil}, {label, plot.Control, values}}})
+		series := plot.LineSeries{Name: label, Peer: i%2 == 1}
 		for j, y := range values {
-			series.Points = append(series.Points, LinePoint{math.Abs(values[(i+j)%len(values)]) + 512*float64(j), y})
+			series.Points = append(series.Points, plot.LinePoint{math.Abs(values[(i+j)%len(values)]) + 512*float64(j), y})
 		}
 		lines.Series = append(lines.Series, series)
-		roofline.Points = append(roofline.Points, RooflinePoint{label, math.Abs(v), 1e12 * v})
-		errs.Rows = append(errs.Rows, ErrorRow{label, values})
-		row := HeatRow{Name: label}
+		errs.Rows = append(errs.Rows, plot.ErrorRow{label, values})
+		row := plot.HeatRow{Name: label}
 		for j, cell := range values {
-			row.Cells = append(row.Cells, HeatCell{fmt.Sprintf("%s %d", name, j), cell})
+			row.Cells = append(row.Cells, plot.HeatCell{fmt.Sprintf("%s %d", name, j), cell})
 		}
 		heat.Rows = append(heat.Rows, row)
 	}
@@ -83,123 +111,18 @@ func figuresOf(name string, values []float64) map[string]figure {
 	}
 	return map[string]figure{
 		"strips": strips, "ladder": ladder, "lines": lines, "roofline": roofline, "errors": errs, "heat": heat,
-		"convergence": &Convergence{name, "time", "us", false, values, reference, name},
-		"maximised":   &Convergence{name, name, "", true, values, math.NaN(), ""},
-		"bare":        &Roofline{Title: name, Points: roofline.Points},
+		"convergence": &plot.Convergence{name, "time", "us", false, values, reference, name},
+		"maximised":   &plot.Convergence{name, name, "", true, values, math.NaN(), ""},
+		"bare":        &plot.Roofline{Title: name, Points: roofline.Points},
 	}
-}
-
-// placed is a text of a plot and its room.
-type placed struct {
-	text string
-	size float64
-	room box
-}
-
-// read parses a plot: its texts and its size. Every coordinate must be a finite number.
-func read(svg []byte) (texts []placed, width, height float64, err error) {
-	decoder := xml.NewDecoder(bytes.NewReader(svg))
-	var current *placed
-	var x, y float64
-	var at anchor
-	bold := false
-	for {
-		token, err := decoder.Token()
-		if errors.Is(err, io.EOF) {
-			return texts, width, height, nil
-		}
-		if err != nil {
-			return nil, 0, 0, err
-		}
-		switch t := token.(type) {
-		case xml.StartElement:
-			values := map[string]string{}
-			for _, a := range t.Attr {
-				values[a.Name.Local] = a.Value
-				if strings.Contains(a.Value, "NaN") && a.Name.Local != "class" || strings.Contains(a.Value, "Inf") {
-					return nil, 0, 0, fmt.Errorf("<%s %s=%q>", t.Name.Local, a.Name.Local, a.Value)
-				}
-			}
-			switch t.Name.Local {
-			case "svg":
-				if _, err := fmt.Sscanf(values["viewBox"], "0 0 %g %g", &width, &height); err != nil {
-					return nil, 0, 0, err
-				}
-			case "text":
-				x, _ = strconv.ParseFloat(values["x"], 64)
-				y, _ = strconv.ParseFloat(values["y"], 64)
-				current = &placed{size: fontSize}
-				if s, ok := values["font-size"]; ok {
-					current.size, _ = strconv.ParseFloat(s, 64)
-				}
-				at, bold = anchor(values["text-anchor"]), strings.HasSuffix(values["class"], " b")
-			}
-		case xml.CharData:
-			if current != nil {
-				current.text += string(t)
-			}
-		case xml.EndElement:
-			if t.Name.Local == "text" {
-				current.room = boxOf(x, y, at, current.size, bold, current.text)
-				texts, current = append(texts, *current), nil
-			}
-		}
-	}
-}
-
-// faults are the texts of a plot that overlap, leave the page or are too small.
-func faults(svg []byte) []string {
-	texts, width, height, err := read(svg)
-	if err != nil {
-		return []string{err.Error()}
-	}
-	var all []string
-	for i, t := range texts {
-		if t.room.left < -0.5 || t.room.right > width+0.5 || t.room.top < 0 || t.room.bottom > height {
-			all = append(all, fmt.Sprintf("%q leaves the page: %v", t.text, t.room))
-		}
-		if t.size < smallSize {
-			all = append(all, fmt.Sprintf("%q has %g units", t.text, t.size))
-		}
-		for _, other := range texts[i+1:] {
-			if t.room.overlaps(other.room) {
-				all = append(all, fmt.Sprintf("%q overlaps %q", t.text, other.text))
-			}
-		}
-	}
-	return all
 }
 
 func TestNoPlotHasOverlappingLabels(t *testing.T) {
 	t.Parallel()
 	for name, f := range gallery() {
-		if all := faults(f.SVG()); len(all) > 0 {
+		if all := plottest.Faults(f.SVG()); len(all) > 0 {
 			t.Errorf("%s: %d faults, the first: %s", name, len(all), all[0])
 		}
-	}
-}
-
-// The check of overlaps finds them.
-func TestFaultsAreFound(t *testing.T) {
-	t.Parallel()
-	page := func(body string) []byte {
-		return []byte(`<svg viewBox="0 0 400 100">` + body + `</svg>`)
-	}
-	for name, body := range map[string]string{
-		"overlap":    `<text class="t" x="10" y="20">stage7</text><text class="t" x="40" y="24">stage6</text>`,
-		"from right": `<text class="t" x="10" y="20">stage7</text><text class="t" x="90" y="20" text-anchor="end">stage6 stage6</text>`,
-		"beyond":     `<text class="t" x="380" y="20">stage7</text>`,
-		"above":      `<text class="t" x="10" y="5">stage7</text>`,
-		"small":      `<text class="t" x="10" y="20" font-size="9">stage7</text>`,
-		"nan":        `<circle cx="NaN"/>`,
-		"broken":     `<text>`,
-	} {
-		if len(faults(page(body))) == 0 {
-			t.Errorf("%s was not found", name)
-		}
-	}
-	if all := faults(page(`<text class="t" x="10" y="20">stage7</text><text class="t" x="10" y="40">stage6</text>`)); len(all) > 0 {
-		t.Error(all)
 	}
 }
 
@@ -235,23 +158,24 @@ func TestPlotsAreAccessibleAndHarmless(t *testing.T) {
 func TestFindings(t *testing.T) {
 	t.Parallel()
 	for want, f := range map[string]figure{
-		"stage7 is 1.78x as fast as stage6 on 1x8x512x64.": &Strips{Groups: []StripGroup{{"1x8x512x64", []StripSeries{{"stage6", Other, []float64{17.8}}, {"stage7", Own, []float64{10, 10, 10.1}}}}}},
-		"b is 3.00x as fast as a on s2, the largest difference of 2.": &Strips{Groups: []StripGroup{
-			{"s1", []StripSeries{{"a", Other, []float64{2}}, {"b", Own, []float64{1}}}}, {"s2", []StripSeries{{"a", Other, []float64{3}}, {"b", Own, []float64{1}}}},
+		"stage7 is 1.78x as fast as stage6 on 1x8x512x64.": &plot.Strips{Groups: []plot.StripGroup{{Name: "1x8x512x64", Series: []plot.StripSeries{{"stage6", plot.Other, []float64{17.8}}, {"stage7", plot.Own, []float64{10, 10, 10.1}}}}}},
+		"b is 3.00x as fast as a on s2, the largest difference of 2.": &plot.Strips{Groups: []plot.StripGroup{
+			{Name: "s1", Series: []plot.StripSeries{{"a", plot.Other, []float64{2}}, {"b", plot.Own, []float64{1}}}}, {Name: "s2", Series: []plot.StripSeries{{"a", plot.Other, []float64{3}}, {"b", plot.Own, []float64{1}}}},
 		}},
-		"The median of a on s is 2.500 us.": &Strips{Unit: "us", Groups: []StripGroup{{"s", []StripSeries{{"a", Own, []float64{2, 3}}}}}},
-		"stage2 is 8.00x as fast as stage0; the largest gain, 4.00x, is from stage1 to stage2.": &Ladder{Unit: "us", Steps: []Step{
+		"b is 1.51x as fast as a on s.":     &plot.Strips{Groups: []plot.StripGroup{{Name: "s", Ratio: 1.51, Series: []plot.StripSeries{{"a", plot.Other, []float64{3}}, {"b", plot.Own, []float64{2}}}}}},
+		"The median of a on s is 2.500 us.": &plot.Strips{Unit: "us", Groups: []plot.StripGroup{{Name: "s", Series: []plot.StripSeries{{"a", plot.Own, []float64{2, 3}}}}}},
+		"stage2 is 8.00x as fast as stage0; the largest gain, 4.00x, is from stage1 to stage2.": &plot.Ladder{Unit: "us", Steps: []plot.Step{
 			{Name: "stage0", Value: 8}, {Name: "stage1", Value: 4}, {Name: "slow", Value: 5}, {Name: "stage2", Value: 1},
 		}},
-		"a has the shortest time of the 2 steps, 1.000 us.":                                       &Ladder{Unit: "us", Steps: []Step{{Name: "a", Value: 1}, {Name: "b", Value: 2}}},
-		"None of the 1 steps was timed.":                                                          &Ladder{Steps: []Step{{Name: "a", Value: math.NaN()}}},
-		"ours reaches 1000 TFLOP/s at keys 4096, 1.25x the best peer, theirs.":                    &Lines{X: "keys", Unit: "TFLOP/s", Series: []LineSeries{{"ours", false, []LinePoint{{4096, 1000}, {8192, 1100}}}, {"theirs", true, []LinePoint{{4096, 800}}}}},
-		"ours reaches 1100 TFLOP/s at keys 8192.":                                                 &Lines{X: "keys", Unit: "TFLOP/s", Series: []LineSeries{{"ours", false, []LinePoint{{4096, 1000}, {8192, 1100}}}}},
-		"stage7 reaches 734.0 TFLOP/s, 50.0 % of the FP8 ceiling at 1000 FLOPs per byte.":         &Roofline{Memory: Ceiling{"DRAM", "", 4.22e12}, Compute: []Ceiling{{"FP8", "", 1468e12}}, Points: []RooflinePoint{{"stage7", 1000, 734e12}}},
-		"All 3 outputs are within their limits; the largest error is 50.0 % of its limit, on s1.": &Errors{Rows: []ErrorRow{{"s1", []float64{0.5, 0.1}}, {"s2", []float64{0}}}},
-		"2 of 3 outputs exceed their limits; the largest error is 150 % of its limit, on s1.":     &Errors{Rows: []ErrorRow{{"s1", []float64{1.5, 0.1, math.NaN()}}}},
-		"TILE matters most: 64 has 2.00x the value of 128.":                                       &HeatMap{Rows: []HeatRow{{"TILE", []HeatCell{{"64", 2}, {"128", 1}, {"256", math.NaN()}}}, {"OTHER", []HeatCell{{"0", 1.5}, {"1", 1}}}}},
-		"The best time, 2.000 us, was found at evaluation 3 of 4; default: 3.000 us. New bests after the first: 1. Failed evaluations: 1.": &Convergence{
+		"a has the shortest time of the 2 steps, 1.000 us.":                                       &plot.Ladder{Unit: "us", Steps: []plot.Step{{Name: "a", Value: 1}, {Name: "b", Value: 2}}},
+		"None of the 1 steps was timed.":                                                          &plot.Ladder{Steps: []plot.Step{{Name: "a", Value: math.NaN()}}},
+		"ours reaches 1000 TFLOP/s at keys 4096, 1.25x the best peer, theirs.":                    &plot.Lines{X: "keys", Unit: "TFLOP/s", Series: []plot.LineSeries{{"ours", false, []plot.LinePoint{{4096, 1000}, {8192, 1100}}}, {"theirs", true, []plot.LinePoint{{4096, 800}}}}},
+		"ours reaches 1100 TFLOP/s at keys 8192.":                                                 &plot.Lines{X: "keys", Unit: "TFLOP/s", Series: []plot.LineSeries{{"ours", false, []plot.LinePoint{{4096, 1000}, {8192, 1100}}}}},
+		"stage7 reaches 734.0 TFLOP/s, 50.0 % of the FP8 ceiling at 1000 FLOPs per byte.":         &plot.Roofline{Memory: plot.Ceiling{"DRAM", "", 4.22e12}, Compute: []plot.Ceiling{{"FP8", "", 1468e12}}, Points: []plot.RooflinePoint{{"stage7", 1000, 734e12}}},
+		"All 3 outputs are within their limits; the largest error is 50.0 % of its limit, on s1.": &plot.Errors{Rows: []plot.ErrorRow{{"s1", []float64{0.5, 0.1}}, {"s2", []float64{0}}}},
+		"2 of 3 outputs exceed their limits; the largest error is 150 % of its limit, on s1.":     &plot.Errors{Rows: []plot.ErrorRow{{"s1", []float64{1.5, 0.1, math.NaN()}}}},
+		"TILE matters most: 64 has 2.00x the value of 128.":                                       &plot.HeatMap{Rows: []plot.HeatRow{{"TILE", []plot.HeatCell{{"64", 2}, {"128", 1}, {"256", math.NaN()}}}, {"OTHER", []plot.HeatCell{{"0", 1.5}, {"1", 1}}}}},
+		"The best time, 2.000 us, was found at evaluation 3 of 4; default: 3.000 us. New bests after the first: 1. Failed evaluations: 1.": &plot.Convergence{
 			Objective: "time", Unit: "us", Values: []float64{3, math.NaN(), 2, 4}, Reference: 3, ReferenceName: "default",
 		},
 	} {
@@ -262,40 +186,6 @@ func TestFindings(t *testing.T) {
 			t.Errorf("the text alternative lacks %q", want)
 		}
 	}
-}
-
-// Texts and lines stand out from the page and from the cells in both themes.
-func TestContrast(t *testing.T) {
-	t.Parallel()
-	for name, th := range map[string]theme{"light": light, "dark": dark} {
-		for _, colour := range append([]string{th.ink, th.muted}, th.series[:]...) {
-			if c := contrast(colour, th.page); c < 4.5 {
-				t.Errorf("%s: %s on the page has %.2f", name, colour, c)
-			}
-		}
-		for _, cell := range th.heat {
-			if c := contrast(th.ink, cell); c < 4.5 {
-				t.Errorf("%s: text on %s has %.2f", name, cell, c)
-			}
-		}
-	}
-}
-
-// contrast is the ratio of the relative luminances of two colours, as WCAG defines it.
-func contrast(a, b string) float64 {
-	luminance := func(colour string) float64 {
-		n, _ := strconv.ParseUint(colour[1:], 16, 32)
-		linear := func(byte uint64) float64 {
-			v := float64(byte&0xff) / 255
-			if v <= 0.04045 {
-				return v / 12.92
-			}
-			return math.Pow((v+0.055)/1.055, 2.4)
-		}
-		return 0.2126*linear(n>>16) + 0.7152*linear(n>>8) + 0.0722*linear(n)
-	}
-	x, y := luminance(a), luminance(b)
-	return (max(x, y) + 0.05) / (min(x, y) + 0.05)
 }
 
 // With ATTUNE_GALLERY the plots are written there, to be looked at.

@@ -1,6 +1,7 @@
 package plot
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -9,6 +10,7 @@ import (
 // Roofline shows launches below the ceilings of a device, with logarithmic axes.
 type Roofline struct {
 	Title   string
+	X       string    // name of the intensity; empty: FLOPs per byte of memory traffic
 	Memory  Ceiling   // bytes per second
 	Compute []Ceiling // FLOPs per second, the highest last
 	Points  []RooflinePoint
@@ -105,7 +107,7 @@ func (r *Roofline) draw(c *canvas) {
 		}
 		c.mark(i, fmt.Sprintf("f%d", colourOf(i)), x, y)
 	}
-	c.write(right, bottom+13+lineHeight, end, "m", smallSize, "FLOPs per byte of memory traffic")
+	c.write(right, bottom+13+lineHeight, end, "m", smallSize, fit(cmp.Or(r.X, "FLOPs per byte of memory traffic"), right-margin, smallSize, false))
 	c.y = bottom + 2*lineHeight + 6
 	r.keys(c, compute, points)
 }

@@ -19,6 +19,21 @@ type Strips struct {
 type StripGroup struct {
 	Name   string
 	Series []StripSeries
+	// Ratio is how fast the second series is as a multiple of the first, by a better estimate than the
+	// medians; 0 if there is none.
+	Ratio float64
+}
+
+// ratio is how fast the second series is as a multiple of the first.
+func (g *StripGroup) ratio() (r float64, ok bool) {
+	if len(g.Series) < 2 {
+		return 0, false
+	}
+	if g.Ratio > 0 && finite(g.Ratio) {
+		return g.Ratio, true
+	}
+	r = median(g.Series[0].Samples) / median(g.Series[1].Samples)
+	return r, finite(r) && r > 0
 }
 
 // StripSeries are the samples of one implementation.
@@ -56,17 +71,14 @@ func (s *Strips) Inline(id string) []byte { return inline(s, id) }
 func (s *Strips) Finding() string {
 	text, largest, groups := "", -1.0, 0
 	for _, g := range s.Groups {
-		if len(g.Series) < 2 {
-			continue
-		}
-		a, b := median(g.Series[0].Samples), median(g.Series[1].Samples)
-		if !(a > 0 && b > 0) {
+		r, ok := g.ratio()
+		if !ok {
 			continue
 		}
 		groups++
-		if apart := math.Abs(math.Log(a / b)); apart > largest {
+		if apart := math.Abs(math.Log(r)); apart > largest {
 			largest = apart
-			text = fmt.Sprintf("%s is %s %s on %s", named(g.Series[1].Name), ratio(a, b), named(g.Series[0].Name), named(g.Name))
+			text = fmt.Sprintf("%s is %sx as fast as %s on %s", named(g.Series[1].Name), number(r, 3), named(g.Series[0].Name), named(g.Name))
 		}
 	}
 	switch {
@@ -110,7 +122,7 @@ const stripHeight = 20.0
 
 func (s *Strips) draw(c *canvas) {
 	for _, g := range s.Groups {
-		c.write(margin, c.y+12, start, "t b", fontSize, fit(g.Name, right-margin, fontSize, true))
+		c.write(margin, c.y+12, start, "t b", fontSize, fitName(g.Name, right-margin, fontSize, true))
 		c.y += lineHeight + 2
 		var all []float64
 		for _, series := range g.Series {
@@ -143,8 +155,8 @@ func (s *Strips) strip(c *canvas, series StripSeries, a axis) {
 	m := median(series.Samples)
 	value := quantity(m, s.Unit)
 	c.write(right, c.y+12, end, "m", smallSize, value)
-	room := right - margin - textWidth(value, smallSize, false) - 10
-	c.write(margin, c.y+12, start, "t", smallSize, fit(series.Name, room, smallSize, false))
+	room := right - margin - TextWidth(value, smallSize, false) - 10
+	c.write(margin, c.y+12, start, "t", smallSize, fitName(series.Name, room, smallSize, false))
 	c.y += lineHeight
 	c.path(fmt.Sprintf("o l%d", colour), dots(series.Samples, a, c.y))
 	if finite(m) {
@@ -153,20 +165,34 @@ func (s *Strips) strip(c *canvas, series StripSeries, a axis) {
 	c.y += stripHeight + 2
 }
 
-// dots is a path of round points, a tenth of the size of as many circles. Equal samples get different
-// heights by their index, not at random, so that the plot is the same each time.
+// dots is a path of a series.
 func dots(samples []float64, a axis, top float64) string {
-	var d strings.Builder
-	drawn := map[string]bool{}
+	var path dotPath
 	for i, v := range samples {
-		if !finite(v) {
-			continue
-		}
-		dot := fmt.Sprintf("M%s %sh0", at1(math.Round(2*a.at(v))/2), at1(top+3+(stripHeight-6)*float64(i*7%19)/18))
-		if !drawn[dot] {
-			drawn[dot] = true
-			d.WriteString(dot)
+		if finite(v) {
+			// Equal samples get different heights by their index, not at random, so that the plot is the
+			// same each time.
+			path.add(a.at(v), top+3+(stripHeight-6)*float64(i*7%19)/18)
 		}
 	}
-	return d.String()
+	return path.String()
+}
+
+// dotPath is a path of round points, a tenth of the size of as many circles. Points in the same place
+// are drawn once.
+type dotPath struct {
+	strings.Builder
+	drawn map[[2]float64]bool
+}
+
+func (p *dotPath) add(x, y float64) {
+	at := [2]float64{math.Round(2*x) / 2, math.Round(2*y) / 2}
+	if p.drawn[at] {
+		return
+	}
+	if p.drawn == nil {
+		p.drawn = map[[2]float64]bool{}
+	}
+	p.drawn[at] = true
+	fmt.Fprintf(p, "M%s %sh0", at1(at[0]), at1(at[1]))
 }

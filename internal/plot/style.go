@@ -43,11 +43,12 @@ func (t theme) rules(below string) string {
 	out := &strings.Builder{}
 	rule := func(class, body string) { fmt.Fprintf(out, "%s.%s{%s}\n", below, class, body) }
 	rule("bg", "fill:"+t.page)
-	rule("t", "fill:"+t.ink)
-	rule("m", "fill:"+t.muted)
+	halo := ";stroke:" + t.page + ";stroke-width:3;paint-order:stroke" // against lines behind a text
+	rule("t", "fill:"+t.ink+halo)
+	rule("m", "fill:"+t.muted+halo)
+	rule("c", "fill:"+t.ink) // on a coloured cell
 	rule("g", "stroke:"+t.grid+";fill:none")
 	rule("i", "stroke:"+t.ink+";fill:none")
-	rule("p", "stroke:"+t.page)
 	for i, colour := range t.series {
 		rule(fmt.Sprintf("f%d", i), "fill:"+colour)
 		rule(fmt.Sprintf("l%d", i), "stroke:"+colour+";fill:none")

@@ -2,6 +2,7 @@ package plot
 
 import (
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -18,8 +19,8 @@ var asciiWidths = [...]uint8{
 // boldFactor is how much wider bold letters are on average.
 const boldFactor = 1.12
 
-// textWidth is the width of a text at a font size.
-func textWidth(text string, size float64, bold bool) float64 {
+// TextWidth is the width of a text at a font size, in the widest of the usual fonts.
+func TextWidth(text string, size float64, bold bool) float64 {
 	total := 0
 	for _, r := range text {
 		if r >= ' ' && int(r) < ' '+len(asciiWidths) {
@@ -54,27 +55,40 @@ const longestName = 60
 
 // named shortens a name for a finding.
 func named(name string) string {
-	name = plain(name)
-	if runes := []rune(name); len(runes) > longestName {
-		return string(runes[:longestName-1]) + "…"
+	runes := []rune(plain(name))
+	if len(runes) > longestName {
+		runes = middleCut(runes, longestName-1)
 	}
-	return name
+	return string(runes)
 }
 
-// fit shortens a text to a width.
+// middleCut keeps so many characters of both ends. Names of variants differ at either end.
+func middleCut(runes []rune, kept int) []rune {
+	head := (kept + 1) / 2
+	return slices.Concat(runes[:head], []rune("…"), runes[len(runes)-(kept-head):])
+}
+
+// fitName shortens a name to a width, in its middle.
+func fitName(name string, width, size float64, bold bool) string {
+	return shortened(name, width, size, bold, middleCut)
+}
+
+// fit shortens a sentence to a width, at its end.
 func fit(text string, width, size float64, bold bool) string {
+	return shortened(text, width, size, bold, func(runes []rune, kept int) []rune {
+		return []rune(strings.TrimRight(string(runes[:kept]), " ") + "…")
+	})
+}
+
+// shortened cuts a text until it fits.
+func shortened(text string, width, size float64, bold bool, cut func(runes []rune, kept int) []rune) string {
 	text = plain(text)
-	if textWidth(text, size, bold) <= width {
+	if TextWidth(text, size, bold) <= width {
 		return text
 	}
 	runes := []rune(text)
-	if len(runes) > 400 { // no page is as wide
-		runes = runes[:400]
-	}
-	for len(runes) > 0 {
-		runes = runes[:len(runes)-1]
-		short := strings.TrimRight(string(runes), " ") + "…"
-		if textWidth(short, size, bold) <= width {
+	for kept := min(len(runes)-1, 200); kept > 0; kept-- { // no page is wider than 200 characters
+		if short := string(cut(runes, kept)); TextWidth(short, size, bold) <= width {
 			return short
 		}
 	}
@@ -87,7 +101,7 @@ func wrap(text string, width, size float64, bold bool, most int) []string {
 	words := strings.Fields(plain(text))
 	for len(words) > 0 && len(lines) < most {
 		line, used := words[0], 1
-		for used < len(words) && textWidth(line+" "+words[used], size, bold) <= width {
+		for used < len(words) && TextWidth(line+" "+words[used], size, bold) <= width {
 			line, used = line+" "+words[used], used+1
 		}
 		if len(lines) == most-1 && used < len(words) {
@@ -110,15 +124,33 @@ func number(v float64, digits int) string {
 	switch {
 	case v == 0:
 		return "0"
-	case size >= 1e6 || size < 1e-3:
-		return strconv.FormatFloat(v, 'g', digits, 64)
+	case size >= 1e10 || size < 1e-3:
+		return exponential(v, digits)
 	}
 	decimals := max(0, digits-1-int(math.Floor(math.Log10(size))))
 	return strconv.FormatFloat(v, 'f', decimals, 64)
 }
 
-// quantity is a value with four significant digits and its unit.
-func quantity(v float64, unit string) string { return strings.TrimSpace(number(v, 4) + " " + unit) }
+// shortExponent writes 1e+06 as 1e6.
+var shortExponent = strings.NewReplacer("e+0", "e", "e+", "e", "e-0", "e-")
 
-// ratio says how fast b is, of two times: "1.78x as fast as".
-func ratio(a, b float64) string { return number(a/b, 3) + "x as fast as" }
+// exponential formats a value that may need an exponent.
+func exponential(v float64, digits int) string {
+	return shortExponent.Replace(strconv.FormatFloat(v, 'g', digits, 64))
+}
+
+// whole formats a size, which is a whole number as a rule.
+func whole(v float64) string {
+	if v == math.Trunc(v) && math.Abs(v) < 1e7 {
+		return strconv.FormatFloat(v, 'f', 0, 64)
+	}
+	return number(v, 4)
+}
+
+// quantity is a value with four significant digits and its unit.
+func quantity(v float64, unit string) string {
+	if !finite(v) {
+		return number(v, 4)
+	}
+	return strings.TrimSpace(number(v, 4) + " " + unit)
+}

@@ -2,6 +2,8 @@ package profile
 
 import (
 	"maps"
+	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -97,13 +99,44 @@ func TestRulesWithoutFigures(t *testing.T) {
 	}
 	v := Values{LoadConflicts: 32768, storeConflicts: 0, wavefronts: 204800}
 	got := Explain(v, nil)
-	want := []Insight{{
-		"bank-conflicts",
-		"bank conflicts cause 32768 of the 204800 wavefronts of shared memory: " +
-			"pad or swizzle the rows, so that the lanes of a warp access different banks", nil,
-	}}
+	const cause = "bank conflicts cause 32768 of the 204800 wavefronts of shared memory"
+	const next = "pad or swizzle the rows, so that the lanes of a warp access different banks"
+	want := []Insight{{Rule: "bank-conflicts", Text: cause + ": " + next, Cause: cause, Next: next, Effort: Small}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// A gain follows from the figures, and there is none where they do not bound it.
+func TestGains(t *testing.T) {
+	for rule, c := range map[string]struct {
+		v    Values
+		want float64 // 0 if unknown
+	}{
+		"memory-bound":     {Values{DRAMBusy: 80}, 1.25},
+		"tensor-bound":     {Values{TensorBusy: 62.5}, 1.6},
+		"latency-bound":    {Values{IssueBusy: 10, SMBusy: 20, DRAMBusy: 5}, 5},
+		"small-grid":       {Values{Waves: 0.25}, 4},
+		"few-warps":        {Values{Occupancy: 10}, 0},
+		"bank-conflicts":   {Values{LoadConflicts: 25, wavefronts: 100, L1Busy: 90}, 100.0 / 75},
+		"excess-traffic":   {Values{WorkBytes: 100, DRAMBytes: 300, DRAMBusy: 70}, 3},
+		"waits-for-memory": {Values{latency: 10, stallPrefix + "long_scoreboard": 5}, 2},
+	} {
+		all := Explain(c.v, nil)
+		i := slices.IndexFunc(all, func(i Insight) bool { return i.Rule == rule })
+		switch {
+		case i < 0:
+			t.Errorf("%s does not apply", rule)
+		case (all[i].Gain == nil) != (c.want == 0), all[i].Gain != nil && math.Abs(*all[i].Gain-c.want) > 1e-12:
+			t.Errorf("%s: %+v; want a gain of %g", rule, all[i], c.want)
+		}
+	}
+	for _, v := range []Values{{WorkBytes: 100, DRAMBytes: 300, DRAMBusy: 7}, {WorkBytes: 0, DRAMBytes: 300, DRAMBusy: 70}, {LoadConflicts: 25, wavefronts: 100, L1Busy: 9}} {
+		for _, i := range Explain(v, nil) {
+			if i.Rule != "memory-bound" && i.Gain != nil {
+				t.Errorf("%+v has a gain that nothing bounds", i)
+			}
+		}
 	}
 }
 
@@ -112,8 +145,11 @@ func TestExplainWithHints(t *testing.T) {
 	v := Values{DRAMBusy: 70, L2Busy: 70, ALUBusy: 70}
 	hints := Hints{"memory-bound": {Text: "read less", Knobs: []string{"TILE"}}, "integer-bound": {}}
 	want := []Insight{
-		{"memory-bound", "DRAM is at 70 % of its peak: read less", []string{"TILE"}},
-		{"integer-bound", "the ALU pipe is at 70 % of its peak", nil},
+		{
+			Rule: "memory-bound", Text: "DRAM is at 70 % of its peak: read less", Knobs: []string{"TILE"},
+			Cause: "DRAM is at 70 % of its peak", Next: "read less", Gain: new(100.0 / 70), Effort: Large,
+		},
+		{Rule: "integer-bound", Text: "the ALU pipe is at 70 % of its peak", Cause: "the ALU pipe is at 70 % of its peak", Gain: new(100.0 / 70), Effort: Medium},
 	}
 	if diff := cmp.Diff(want, Explain(v, hints)); diff != "" {
 		t.Error(diff)

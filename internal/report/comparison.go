@@ -7,10 +7,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"attune/internal/measure"
+	"attune/internal/plot"
 	"attune/internal/run"
 	"attune/internal/terminal"
 )
@@ -135,15 +135,16 @@ func comparisonTable(w io.Writer, c *run.Comparison) error {
 
 // comparedSeries is one series of a comparison on one shape.
 type comparedSeries struct {
-	key, variant, colour string
-	samples              []float64
+	key, variant string
+	kind         plot.Kind
+	samples      []float64
 }
 
 // seriesOf are the series of a shape: A, B, and the control unless the runs are recorded ones.
 func seriesOf(c *run.Comparison, s run.ComparedShape) []comparedSeries {
-	all := []comparedSeries{{"a", c.A.Variant, "#3366aa", s.Samples.A}, {"b", c.B.Variant, "#aa3333", s.Samples.B}}
+	all := []comparedSeries{{"a", c.A.Variant, plot.Other, s.Samples.A}, {"b", c.B.Variant, plot.Own, s.Samples.B}}
 	if len(s.Samples.Control) > 0 {
-		all = append(all, comparedSeries{"control", c.A.Variant, "#888888", s.Samples.Control})
+		all = append(all, comparedSeries{"control", c.A.Variant, plot.Control, s.Samples.Control})
 	}
 	return all
 }
@@ -172,11 +173,9 @@ func median(s measure.Summary) string {
 	return fmt.Sprintf("%.*f", decimals, us)
 }
 
-func microseconds(seconds float64) string { return fmt.Sprintf("%.3f", 1e6*seconds) }
-
 // ComparisonMarkdown writes COMPARE.md: the verdict, the table, the plot and the command that
 // repeats it.
-func ComparisonMarkdown(w io.Writer, c *run.Comparison, plot, command string) error {
+func ComparisonMarkdown(w io.Writer, c *run.Comparison, figure, command string) error {
 	out := &strings.Builder{}
 	fmt.Fprintf(out, "# %s\n\n", ComparisonVerdict(c))
 	if err := comparisonTable(out, c); err != nil {
@@ -185,12 +184,12 @@ func ComparisonMarkdown(w io.Writer, c *run.Comparison, plot, command string) er
 	fmt.Fprintf(out, `
 %s
 %s
-![samples](%s)
+![%s](%s)
 
 Device: %s, %s, driver %s. Code: %s and %s.
 
     %s
-`, comparisonNote(c), paragraphs(ComparisonLines(c)), plot, c.Facts.Name, c.Facts.Arch, c.Facts.Driver,
+`, comparisonNote(c), paragraphs(ComparisonLines(c)), inAlt.Replace(ComparisonPlot(c).Finding()), figure, c.Facts.Name, c.Facts.Arch, c.Facts.Driver,
 		orNone(shortHash(c.A.CodeHash)), orNone(shortHash(c.B.CodeHash)), command)
 	_, err := io.WriteString(w, out.String())
 	return err
@@ -210,60 +209,6 @@ the control if that is larger. "Same" means within 1 %%. %s`, c.B.Variant, c.A.V
 
 const benchstatNote = `The medians with their ± (95 %) and p are benchstat's
 figures. p treats the samples of A and B as independent sets, and does not decide the verdict.`
-
-// ComparisonPlot draws every sample as a dot and every median as a line, one strip per series.
-func ComparisonPlot(w io.Writer, c *run.Comparison) error {
-	const width, left, strip, gap = 900.0, 230.0, 26.0, 22.0
-	out := &strings.Builder{}
-	height := gap + float64(len(c.Shapes))*(3*strip+gap)
-	fmt.Fprintf(out, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %.0f %.0f" font-family="sans-serif" font-size="12">`+"\n", width, height)
-	fmt.Fprintf(out, `<rect width="%.0f" height="%.0f" fill="white"/>`+"\n", width, height)
-	y := gap
-	for _, s := range c.Shapes {
-		low, high := span(s.Samples)
-		x := func(seconds float64) float64 { return left + (seconds-low)/(high-low)*(width-left-30) }
-		fmt.Fprintf(out, `<text x="8" y="%.0f" font-weight="bold">%s</text>`+"\n", y-4, escaped(s.Shape))
-		fmt.Fprintf(out, `<text x="%.0f" y="%.0f">%s us</text><text x="%.0f" y="%.0f" text-anchor="end">%s us</text>`+"\n",
-			left, y-4, microseconds(low), width-30, y-4, microseconds(high))
-		for _, series := range seriesOf(c, s) {
-			drawStrip(out, series, y, strip, x)
-			y += strip
-		}
-		y += gap
-	}
-	out.WriteString("</svg>\n")
-	_, err := io.WriteString(w, out.String())
-	return err
-}
-
-func drawStrip(out io.Writer, series comparedSeries, y, strip float64, x func(float64) float64) {
-	name := series.variant
-	if series.key == "control" {
-		name += ", control"
-	}
-	fmt.Fprintf(out, `<text x="8" y="%.1f">%s</text><g fill="%s" fill-opacity="0.35">`+"\n", y+strip/2+4, escaped(name), series.colour)
-	for i, s := range series.samples {
-		// Equal samples get different heights by their index, not at random, so that the plot is
-		// deterministic.
-		at := y + 4 + (strip-8)*float64(i*7%19)/18
-		fmt.Fprintf(out, `<circle cx="%.1f" cy="%.1f" r="1.8"/>`, x(s), at)
-	}
-	median := x(measure.Summarize(series.samples).P50)
-	fmt.Fprintf(out, "\n"+`</g><line x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f" stroke="%s" stroke-width="2"/>`+"\n",
-		median, median, y+2, y+strip-2, series.colour)
-}
-
-// span is the range of the samples without the slowest 1 %, which may be far off.
-func span(t measure.Interleaved) (low, high float64) {
-	all := slices.Sorted(slices.Values(slices.Concat(t.A, t.B, t.Control)))
-	low, high = all[0], all[len(all)*99/100]
-	if high <= low {
-		high = low * 1.001
-	}
-	return low, high
-}
-
-var escaped = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace
 
 // ComparisonBenchstat writes the samples in the format of Go's benchmarks, for
 // `benchstat -col /variant FILE`.
@@ -340,11 +285,10 @@ func ComparisonT4(w io.Writer, c *run.Comparison) error {
 // ComparisonFiles renders a comparison, by file name: the report, its plot and the samples in every
 // format. command repeats the comparison.
 func ComparisonFiles(c *run.Comparison, command string) (map[string][]byte, error) {
-	const plot = "compare.svg"
-	files := map[string][]byte{}
+	const figure = "compare.svg"
+	files := map[string][]byte{figure: ComparisonPlot(c).SVG()}
 	for name, write := range map[string]func(io.Writer) error{
-		"COMPARE.md":    func(w io.Writer) error { return ComparisonMarkdown(w, c, plot, command) },
-		plot:            func(w io.Writer) error { return ComparisonPlot(w, c) },
+		"COMPARE.md":    func(w io.Writer) error { return ComparisonMarkdown(w, c, figure, command) },
 		"benchstat.txt": func(w io.Writer) error { return ComparisonBenchstat(w, c) },
 		"samples.csv":   func(w io.Writer) error { return ComparisonCSV(w, c) },
 		"t4.json":       func(w io.Writer) error { return ComparisonT4(w, c) },

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"math"
 	"strconv"
 	"strings"
 
@@ -29,8 +30,11 @@ func costText(cost *float64, unit string) string {
 		return "-"
 	}
 	_, factor := CostScale(unit)
-	c := &Convergence{}
-	return c.text(*cost * factor)
+	v := factor * *cost
+	if math.Abs(v) >= 1000 && math.Abs(v) < 1e10 {
+		return strconv.FormatFloat(v, 'f', 0, 64)
+	}
+	return strconv.FormatFloat(v, 'g', 4, 64)
 }
 
 // ratioText prints a ratio; "-" if there is none.

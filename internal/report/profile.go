@@ -35,12 +35,8 @@ func ProfileFiles(variant string, profiles []*profile.Profile) (map[string][]byt
 	for _, p := range profiles {
 		plotName := ""
 		if p.Roofline != nil {
-			var plot bytes.Buffer
 			plotName = run.FileName(variant, p.Shape) + ".svg"
-			if err := RooflinePlot(&plot, variant, p); err != nil {
-				return nil, err
-			}
-			files[plotName] = plot.Bytes()
+			files[plotName] = RooflinePlot(variant, p).SVG()
 		}
 		if err := ProfileMarkdown(&tables, variant, p, plotName); err != nil {
 			return nil, err
@@ -58,7 +54,7 @@ func ProfileMarkdown(w io.Writer, variant string, p *profile.Profile, plot strin
 		fmt.Fprintf(out, "- %s\n", sentence)
 	}
 	if plot != "" {
-		fmt.Fprintf(out, "\n![roofline](%s)\n", plot)
+		fmt.Fprintf(out, "\n![%s](%s)\n", inAlt.Replace(RooflinePlot(variant, p).Finding()), plot)
 	}
 	out.WriteString("\n")
 	header, rows := profileTable(p)
@@ -184,88 +180,4 @@ func agreementSentences(p *profile.Profile) []string {
 func basis(r *profile.Roofline) string {
 	word, _, _ := strings.Cut(r.Memory.Basis, ":")
 	return word + " ceilings"
-}
-
-// RooflinePlot draws a launch under the ceilings of its device, with logarithmic axes.
-func RooflinePlot(w io.Writer, variant string, p *profile.Profile) error {
-	r := p.Roofline
-	out := &strings.Builder{}
-	plot := newLogPlot(r)
-	fmt.Fprintf(out, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %.0f %.0f" font-family="sans-serif" font-size="12">`+"\n", plotWidth, plotHeight)
-	fmt.Fprintf(out, `<rect width="%.0f" height="%.0f" fill="white"/>`+"\n", plotWidth, plotHeight)
-	fmt.Fprintf(out, `<text x="%.0f" y="20" font-weight="bold">%s on %s, %s</text>`+"\n", plotLeft, escaped(variant), escaped(p.Shape), escaped(r.Device))
-	plot.axes(out)
-	for i, c := range r.Compute {
-		ridge := c.PerSecond / r.Memory.PerSecond
-		if i == len(r.Compute)-1 { // the memory slope ends at the highest ceiling
-			plot.line(out, plot.fromX, plot.fromX*r.Memory.PerSecond, ridge, c.PerSecond, "#3366aa")
-		}
-		plot.line(out, ridge, c.PerSecond, plot.toX, c.PerSecond, "#3366aa")
-		fmt.Fprintf(out, `<text x="%.1f" y="%.1f" text-anchor="end">%s: %.0f TFLOP/s, %s</text>`+"\n",
-			plotWidth-plotRight, plot.y(c.PerSecond)-5, escaped(c.Name), c.PerSecond/1e12, escaped(c.Basis))
-	}
-	fmt.Fprintf(out, `<text x="%.0f" y="%.0f">%s: %.2f TB/s, %s</text>`+"\n",
-		plotLeft, plotHeight-8, escaped(r.Memory.Name), r.Memory.PerSecond/1e12, escaped(r.Memory.Basis))
-	x, y := plot.x(r.Point.Intensity), plot.y(r.Point.PerSecond)
-	fmt.Fprintf(out, `<line x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f" stroke="#aa3333" stroke-dasharray="3 3"/>`+"\n",
-		x, x, y, plot.y(r.Limit(r.Point.Intensity)))
-	fmt.Fprintf(out, `<circle cx="%.1f" cy="%.1f" r="5" fill="#aa3333"/>`+"\n", x, y)
-	fmt.Fprintf(out, `<text x="%.1f" y="%.1f" text-anchor="middle" fill="#aa3333">%.1f TFLOP/s</text>`+"\n", x, y+20, r.Point.PerSecond/1e12)
-	out.WriteString("</svg>\n")
-	_, err := io.WriteString(w, out.String())
-	return err
-}
-
-const (
-	plotWidth, plotHeight                    = 760.0, 460.0
-	plotLeft, plotRight, plotTop, plotBottom = 80.0, 20.0, 40.0, 70.0
-	plotInnerWidth, plotInnerHeight          = plotWidth - plotLeft - plotRight, plotHeight - plotTop - plotBottom
-	marginFactor                             = 2.0 // between the drawn values and the edges
-)
-
-// logPlot maps intensities and rates to the page. Its edges are powers of ten.
-type logPlot struct{ fromX, toX, fromY, toY float64 }
-
-func newLogPlot(r *profile.Roofline) logPlot {
-	highest := r.Compute[len(r.Compute)-1].PerSecond
-	ridge := highest / r.Memory.PerSecond
-	down := func(v float64) float64 { return math.Pow(10, math.Floor(math.Log10(v/marginFactor))) }
-	up := func(v float64) float64 { return math.Pow(10, math.Ceil(math.Log10(v*marginFactor))) }
-	p := logPlot{fromX: down(min(r.Point.Intensity, ridge/10)), toX: up(max(r.Point.Intensity, ridge)), toY: up(highest)}
-	p.fromY = down(min(r.Point.PerSecond, p.fromX*r.Memory.PerSecond*marginFactor))
-	return p
-}
-
-func (p logPlot) x(intensity float64) float64 {
-	return plotLeft + plotInnerWidth*math.Log10(intensity/p.fromX)/math.Log10(p.toX/p.fromX)
-}
-
-func (p logPlot) y(rate float64) float64 {
-	return plotTop + plotInnerHeight*(1-math.Log10(rate/p.fromY)/math.Log10(p.toY/p.fromY))
-}
-
-func (p logPlot) line(out io.Writer, x1, y1, x2, y2 float64, colour string) {
-	fmt.Fprintf(out, `<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="%s" stroke-width="2"/>`+"\n", p.x(x1), p.y(y1), p.x(x2), p.y(y2), colour)
-}
-
-// axes draws a line and a label at every power of ten.
-func (p logPlot) axes(out io.Writer) {
-	bottom := plotTop + plotInnerHeight
-	out.Write([]byte(`<g stroke="#dddddd">` + "\n"))
-	for v := p.fromX; v <= p.toX*1.01; v *= 10 {
-		fmt.Fprintf(out, `<line x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f"/>`+"\n", p.x(v), p.x(v), plotTop, bottom)
-	}
-	for v := p.fromY; v <= p.toY*1.01; v *= 10 {
-		fmt.Fprintf(out, `<line x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f"/>`+"\n", plotLeft, plotWidth-plotRight, p.y(v), p.y(v))
-	}
-	out.Write([]byte("</g>\n"))
-	for v := p.fromX; v <= p.toX*1.01; v *= 10 {
-		fmt.Fprintf(out, `<text x="%.1f" y="%.1f" text-anchor="middle">%g</text>`+"\n", p.x(v), bottom+16, math.Round(v*1e6)/1e6)
-	}
-	for v := p.fromY; v <= p.toY*1.01; v *= 10 {
-		fmt.Fprintf(out, `<text x="%.1f" y="%.1f" text-anchor="end">%g</text>`+"\n", plotLeft-6, p.y(v)+4, math.Round(v/1e6)/1e6)
-	}
-	fmt.Fprintf(out, `<text x="%.1f" y="%.1f" text-anchor="middle">FLOPs of the problem per byte from DRAM</text>`+"\n",
-		plotLeft+plotInnerWidth/2, bottom+34)
-	fmt.Fprintf(out, `<text x="16" y="%.1f" text-anchor="middle" transform="rotate(-90 16 %.1f)">TFLOP/s</text>`+"\n", plotTop+plotInnerHeight/2, plotTop+plotInnerHeight/2)
 }

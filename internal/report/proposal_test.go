@@ -196,17 +196,17 @@ func TestTuningConvergence(t *testing.T) {
 		{Variant: "copy+THREADS=1", Failure: run.FailedCompile},
 		{Variant: "copy+THREADS=256", Cost: new(1e-6)},
 	}
-	c := tuningConvergence(tuned, evaluations)
-	const want = "The best time, 1 us, was found at evaluation 3 of 3; default: 2 us. New bests after the first: 1. Failed evaluations: 1."
-	if c.Sentence() != want {
-		t.Errorf("got %q, want %q", c.Sentence(), want)
+	c := ConvergencePlot(tuned, evaluations)
+	const want = "The best time, 1.000 us, was found at evaluation 3 of 3; default: 2.000 us. New bests after the first: 1. Failed evaluations: 1."
+	if c.Finding() != want {
+		t.Errorf("got %q, want %q", c.Finding(), want)
 	}
 	files, err := TuningFiles(tuned, evaluations)
 	if err != nil || !strings.Contains(string(files[convergenceFile]), want) || !strings.Contains(string(files[run.TuningReport]), "!["+want+"]") {
 		t.Errorf("got %v\n%s", err, files[run.TuningReport])
 	}
 	tuned.Objective, tuned.Unit = run.ObjectiveCost, run.ObjectiveUnit(run.ObjectiveCost)
-	if got := tuningConvergence(tuned, evaluations).Objective; got != "simulated cost" {
+	if got := ConvergencePlot(tuned, evaluations).Objective; got != "simulated cost" {
 		t.Errorf("the objective is %q", got)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 
@@ -238,41 +237,10 @@ func TuningMarkdown(t *run.Tuning) []byte {
 
 // TuningFiles are the files of a record that are rendered from it: the report and its plot.
 func TuningFiles(t *run.Tuning, evaluations []run.TuneEvaluation) (map[string][]byte, error) {
-	c := tuningConvergence(t, evaluations)
-	var plot bytes.Buffer
-	if err := ConvergencePlot(&plot, c); err != nil {
-		return nil, err
-	}
+	c := ConvergencePlot(t, evaluations)
 	text := TuningMarkdown(t)
-	text = fmt.Appendf(text, "\n## Convergence\n\n![%s](%s)\n\n%s\n", c.Sentence(), convergenceFile, c.Sentence())
-	return map[string][]byte{run.TuningReport: text, convergenceFile: plot.Bytes()}, nil
+	text = fmt.Appendf(text, "\n## Convergence\n\n![%s](%s)\n\n%s\n", inAlt.Replace(c.Finding()), convergenceFile, c.Finding())
+	return map[string][]byte{run.TuningReport: text, convergenceFile: c.SVG()}, nil
 }
 
 const convergenceFile = "convergence.svg"
-
-// tuningConvergence is the course of a search. Variants whose machine code was evaluated before are
-// left out, as in the budget.
-func tuningConvergence(t *run.Tuning, evaluations []run.TuneEvaluation) *Convergence {
-	unit, factor := CostScale(t.Unit)
-	c := &Convergence{
-		Title:     fmt.Sprintf("%s on %s, %s", t.Stage, strings.Join(t.Identity.Shapes, ", "), t.Facts.Name),
-		Objective: t.Objective, Unit: unit, Reference: math.NaN(), ReferenceName: "default",
-	}
-	if t.Simulated() {
-		c.Objective = "simulated cost"
-	}
-	for i, e := range evaluations {
-		if e.SameAs != "" {
-			continue
-		}
-		value := math.NaN()
-		if e.Cost != nil {
-			value = factor * *e.Cost
-		}
-		if i == 0 {
-			c.Reference = value
-		}
-		c.Values = append(c.Values, value)
-	}
-	return c
-}

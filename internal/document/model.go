@@ -1,0 +1,180 @@
+package document
+
+import (
+	"fmt"
+	"math"
+
+	"attune/internal/plot"
+)
+
+// Document is a report on a study.
+type Document struct {
+	Title    Text
+	Headline []Text // what to know if nothing else is read
+	Sections []Section
+}
+
+// Section is a part of a document.
+type Section struct {
+	ID     string // of the section in the page, and of its plots' files
+	Title  Text
+	Blocks []Block
+}
+
+// Block is a Text (a paragraph), a List, a Table, a Figure, a Code or a Details.
+type Block any
+
+// List is a list of paragraphs.
+type List []Text
+
+// Table is a table. Columns with figures are set at the right.
+type Table struct {
+	Header []Text
+	Rows   [][]Text
+}
+
+// headers are the names of columns.
+func headers(names ...string) []Text {
+	var all []Text
+	for _, name := range names {
+		all = append(all, say(name))
+	}
+	return all
+}
+
+// Figure is a plot. Its name is unique in the document.
+type Figure struct {
+	Name string
+	Plot Plot
+}
+
+// Plot is a plot of internal/plot.
+type Plot interface {
+	Finding() string
+	SVG() []byte
+	Inline(id string) []byte
+}
+
+var (
+	_ Plot = (*plot.Strips)(nil)
+	_ Plot = (*plot.Ladder)(nil)
+	_ Plot = (*plot.Lines)(nil)
+	_ Plot = (*plot.Roofline)(nil)
+	_ Plot = (*plot.Errors)(nil)
+	_ Plot = (*plot.HeatMap)(nil)
+	_ Plot = (*plot.Convergence)(nil)
+)
+
+// Code is a command or an output, set in a fixed font.
+type Code struct{ Text Span }
+
+// Details are blocks that a reader opens if they matter.
+type Details struct {
+	Summary Text
+	Blocks  []Block
+}
+
+// Text is a sentence or the content of a cell.
+type Text []Span
+
+// Span is a piece of text. One with a source comes from a record.
+type Span struct {
+	Text   string
+	Source string // such as ID/run.json#speedup.ratio, or a quotient of two
+	Format string // of a number, as package fmt has it; empty for a text
+	Code   bool   // set in a fixed font
+}
+
+// say makes a text of strings, spans and texts.
+func say(parts ...any) Text {
+	var t Text
+	for _, p := range parts {
+		switch p := p.(type) {
+		case string:
+			t = append(t, Span{Text: p})
+		case Span:
+			t = append(t, p)
+		case Text:
+			t = append(t, p...)
+		default:
+			panic(fmt.Sprintf("document: %T is no text", p))
+		}
+	}
+	return t
+}
+
+// String is the text without its sources.
+func (t Text) String() string {
+	text := ""
+	for _, s := range t {
+		text += s.Text
+	}
+	return text
+}
+
+// figure reports whether the text begins with a number of a record.
+func (t Text) figure() bool { return len(t) > 0 && t[0].Format != "" }
+
+// record is a file of the ledger that figures come from.
+type record struct{ name string }
+
+// runRecord, benchRecord and tuningRecord are the documents of records.
+func runRecord(id string) record    { return record{id + "/run.json"} }
+func benchRecord(id string) record  { return record{id + "/bench.json"} }
+func tuningRecord(id string) record { return record{id + "/tuning.json"} }
+
+// key is the place of a value in the record.
+func (r record) key(format string, args ...any) string {
+	return r.name + "#" + fmt.Sprintf(format, args...)
+}
+
+// figure is a number of the record.
+func (r record) figure(format string, v float64, key string, args ...any) Span {
+	return derived(format, v, r.key(key, args...))
+}
+
+// optional is a number that the record may lack.
+func (r record) optional(format string, v *float64, key string, args ...any) Span {
+	if v == nil {
+		return missing
+	}
+	return r.figure(format, *v, key, args...)
+}
+
+// count is a whole number of the record.
+func (r record) count(n int, key string, args ...any) Span {
+	return Span{Text: fmt.Sprint(n), Source: r.key(key, args...), Format: "%.0f"}
+}
+
+// text is a text of the record.
+func (r record) text(text, key string, args ...any) Span {
+	return Span{Text: text, Source: r.key(key, args...)}
+}
+
+// code is a text of the record in a fixed font.
+func (r record) code(text, key string, args ...any) Span {
+	return Span{Text: text, Source: r.key(key, args...), Code: true}
+}
+
+// derived is a number that follows from records. The source is an expression of keys and constants,
+// with * and / from left to right.
+func derived(format string, v float64, source string) Span {
+	if math.IsNaN(v) || math.IsInf(v, 0) { // a quotient of damaged figures
+		return missing
+	}
+	return Span{Text: fmt.Sprintf(format, v), Source: source, Format: format}
+}
+
+// interval is the two ends of an interval; missing if the record has none.
+func (r record) interval(format string, low, high *float64, lowKey, highKey string) Text {
+	if low == nil || high == nil {
+		return cell(missing)
+	}
+	return say(r.figure(format, *low, "%s", lowKey), " to ", r.figure(format, *high, "%s", highKey))
+}
+
+// missing stands for a figure that a record does not have.
+var missing = Span{Text: "-"}
+
+// cell is a span in a table.
+func cell(s Span) Text { return Text{s} }

@@ -1,0 +1,206 @@
+package document
+
+import (
+	"fmt"
+	"slices"
+
+	"attune/internal/plot"
+	"attune/internal/run"
+)
+
+// performance has the times with intervals over processes, the energy, and the samples.
+func (s *RunStudy) performance(prefix string) Section {
+	r, from := s.Run, runRecord(s.Run.ID)
+	section := Section{ID: "performance", Title: say("Performance")}
+	if len(r.Performance) == 0 {
+		section.Blocks = []Block{say("No times were measured.")}
+		if len(r.Reasons.Performance) > 0 {
+			section.Blocks = []Block{say("No times were measured: ", from.text(firstLine(r.Reasons.Performance[0]), "reasons.performance.0"), ".")}
+		}
+		return section
+	}
+	if r.Requested.Timing != "" {
+		section.Blocks = append(section.Blocks, say("Times are ", from.text(r.Requested.Timing, "asked.timing"), ". The interval of a median covers what differs between processes."))
+	}
+	section.Blocks = append(section.Blocks, s.times())
+	if p := stripsPlot(r); p != nil {
+		section.Blocks = append(section.Blocks, Figure{Name: prefix + "samples", Plot: p})
+	}
+	return section
+}
+
+func (s *RunStudy) times() Table {
+	r, from := s.Run, runRecord(s.Run.ID)
+	t := Table{Header: headers("shape", "p50 us", "interval", "p99 us", "TFLOP/s", "GB/s", "parent us", "speedup", "95 % interval", "mJ per launch", "parent mJ", "processes", "benchmark")}
+	for i, p := range r.Performance {
+		at := fmt.Sprintf("performance.%d.", i)
+		figure := func(format string, v *float64, key string) Text { return cell(from.optional(format, v, "%s", at+key)) }
+		millijoules := func(v *float64, key string) Text {
+			if v == nil {
+				return cell(missing)
+			}
+			return cell(derived("%.3g", 1000**v, "1000 * "+from.key("performance.%d.%s", i, key)))
+		}
+		processes := cell(missing)
+		if p.Processes > 0 {
+			processes = cell(from.count(p.Processes, "performance.%d.processes", i))
+		}
+		benchmark := cell(missing)
+		if p.Benchmark {
+			benchmark = say("yes")
+		}
+		t.Rows = append(t.Rows, []Text{
+			shapeOf(from, p.Shape, p.ShapeName, "performance", i), figure("%.2f", &p.P50US, "p50_us"),
+			from.interval("%.2f", p.P50LowUS, p.P50HighUS, at+"p50_low_us", at+"p50_high_us"), figure("%.2f", &p.P99US, "p99_us"), figure("%.4g", p.TFLOPS, "tflops"), figure("%.4g", p.GBPerS, "gb_per_s"),
+			figure("%.2f", p.ParentP50US, "parent_p50_us"), figure("%.3f", p.ParentRatio, "parent_ratio"),
+			from.interval("%.3f", p.RatioLow, p.RatioHigh, at+"ratio_low", at+"ratio_high"), millijoules(p.Joules, "joules_per_launch"), millijoules(p.ParentJoules, "parent_joules_per_launch"), processes, benchmark,
+		})
+	}
+	return withoutEmpty(t)
+}
+
+// mostStrips is how many shapes a plot of samples has.
+const mostStrips = 4
+
+// stripsPlot has the samples of the benchmark shapes, or else of the first shapes; nil without
+// samples.
+func stripsPlot(r *run.Run) *plot.Strips {
+	p := &plot.Strips{Title: "Samples of " + r.Variant, Unit: "us"}
+	for _, benchmark := range []bool{true, false} {
+		for _, row := range r.Performance {
+			i := slices.IndexFunc(r.Samples, func(s run.Samples) bool { return s.Shape == row.Shape })
+			if i < 0 || row.Benchmark != benchmark || len(p.Groups) == mostStrips {
+				continue
+			}
+			p.Groups = append(p.Groups, stripsOf(r, row, r.Samples[i]))
+		}
+	}
+	if len(p.Groups) == 0 {
+		return nil
+	}
+	return p
+}
+
+func stripsOf(r *run.Run, row run.Performance, samples run.Samples) plot.StripGroup {
+	variant, parent := samples.Steady()
+	group := plot.StripGroup{Name: shapeLabel(row.Shape, row.ShapeName)}
+	if len(parent) > 0 {
+		group.Series = append(group.Series, plot.StripSeries{Name: r.Parent, Kind: plot.Other, Samples: microseconds(parent)})
+	}
+	group.Series = append(group.Series, plot.StripSeries{Name: r.Variant, Kind: plot.Own, Samples: microseconds(variant)})
+	if row.ParentRatio != nil {
+		group.Ratio = *row.ParentRatio
+	}
+	return group
+}
+
+func microseconds(seconds []float64) []float64 {
+	all := make([]float64, len(seconds))
+	for i, s := range seconds {
+		all[i] = 1e6 * s
+	}
+	return all
+}
+
+// comparison has the required speedup and the peers.
+func (s *RunStudy) comparison(prefix string) Section {
+	r, from := s.Run, runRecord(s.Run.ID)
+	section := Section{ID: "comparison", Title: say("Comparison")}
+	if r.Speedup != nil && r.Parent != "" {
+		text := say("The benchmark shapes are ", s.speedup(), " as fast as with ", from.text(r.Parent, "parent"), ", by the geometric mean.")
+		if r.RequiredSpeedup > 0 {
+			text = append(text, say(" Required: ", from.figure("%.2f", r.RequiredSpeedup, "required_speedup"), "x, fixed before the run.")...)
+		}
+		section.Blocks = append(section.Blocks, text)
+	}
+	if s.Bench != nil {
+		section.Blocks = append(section.Blocks, s.peers()...)
+	}
+	if s.Sweep != nil {
+		section.Blocks = append(section.Blocks, sweepBlocks(s.Sweep, prefix)...)
+	}
+	return section
+}
+
+// peers has the variant beside the fastest peer of each number format, by shape.
+func (s *RunStudy) peers() []Block {
+	b, from := s.Bench, benchRecord(s.Bench.ID)
+	t := Table{Header: headers("shape", "inputs", "us", "fastest peer", "inputs of the peer", "us of the peer", "speedup")}
+	for i, row := range b.Rows {
+		if row.Peer || row.Name != s.Run.Variant || row.P50US == nil {
+			continue
+		}
+		for _, at := range fastestPeers(b, row.Shape) {
+			p := b.Rows[at]
+			t.Rows = append(t.Rows, []Text{
+				shapeOf(from, row.Shape, row.ShapeName, "rows", i), cell(from.text(row.DType, "rows.%d.dtype", i)), append(cell(from.optional("%.2f", row.P50US, "rows.%d.p50_us", i)), approximation(b, row)...),
+				cell(from.text(p.Name, "rows.%d.name", at)), cell(from.text(p.DType, "rows.%d.dtype", at)), cell(from.optional("%.2f", p.P50US, "rows.%d.p50_us", at)),
+				say(derived("%.2f", *p.P50US / *row.P50US, from.key("rows.%d.p50_us", at)+" / "+from.key("rows.%d.p50_us", i)), "x"),
+			})
+		}
+	}
+	if len(t.Rows) == 0 {
+		return nil
+	}
+	return []Block{say("Beside other implementations, in bench ", from.code(b.ID, "id"), ". The fastest peer of each number format. ", approximationNote(b)), t}
+}
+
+// fastestPeers are the rows of the fastest peer of each number format on a shape.
+func fastestPeers(b *run.Bench, shape string) []int {
+	var order []string
+	best := map[string]int{}
+	for i, row := range b.Rows {
+		if !row.Peer || row.Shape != shape || row.P50US == nil {
+			continue
+		}
+		at, known := best[row.DType]
+		if !known {
+			order = append(order, row.DType)
+		}
+		if !known || *row.P50US < *b.Rows[at].P50US {
+			best[row.DType] = i
+		}
+	}
+	var all []int
+	for _, dtype := range order {
+		all = append(all, best[dtype])
+	}
+	return all
+}
+
+// profile has the counters and the rooflines.
+func (s *RunStudy) profile(prefix string) Section {
+	section := Section{ID: "profile", Title: say("Profile and roofline")}
+	r, from := s.Run, runRecord(s.Run.ID)
+	if len(s.Profiles) == 0 {
+		if len(r.Reasons.Profile) > 0 {
+			section.Blocks = []Block{say("Not measured: ", from.text(firstLine(r.Reasons.Profile[0]), "reasons.profile.0"), ". Counters come from `attune profile`.")}
+		}
+		return section
+	}
+	file := record{s.Profiled + "/profile.json"}
+	for i, p := range s.Profiles {
+		section.Blocks = append(section.Blocks, say("On ", file.text(p.Shape, "profiles.%d.shape", i), ", run ", Span{Text: s.Profiled, Code: true}, ":"))
+		if p.Roofline != nil {
+			section.Blocks = append(section.Blocks, Figure{Name: fmt.Sprintf("%sroofline-%d", prefix, i), Plot: rooflinePlot(r.Variant, p)})
+		} else if p.NoRoofline != "" {
+			section.Blocks = append(section.Blocks, say("No roofline: ", file.text(p.NoRoofline, "profiles.%d.no_roofline", i), "."))
+		}
+		t := Table{Header: headers("counter", "simulator", "chip", "unit")}
+		for j, m := range p.Metrics {
+			if m.Sim == nil && m.Ncu == nil {
+				continue
+			}
+			unit := cell(missing)
+			if m.Unit != "" {
+				unit = cell(file.text(m.Unit, "profiles.%d.metrics.%d.unit", i, j))
+			}
+			t.Rows = append(t.Rows, []Text{
+				cell(file.text(m.About, "profiles.%d.metrics.%d.about", i, j)), cell(file.optional("%.6g", m.Sim, "profiles.%d.metrics.%d.sim", i, j)),
+				cell(file.optional("%.6g", m.Ncu, "profiles.%d.metrics.%d.ncu", i, j)), unit,
+			})
+		}
+		section.Blocks = append(section.Blocks, Details{Summary: say("Counters"), Blocks: []Block{withoutEmpty(t)}})
+	}
+	return section
+}
