@@ -21,7 +21,7 @@ type overview struct {
 	Empty     bool
 	Champions []catalog.Champion
 	Ladder    []ladderRow
-	Plot      inlinePlot
+	Plots     []inlinePlot
 	Runs      []ledger.Entry
 	AllRuns   int
 	Marked    report.Champions
@@ -52,7 +52,7 @@ func (s *Server) overview(w http.ResponseWriter, r *http.Request) error {
 	}
 	page := overview{
 		Empty:     len(l.entries)+len(l.benches)+len(l.tunings)+len(running) == 0,
-		Champions: l.champions.Champions, Ladder: ladderRows(l.ladder), Plot: ladderPlot(l.ladder, l.marked),
+		Champions: l.champions.Champions, Ladder: ladderRows(l.ladder), Plots: l.plots,
 		Runs: l.entries[:min(len(l.entries), overviewRuns)], AllRuns: len(l.entries), Marked: l.marked,
 		Running: running, Tunings: l.tunings[:min(len(l.tunings), overviewSearches)],
 		Benches: l.benches[:min(len(l.benches), overviewBenches)], Jobs: s.jobs.list(), Damage: l.damage,

@@ -75,7 +75,7 @@ var functions = template.FuncMap{
 	"date":      func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04") },
 	"machine":   func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 	"us":        microseconds,
-	"secondsUS": func(v float64) string { return microseconds(v * microsecondsPerSecond) },
+	"secondsUS": func(v float64) string { return microseconds(1e6 * v) },
 	"number":    func(v any) string { return figure(v, "") },
 	"ratio":     func(v any) string { return figure(v, "x") },
 	"speedup":   speedup,

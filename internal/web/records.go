@@ -40,6 +40,7 @@ type lists struct {
 	marked    report.Champions // champions by their run
 	damage    []string         // what could not be read
 	ladder    []*run.Run
+	plots     []inlinePlot         // of the ladder
 	benches   []*run.Bench         // newest first
 	tunings   []report.TuningEntry // finished searches, newest first
 }
@@ -94,7 +95,9 @@ func (k *records) readLadder(ctx context.Context, l *lists) {
 	}
 	if err != nil {
 		l.damage = append(l.damage, "the ladder: "+err.Error())
+		return
 	}
+	l.plots = ladderPlots(kernel.Name, l.ladder)
 }
 
 func (k *records) readBenches(ctx context.Context, l *lists) error {

@@ -18,8 +18,8 @@ import (
 	"strings"
 	"time"
 
+	"attune/internal/document"
 	"attune/internal/ledger"
-	"attune/internal/plot"
 	"attune/internal/spec"
 	"attune/internal/toolchain"
 )
@@ -92,35 +92,39 @@ type handler func(w http.ResponseWriter, r *http.Request) error
 // routes are the pages and the API. What changes something is a POST or DELETE with the token.
 func (s *Server) routes() map[string]handler {
 	return map[string]handler{
-		"GET /{$}":               s.overview,
-		"GET /runs":              s.runList,
-		"GET /runs/{id}":         s.runPage,
-		"GET /compare":           s.comparePage,
-		"GET /benches":           s.benchList,
-		"GET /benches/{id}":      s.benchPage,
-		"GET /tunings":           s.tuningList,
-		"GET /tunings/{id}":      s.tuningPage,
-		"GET /kernel":            s.kernelPage,
-		"GET /knobs":             s.knobPage,
-		"GET /start":             s.startPage,
-		"POST /start":            s.needsToken(s.startForm),
-		"POST /token":            s.tokenForm,
-		"POST /cancel":           s.needsToken(s.cancelForm),
-		"GET /assets/{name}":     s.asset,
-		"GET /favicon.ico":       s.icon,
-		"GET /api/openapi.json":  s.apiDescription,
-		"GET /api/runs":          s.apiRuns,
-		"POST /api/runs":         s.needsToken(s.apiStart),
-		"GET /api/runs/{id}":     s.apiRun,
-		"GET /api/ladder":        s.apiLadder,
-		"GET /api/champions":     s.apiChampions,
-		"GET /api/compare":       s.apiCompare,
-		"GET /api/benches":       s.apiBenches,
-		"GET /api/benches/{id}":  s.apiBench,
-		"GET /api/tunings/{id}":  s.apiTuning,
-		"GET /api/tunings":       s.apiTunings,
-		"GET /api/jobs":          s.apiJobs,
-		"GET /api/jobs/{number}": s.apiJob,
+		"GET /{$}":                 s.overview,
+		"GET /runs":                s.runList,
+		"GET /runs/{id}":           s.runPage,
+		"GET /compare":             s.comparePage,
+		"GET /benches":             s.benchList,
+		"GET /benches/{id}":        s.benchPage,
+		"GET /tunings":             s.tuningList,
+		"GET /tunings/{id}":        s.tuningPage,
+		"GET /runs/{id}/report":    s.runReport,
+		"GET /benches/{id}/report": s.benchReport,
+		"GET /tunings/{id}/report": s.tuningReport,
+		"GET /ladder":              s.ladderReport,
+		"GET /kernel":              s.kernelPage,
+		"GET /knobs":               s.knobPage,
+		"GET /start":               s.startPage,
+		"POST /start":              s.needsToken(s.startForm),
+		"POST /token":              s.tokenForm,
+		"POST /cancel":             s.needsToken(s.cancelForm),
+		"GET /assets/{name}":       s.asset,
+		"GET /favicon.ico":         s.icon,
+		"GET /api/openapi.json":    s.apiDescription,
+		"GET /api/runs":            s.apiRuns,
+		"POST /api/runs":           s.needsToken(s.apiStart),
+		"GET /api/runs/{id}":       s.apiRun,
+		"GET /api/ladder":          s.apiLadder,
+		"GET /api/champions":       s.apiChampions,
+		"GET /api/compare":         s.apiCompare,
+		"GET /api/benches":         s.apiBenches,
+		"GET /api/benches/{id}":    s.apiBench,
+		"GET /api/tunings/{id}":    s.apiTuning,
+		"GET /api/tunings":         s.apiTunings,
+		"GET /api/jobs":            s.apiJobs,
+		"GET /api/jobs/{number}":   s.apiJob,
 
 		"DELETE /api/jobs/{number}":     s.needsToken(s.apiCancel),
 		"GET /api/jobs/{number}/events": s.jobEvents,
@@ -278,7 +282,7 @@ var assetKinds = map[string]string{
 	".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml", ".json": "application/json",
 }
 
-// readAssets reads the embedded files. The style sheet also has the rules of the plots.
+// readAssets reads the embedded files. The style sheet also has the rules of reports and plots.
 func readAssets() (map[string]asset, error) {
 	entries, err := embedded.ReadDir("assets")
 	if err != nil {
@@ -291,7 +295,7 @@ func readAssets() (map[string]asset, error) {
 			return nil, err
 		}
 		if e.Name() == "style.css" {
-			data = append(data, plot.CSS...)
+			data = append(data, document.CSS...)
 		}
 		sum := sha256.Sum256(data)
 		all[e.Name()] = asset{data, assetKinds[path.Ext(e.Name())], `"` + hex.EncodeToString(sum[:8]) + `"`}

@@ -134,16 +134,19 @@ func pagePaths(t testing.TB, s *Server) []string {
 	}
 	paths := []string{
 		"/", "/runs", "/runs?q=stage2&verdict=merge", "/runs?page=9999", "/compare", "/benches", "/tunings", "/kernel", "/kernel?variant=stage7a&arch=sm_90a",
-		"/kernel?variant=stage2&file=ada/shared_scores/mainloop.cuh&line=60", "/knobs", "/knobs?stage=stage7b", "/knobs?stage=stage2&TILE_N=32", "/start",
+		"/kernel?variant=stage2&file=ada/shared_scores/mainloop.cuh&line=60", "/knobs", "/knobs?stage=stage7b", "/knobs?stage=stage2&TILE_N=32", "/start", "/ladder",
 	}
 	for _, e := range l.entries {
-		paths = append(paths, "/runs/"+e.ID)
+		paths = append(paths, "/runs/"+e.ID, "/runs/"+e.ID+"/report")
 	}
 	for _, b := range l.benches {
-		paths = append(paths, "/benches/"+b.ID)
+		paths = append(paths, "/benches/"+b.ID, "/benches/"+b.ID+"/report")
 	}
 	for _, e := range l.tunings {
 		paths = append(paths, "/tunings/"+e.ID)
+		if e.Selection == "" { // others have no report
+			paths = append(paths, "/tunings/"+e.ID+"/report")
+		}
 	}
 	return append(paths, "/compare?a="+l.ladder[2].ID+"&b="+l.ladder[4].ID)
 }

@@ -9,7 +9,6 @@ import (
 	"attune/internal/catalog"
 	"attune/internal/report"
 	"attune/internal/run"
-	"attune/internal/tune"
 )
 
 // tuningList lists searches.
@@ -36,8 +35,7 @@ type tuningPage struct {
 	Record    *run.Tuning // nil unless it is finished
 	Selection *run.SelectionTuning
 	Sentences []string // of the proposal of a tuned selection
-	Plot      inlinePlot
-	Effects   inlinePlot
+	Plots     []inlinePlot
 }
 
 // Live reports whether the page follows the search.
@@ -85,7 +83,7 @@ func (s *Server) readTuning(ctx context.Context, id string) (tuningPage, error) 
 	}
 	page := tuningPage{search: found}
 	if !strings.HasPrefix(found.Name, "selection ") { // the searches of a selection have different shapes
-		page.Plot = convergence(found.Name+" on "+strings.Join(found.Shapes, ", "), found.Objective, found.Unit, found.Evaluations)
+		page.Plots = livePlots(found)
 	}
 	return page, nil
 }
@@ -116,14 +114,6 @@ func (s *Server) finishedTuning(ctx context.Context, id string) (tuningPage, err
 		j := &journal{}
 		page.take(j.parse(text))
 	}
-	page.Plot = convergence(t.Stage+" on "+strings.Join(t.Identity.Shapes, ", "), t.Objective, t.Unit, page.Evaluations)
-	page.Effects = effectPlot(withMedians(t.Effects))
+	page.Plots = tuningPlots(t, page.Evaluations)
 	return page, nil
-}
-
-// withMedians are the effects that have a figure to draw.
-func withMedians(effects []tune.KnobEffect) []tune.KnobEffect {
-	return slices.DeleteFunc(slices.Clone(effects), func(e tune.KnobEffect) bool {
-		return !slices.ContainsFunc(e.Values, func(v tune.ValueEffect) bool { return v.Median != nil })
-	})
 }
