@@ -77,6 +77,7 @@ Variants and shapes are explained by attune help variants, attune help shapes.`,
 	f.BoolVar(&o.full, "full", false, "all shapes, seeds and inputs of the spec")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "print the details of every run")
 	f.BoolVar(&o.progress, "progress", false, "write the progress as JSON lines to standard error")
+	_ = f.MarkHidden("progress") // it is for programs; docs/guide.md describes it
 	f.StringVar(&o.junit, "junit", "", "write the outcome as JUnit XML to this `file`")
 	return cmd
 }
