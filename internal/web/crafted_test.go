@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -299,8 +300,12 @@ func TestMalformedRequests(t *testing.T) {
 			done <- answers
 		}()
 	}
-	for range count {
-		requests <- malformed(random)
+	for i := range count {
+		if i%2 == 0 {
+			requests <- malformed(random)
+		} else {
+			requests <- unexpected(random)
+		}
 	}
 	close(requests)
 	total := map[string]int{}
@@ -336,6 +341,23 @@ func send(address string, request []byte) string {
 		return "closed"
 	}
 	return fields[1]
+}
+
+// unexpected makes a request that HTTP allows and the server does not expect, so that it reaches a
+// handler.
+func unexpected(random *rand.Rand) []byte {
+	pick := func(all ...string) string { return all[random.IntN(len(all))] }
+	odd := pick("", "0", "-1", "1e999", "99999999999999999999", "../../../etc/passwd", "<script>", "stage2+", "stage2+TILE_N=999", "latest", "\x00\xff\xfe", "%", "a=b&c",
+		strings.Repeat("x", random.IntN(3000)), "20261116-160615-stage2-448d06", "20261116-160615-stage2-448d06/../..", "{{.}}", "💩")
+	path := pick("/runs/", "/benches/", "/tunings/", "/assets/", "/api/runs/", "/api/benches/", "/api/tunings/", "/api/jobs/") + url.PathEscape(odd) + pick("", "/report", "/events", "/")
+	if random.IntN(2) == 0 {
+		key := pick("q", "page", "verdict", "a", "b", "shapes", "variant", "arch", "file", "line", "ptx", "stage", "TILE_N", "limit", "part", "token")
+		path = pick("/", "/runs", "/compare", "/kernel", "/knobs", "/start", "/api/runs", "/api/compare", "/tunings/20261117-075034-rmsnorm-64bd56") + "?" + key + "=" + url.QueryEscape(odd) + pick("", "&a=20261116-160615-stage2-448d06&b=x", "&variant=stage2&line=-5&ptx=99999999")
+	}
+	method := pick("GET", "GET", "GET", "GET", "POST", "DELETE", "PUT", "PATCH", "HEAD")
+	body := pick("", `{"variants":["stage2"]}`, `{"variants":null}`, `{"variants":[],"device":"x; rm -rf /"}`, "variant="+url.QueryEscape(odd), "job="+url.QueryEscape(odd), "token="+url.QueryEscape(odd), "[]", "nul")
+	return fmt.Appendf(nil, "%s %s HTTP/1.1\r\nHost: localhost:8180\r\nConnection: close\r\nAuthorization: Bearer %s\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s",
+		method, path, testToken, pick("application/json", "application/x-www-form-urlencoded"), len(body), body)
 }
 
 // malformed makes a request out of valid parts and mutations of them.

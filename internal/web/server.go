@@ -157,6 +157,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 		Handler: s, ReadHeaderTimeout: readTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
 		MaxHeaderBytes: maxHeaderBytes, ErrorLog: s.config.Errors,
 	}
+	go func() { _, _ = s.records.now(ctx) }() // so that the first page of a large ledger is quick; it reports errors
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(listener) }()
 	select {
