@@ -39,6 +39,8 @@ type kernelPage struct {
 	Older    string
 	Findings []sourceFinding
 	Run      string // that the findings are of
+	recorded string // hash of the sources of that run
+	Changed  bool   // the sources are others now
 	Problem  string
 }
 
@@ -140,6 +142,7 @@ func (s *Server) fillKernel(ctx context.Context, page *kernelPage, kernel *spec.
 		return nil // the source is shown without PTX
 	}
 	page.Build, page.Origin = &image.Record, origin
+	page.Changed = page.recorded != "" && page.recorded != image.Record.SourceHash
 	page.readPTX(string(image.PTX))
 	return nil
 }
@@ -152,7 +155,7 @@ func (p *kernelPage) readSource(text string) {
 		}
 		at := sourceLine{Number: len(p.Source) + 1, Text: clip(line, 400)}
 		for _, f := range p.Findings {
-			if f.Line == at.Number && sameFile(f.File, p.File) {
+			if slices.ContainsFunc(f.Places, func(at place) bool { return at.Line == len(p.Source)+1 && sameFile(at.File, p.File) }) {
 				at.Findings = append(at.Findings, f)
 			}
 		}
@@ -187,6 +190,9 @@ func (s *Server) readFindings(ctx context.Context, p *kernelPage) {
 			continue
 		}
 		p.Findings, p.Run = findingsOf(r), r.ID
+		if r.Build != nil {
+			p.recorded = r.Build.SourceHash
+		}
 		return
 	}
 }

@@ -3,6 +3,7 @@ package web
 import (
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -179,8 +180,35 @@ func comparable(entries []ledger.Entry, with *run.Run) []ledger.Entry {
 // sourceFinding is a finding of a run, once for each place.
 type sourceFinding struct {
 	device.Finding
-	Note  bool     // it fails nothing
-	Where []string // shapes and seeds
+	Note   bool     // it fails nothing
+	Where  []string // shapes and seeds
+	Places []place
+}
+
+// place is a line of the source.
+type place struct {
+	File string
+	Line int
+}
+
+// placeOfInstruction is the innermost source line of an instruction in a finding's text, such as
+// k.cu:26 in "k.cu:65 in k.cu:26 (ptx:254)".
+var placeOfInstruction = regexp.MustCompile(`([^\s:]+):(\d+) \(ptx:\d+\)`)
+
+// placesOf are the source lines of the instructions that a finding is about. The line of the record
+// is that of the outermost call.
+func placesOf(f device.Finding) []place {
+	var all []place
+	for _, m := range placeOfInstruction.FindAllStringSubmatch(f.Text, -1) {
+		line, err := strconv.Atoi(m[2])
+		if p := (place{m[1], line}); err == nil && !slices.Contains(all, p) {
+			all = append(all, p)
+		}
+	}
+	if len(all) == 0 && f.File != "" {
+		all = append(all, place{f.File, f.Line})
+	}
+	return all
 }
 
 // findingsOf lists what the checkers have found on the outputs of a run.
@@ -193,7 +221,7 @@ func findingsOf(r *run.Run) []sourceFinding {
 			if !known {
 				i = len(all)
 				at[f.Place()] = i
-				all = append(all, sourceFinding{Finding: f, Note: note})
+				all = append(all, sourceFinding{Finding: f, Note: note, Places: placesOf(f)})
 			}
 			all[i].Where = append(all[i].Where, c.Shape+" seed "+strconv.FormatUint(c.Seed, 10))
 		}
