@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -116,7 +117,8 @@ func craftKind(t *testing.T, dir, kind, document string, random *rand.Rand) {
 func spoil(v any, random *rand.Rand, depth int) any {
 	switch v := v.(type) {
 	case map[string]any:
-		for key, value := range v {
+		for _, key := range slices.Sorted(maps.Keys(v)) { // the same contents each time
+			value := v[key]
 			if random.IntN(40) == 0 {
 				delete(v, key)
 				continue

@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"os/exec"
@@ -116,7 +115,7 @@ func (j *jobs) start(request StartRequest) (Job, error) {
 		changed: make(chan struct{}), ended: make(chan struct{}),
 	}
 	if err := j.launch(started, command); err != nil {
-		return Job{}, fmt.Errorf("start %s: %w", command[0], err)
+		return Job{}, failure(http.StatusInternalServerError, "the run cannot be started: %v", err)
 	}
 	j.all = append(j.all, started)
 	j.all = j.all[max(0, len(j.all)-maxJobs):]

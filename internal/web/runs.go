@@ -110,8 +110,9 @@ func (s *Server) runList(w http.ResponseWriter, r *http.Request) error {
 func kernelNames(entries []ledger.Entry) []string {
 	known := map[string]bool{}
 	var names []string
+	const longest = 200
 	for _, e := range entries {
-		if !known[e.Kernel] {
+		if !known[e.Kernel] && len(e.Kernel) <= longest {
 			known[e.Kernel] = true
 			names = append(names, e.Kernel)
 		}
@@ -128,6 +129,7 @@ type runPage struct {
 	*run.Run
 	Champion    string // architecture
 	Explained   string
+	Link        string // the variant in addresses; empty if it is of another kernel, or too long
 	Findings    []sourceFinding
 	Performance []run.Performance
 	Correctness []run.Correctness
@@ -151,6 +153,10 @@ func (s *Server) runPage(w http.ResponseWriter, r *http.Request) error {
 	page := runPage{
 		Run: found, Champion: l.marked[id], Explained: report.VerdictInList(found), Findings: findingsOf(found), Others: comparable(l.entries, found),
 		Performance: found.Performance[:min(len(found.Performance), maxRows)], Correctness: found.Correctness[:min(len(found.Correctness), maxRows)],
+	}
+	const longest = 500
+	if kernel, _, err := s.config.Kernel(); err == nil && kernel.Name == found.Kernel && len(found.Variant) <= longest {
+		page.Link = found.Variant
 	}
 	page.MoreTimes, page.MoreOutputs = len(found.Performance)-len(page.Performance), len(found.Correctness)-len(page.Correctness)
 	if err := s.config.Ledger.Sealed(id); err != nil {

@@ -16,6 +16,7 @@ import (
 	"path"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"time"
 
 	"attune/internal/document"
@@ -58,6 +59,7 @@ type Server struct {
 	assets     map[string]asset
 	streams    chan struct{} // limits the event streams
 	done       chan struct{}
+	closing    sync.Once
 	handler    http.Handler
 }
 
@@ -177,8 +179,10 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 
 // Close ends the event streams, and the run that the server has started.
 func (s *Server) Close() {
-	close(s.done)
-	s.jobs.close()
+	s.closing.Do(func() {
+		close(s.done)
+		s.jobs.close()
+	})
 }
 
 // handled turns the error of a handler into a response.
