@@ -21,7 +21,7 @@ func rooflinePlot(variant string, p *profile.Profile) Plot { return report.Roofl
 func (s *BenchStudy) Document() *Document {
 	b, from := s.Bench, benchRecord(s.Bench.ID)
 	d := &Document{Title: say("Bench of ", from.text(b.Kernel, "kernel"), ", ", from.text(b.ID, "id")), Headline: benchHeadline(b)}
-	section := Section{ID: "throughput", Title: say("Throughput")}
+	section := Section{ID: "throughput", Title: say("Throughput and roofline")}
 	for i, p := range throughputPlots(b) {
 		section.Blocks = append(section.Blocks, Figure{Name: fmt.Sprintf("throughput-%d", i), Plot: p})
 	}
@@ -66,7 +66,7 @@ func benchHeadline(b *run.Bench) []Text {
 			at   int
 		}{{"Largest lead", high}, {"Smallest lead", low}} {
 			best := b.Best[c.at]
-			lines = append(lines, say(c.word, " over the best peer: ", from.figure("%.3f", best.Speedup.Ratio, "best.%d.speedup.ratio", c.at), "x, by ",
+			lines = append(lines, say(c.word, " over the best peer: ", from.figure("%.3f", best.Speedup.Ratio, "best.%d.speedup.ratio", c.at), "x", bestMark(b, best), ", by ",
 				from.code(best.Variant, "best.%d.variant", c.at), " over ", from.text(best.Peer, "best.%d.peer", c.at), " on ", from.text(best.Shape, "best.%d.shape", c.at), "."))
 		}
 	} else {
@@ -77,7 +77,7 @@ func benchHeadline(b *run.Bench) []Text {
 
 func benchTable(b *run.Bench) Table {
 	from := benchRecord(b.ID)
-	t := Table{Header: headers("shape", "implementation", "variant", "inputs", "p50 us", "interval", "TFLOP/s", "GB/s", "mJ per launch", "max_err", "mean_err")}
+	t := Table{Header: headers("shape", "implementation", "inputs", "p50 us", "interval", "TFLOP/s", "GB/s", "mJ per launch", "max_err", "mean_err", "variant")}
 	for i, row := range b.Rows {
 		at := fmt.Sprintf("rows.%d.", i)
 		figure := func(format string, v *float64, key string) Text { return cell(from.optional(format, v, "%s", at+key)) }
@@ -93,9 +93,10 @@ func benchTable(b *run.Bench) Table {
 			name = append(name, say(" (wrong: ", from.text(firstLine(row.Wrong), "rows.%d.wrong", i), ")")...)
 		}
 		t.Rows = append(t.Rows, []Text{
-			shapeOf(from, row.Shape, row.ShapeName, "rows", i), name, variant, cell(from.text(row.DType, "rows.%d.dtype", i)), append(figure("%.2f", row.P50US, "p50_us"), approximation(b, row)...),
+			shapeOf(from, row.Shape, row.ShapeName, "rows", i), name, cell(from.text(row.DType, "rows.%d.dtype", i)),
+			append(figure("%.2f", row.P50US, "p50_us"), approximation(b, row)...),
 			from.interval("%.2f", row.P50LowUS, row.P50HighUS, at+"p50_low_us", at+"p50_high_us"), figure("%.4g", row.TFLOPS, "tflops"), figure("%.4g", row.GBPerS, "gb_per_s"),
-			energy, figure("%.3g", row.MaxErr, "max_err"), figure("%.3g", row.MeanErr, "mean_err"),
+			energy, figure("%.3g", row.MaxErr, "max_err"), figure("%.3g", row.MeanErr, "mean_err"), variant,
 		})
 	}
 	return withoutEmpty(t)
@@ -107,7 +108,7 @@ func bestTable(b *run.Bench) Table {
 	for i, best := range b.Best {
 		t.Rows = append(t.Rows, []Text{
 			cell(from.text(best.Shape, "best.%d.shape", i)), cell(from.code(best.Variant, "best.%d.variant", i)), cell(from.text(best.Peer, "best.%d.peer", i)),
-			say(from.figure("%.3f", best.Speedup.Ratio, "best.%d.speedup.ratio", i), "x"),
+			say(from.figure("%.3f", best.Speedup.Ratio, "best.%d.speedup.ratio", i), "x", bestMark(b, best)),
 			from.interval("%.3f", &best.Speedup.Low, &best.Speedup.High, fmt.Sprintf("best.%d.speedup.low", i), fmt.Sprintf("best.%d.speedup.high", i)),
 		})
 	}
@@ -209,10 +210,24 @@ func approximation(b *run.Bench, row run.BenchRow) Text {
 	return nil
 }
 
+// bestMark marks the lead of a kernel with approximate exponentials.
+func bestMark(b *run.Bench, best run.BestRow) Text {
+	for _, row := range b.Rows {
+		if !row.Peer && row.Shape == best.Shape && row.Name == best.Variant {
+			return approximation(b, row)
+		}
+	}
+	return nil
+}
+
+// approximationText explains the mark.
+const approximationText = "A figure with ~ is of a kernel that computes some exponentials by a linear approximation; " +
+	"all others are exact to within what their number format rounds away."
+
 // approximationNote explains the mark, if a row has it.
 func approximationNote(b *run.Bench) string {
 	if slices.ContainsFunc(b.Rows, func(row run.BenchRow) bool { return row.P50US != nil && report.Approximate(b, row) }) {
-		return "A figure with ~ is of a kernel that computes some exponentials by a linear approximation; all others are exact to within what their number format rounds away."
+		return approximationText
 	}
 	return ""
 }
@@ -249,7 +264,8 @@ func benchRoofline(b *run.Bench) *plot.Roofline {
 	}
 	c := b.Ceilings
 	p := &plot.Roofline{
-		Title: "Roofline of " + c.Device, X: "FLOPs per byte that the problem must move", Memory: plot.Ceiling{Name: "copy", Basis: "measured: " + c.Measured, PerSecond: 1e12 * c.CopyTBps},
+		Title: "Roofline of " + c.Device, X: "FLOPs per byte that the problem must move",
+		Memory:  plot.Ceiling{Name: "copy", Basis: "measured: " + c.Measured, PerSecond: 1e12 * c.CopyTBps},
 		Compute: []plot.Ceiling{{Name: "BF16 GEMM", Basis: "measured", PerSecond: 1e12 * c.BF16}},
 	}
 	best := map[string]run.BenchRow{}
@@ -272,13 +288,22 @@ func benchRoofline(b *run.Bench) *plot.Roofline {
 			p.Compute = append(p.Compute, plot.Ceiling{Name: "FP8 GEMM", Basis: "measured", PerSecond: 1e12 * c.FP8})
 		}
 		p.Points = append(p.Points, plot.RooflinePoint{
-			Name: name + " on " + shapeLabel(row.Shape, row.ShapeName), Intensity: *row.TFLOPS / (row.Shares.Copy * c.CopyTBps), PerSecond: 1e12 * *row.TFLOPS,
+			Name: pointName(b, row), Intensity: *row.TFLOPS / (row.Shares.Copy * c.CopyTBps), PerSecond: 1e12 * *row.TFLOPS,
 		})
 	}
 	if len(p.Points) == 0 {
 		return nil
 	}
 	return p
+}
+
+// pointName names a row in a roofline, with the mark of approximate exponentials.
+func pointName(b *run.Bench, row run.BenchRow) string {
+	name := row.Name
+	if report.Approximate(b, row) {
+		name += " ~"
+	}
+	return name + " on " + shapeLabel(row.Shape, row.ShapeName)
 }
 
 // benchStrips has the samples of the first shapes: the fastest peer as the baseline, then ours, then

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"attune/internal/oracle"
 	"attune/internal/plot"
 	"attune/internal/run"
 )
@@ -52,11 +53,14 @@ func (s *RunStudy) correctness(prefix string) Section {
 	if len(r.Correctness) == 0 {
 		return section
 	}
-	section.Blocks = append(section.Blocks,
-		say(passed(r, from, nil), " of ", counted(from, len(r.Correctness), "correctness", nil), " outputs are correct. A cell has the outputs that are correct, of all seeds, "+
-			"and the largest error as a share of its limit."), s.matrix())
-	if p := errorsPlot(r); p != nil {
-		section.Blocks = append(section.Blocks, Figure{Name: prefix + "errors", Plot: p})
+	figure := errorsPlot(r)
+	legend := " outputs are correct. A cell has those that are correct, of all seeds."
+	if figure != nil {
+		legend = " outputs are correct. A cell has those that are correct, of all seeds, and the largest error as a share of its limit."
+	}
+	section.Blocks = append(section.Blocks, say(passed(r, from, nil), " of ", counted(from, len(r.Correctness), "correctness", nil), legend), s.matrix())
+	if figure != nil {
+		section.Blocks = append(section.Blocks, Figure{Name: prefix + "errors", Plot: figure})
 	}
 	if list := s.findings(); len(list) > 0 {
 		section.Blocks = append(section.Blocks, say("Findings:"), list)
@@ -150,30 +154,47 @@ func errorsPlot(r *run.Run) *plot.Errors {
 	return p
 }
 
-// outputs has a row for every output.
+// outputs has a row for every output: of attention one for each instance, of a declared kernel one for
+// each of its buffers.
 func (s *RunStudy) outputs() Table {
 	r, from := s.Run, runRecord(s.Run.ID)
-	t := Table{Header: headers("shape", "inputs", "seed", "max_err", "limit", "mean_err", "limit of the mean", "bad share", "correct")}
+	t := Table{Header: headers("shape", "inputs", "seed", "output", "max_err", "limit", "mean_err", "limit of the mean", "bad share", "absolute tolerance",
+		"relative tolerance", "correct")}
 	for i, c := range r.Correctness {
-		figure := func(v float64, key string) Text { return cell(from.figure("%.3g", v, "correctness.%d.%s", i, key)) }
-		limit := func(v float64, key string) Text {
-			if v <= 0 {
-				return cell(missing)
-			}
-			return figure(v, "limits."+key)
-		}
+		at := fmt.Sprintf("correctness.%d.", i)
 		inputs := cell(missing)
 		if c.Inputs != "" {
-			inputs = cell(from.text(c.Inputs, "correctness.%d.inputs", i))
+			inputs = cell(from.text(c.Inputs, "%s", at+"inputs"))
 		}
-		row := []Text{
-			shapeOf(from, c.Shape, c.ShapeName, "correctness", i), inputs, cell(from.text(fmt.Sprint(c.Seed), "correctness.%d.seed", i)), figure(c.MaxErr, "max_err"),
-			limit(c.Limits.MaxErr, "max_err"), figure(c.MeanErr, "mean_err"), limit(c.Limits.MeanErr, "mean_err"), figure(c.BadFraction, "bad_fraction"),
-			cell(from.text(fmt.Sprint(c.Pass), "correctness.%d.pass", i)),
+		shape, seed := shapeOf(from, c.Shape, c.ShapeName, "correctness", i), cell(from.text(fmt.Sprint(c.Seed), "%s", at+"seed"))
+		correct := cell(from.text(fmt.Sprint(c.Pass), "%s", at+"pass"))
+		if len(c.Outputs) == 0 {
+			row := append([]Text{shape, inputs, seed, cell(missing)}, errorCells(from, c.Errors, at)...)
+			row[5], row[7] = limitCell(from, c.Limits.MaxErr, at+"limits.max_err"), limitCell(from, c.Limits.MeanErr, at+"limits.mean_err")
+			t.Rows = append(t.Rows, append(row, cell(missing), cell(missing), correct))
 		}
-		t.Rows = append(t.Rows, row)
+		for j, o := range c.Outputs {
+			row := append([]Text{shape, inputs, seed, cell(from.code(o.Name, "%soutputs.%d.name", at, j))}, errorCells(from, o.Errors, fmt.Sprintf("%soutputs.%d.", at, j))...)
+			limit := at + "limits.outputs." + o.Name
+			row = append(row, limitCell(from, c.Limits.Outputs[o.Name].Abs, limit+".abs"), limitCell(from, c.Limits.Outputs[o.Name].Rel, limit+".rel"), correct)
+			t.Rows = append(t.Rows, row)
+		}
 	}
 	return withoutEmpty(t)
+}
+
+// errorCells are the cells of the errors of one output, with empty ones for their limits.
+func errorCells(from record, e oracle.Errors, at string) []Text {
+	figure := func(v float64, key string) Text { return cell(from.figure("%.3g", v, "%s", at+key)) }
+	return []Text{figure(e.MaxErr, "max_err"), cell(missing), figure(e.MeanErr, "mean_err"), cell(missing), figure(e.BadFraction, "bad_fraction")}
+}
+
+// limitCell is a limit; one that is 0 is no limit of this output.
+func limitCell(from record, v float64, key string) Text {
+	if v <= 0 {
+		return cell(missing)
+	}
+	return cell(from.figure("%.3g", v, "%s", key))
 }
 
 // mostFindings is how many findings a report lists.

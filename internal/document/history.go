@@ -17,13 +17,13 @@ func (s *RunStudy) history(prefix string) Section {
 		return section
 	}
 	runs := append(slices.Clone(s.Ancestors), s.Run)
-	section.Blocks = historyBlocks(runs, s.Run.Headline.Shape, prefix)
+	section.Blocks = historyBlocks(runs, s.Run.Headline.Shape, prefix, s.Approximate)
 	return section
 }
 
 // historyBlocks are a plot and a table of runs on one shape. Runs without a time there have no
 // figures.
-func historyBlocks(runs []*run.Run, shape, prefix string) []Block {
+func historyBlocks(runs []*run.Run, shape, prefix string, approximate Approximate) []Block {
 	t := Table{Header: headers("stage", "time us", "over the first", "over the parent", "required", "verdict", "run")}
 	p := &plot.Ladder{Title: "Time on " + shape + " over the stages", Unit: "us"}
 	first := ""
@@ -31,6 +31,9 @@ func historyBlocks(runs []*run.Run, shape, prefix string) []Block {
 	for _, r := range runs {
 		from := runRecord(r.ID)
 		step := plot.Step{Name: r.Variant, Outcome: outcomeOf(r.Verdict)}
+		if approximate[r.ID] {
+			step.Name += " ~"
+		}
 		time, overFirst := cell(missing), cell(missing)
 		if i := performanceOn(r, shape); i >= 0 {
 			row := r.Performance[i]
@@ -42,7 +45,7 @@ func historyBlocks(runs []*run.Run, shape, prefix string) []Block {
 			if row.P50LowUS != nil && row.P50HighUS != nil {
 				step.Low, step.High = *row.P50LowUS, *row.P50HighUS
 			}
-			time = cell(derived("%.2f", row.P50US, key))
+			time = append(cell(derived("%.2f", row.P50US, key)), approximate.mark(r)...)
 			overFirst = say(derived("%.2f", firstTime/row.P50US, first+" / "+key), "x")
 		}
 		p.Steps = append(p.Steps, step)
@@ -52,10 +55,26 @@ func historyBlocks(runs []*run.Run, shape, prefix string) []Block {
 		})
 	}
 	return []Block{
-		say("Times are medians on ", shapeSpan(runs, shape), ". The speedup over the parent is that of the benchmark shapes, interleaved with it."),
+		say("Times are medians on ", shapeSpan(runs, shape), ". The speedup over the parent is that of the benchmark shapes, interleaved with it. ", approximate.note(runs)),
 		withoutEmpty(t),
 		Figure{Name: prefix + "ladder", Plot: p},
 	}
+}
+
+// mark marks a figure of a run.
+func (a Approximate) mark(r *run.Run) Text {
+	if a[r.ID] {
+		return say("~")
+	}
+	return nil
+}
+
+// note explains the mark, if one of the runs has it.
+func (a Approximate) note(runs []*run.Run) string {
+	if slices.ContainsFunc(runs, func(r *run.Run) bool { return a[r.ID] }) {
+		return approximationText
+	}
+	return ""
 }
 
 func ratioCell(r *run.Run, from record) Text {
@@ -141,7 +160,7 @@ func (s *LadderStudy) Document() (*Document, error) {
 	}
 	shape := headlineShape(s.Runs)
 	d := &Document{Title: say("The ladder of ", runRecord(s.Runs[0].ID).text(s.Kernel, "kernel"))}
-	blocks := historyBlocks(s.Runs, shape, "")
+	blocks := historyBlocks(s.Runs, shape, "", s.Approximate)
 	figure := blocks[len(blocks)-1].(Figure)
 	d.Headline = s.headline(shape)
 	d.Sections = []Section{
@@ -195,7 +214,7 @@ func (s *LadderStudy) headline(shape string) []Text {
 		a, b := runRecord(fastest.ID), runRecord(first.ID)
 		own, base := a.key("performance.%d.p50_us", i), b.key("performance.%d.p50_us", j)
 		lines = append(lines, say("The fastest on ", shapeSpan(s.Runs, shape), " is ", a.code(fastest.Variant, "variant"), " with ",
-			derived("%.2f", fastest.Performance[i].P50US, own), " us, ",
+			derived("%.2f", fastest.Performance[i].P50US, own), s.Approximate.mark(fastest), " us, ",
 			derived("%.2f", first.Performance[j].P50US/fastest.Performance[i].P50US, base+" / "+own), "x as fast as ", b.code(first.Variant, "variant"), "."))
 	}
 	lines = append(lines, say(s.those(accepted, `verdict:"merge"`), " of ", s.those(len(s.Runs), fmt.Sprintf("kernel:%q", s.Kernel)),
@@ -288,7 +307,10 @@ func (s *LadderStudy) correct() Section {
 				worst, largest = i, share
 			}
 		}
-		row := []Text{cell(from.code(r.Variant, "variant")), cell(passed(r, from, nil)), cell(counted(from, len(r.Correctness), "correctness", nil)), cell(missing), cell(missing)}
+		row := []Text{
+			cell(from.code(r.Variant, "variant")), cell(passed(r, from, nil)), cell(counted(from, len(r.Correctness), "correctness", nil)),
+			cell(missing), cell(missing),
+		}
 		if worst >= 0 {
 			source := "100 * " + from.key("correctness.%d.max_err", worst) + " / " + from.key("correctness.%d.limits.max_err", worst)
 			row[3], row[4] = cell(derived("%.0f", 100*largest, source)), shapeOf(from, r.Correctness[worst].Shape, r.Correctness[worst].ShapeName, "correctness", worst)

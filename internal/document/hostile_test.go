@@ -19,7 +19,8 @@ import (
 // hostile are texts that a crafted record may have.
 var hostile = []string{
 	`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, "a | b | c", "`code` ``` ~~~", "[link](javascript:alert(1))", "![i](http://evil.example/x.png)",
-	"line\nline\r\n# heading\n| a | b |\n|---|---|", "\x00\x1b[31m\u202e\u2066", "https://evil.example www.evil.example @someone", "</style></svg></details>", "../../../../etc/passwd",
+	"line\nline\r\n# heading\n| a | b |\n|---|---|", "\x00\x1b[31m\u202e\u2066", "https://evil.example www.evil.example @someone",
+	"</style></svg></details>", "../../../../etc/passwd",
 	"{{.}} {{template \"x\"}}", "&lt;&#60;", `\`, "*_~#>-+", strings.Repeat("long name ", 60), "", " ", "--> <!--", "\xff\xfe",
 }
 
@@ -76,7 +77,7 @@ func harmless(t *testing.T, files map[string][]byte) {
 			t.Errorf("the page has %q: %q", bad, page[max(0, i-200):min(len(page), i+100)])
 		}
 	}
-	if _, _, _, _, err := readPage(files[HTMLFile]); err != nil {
+	if _, err := readPage(files[HTMLFile]); err != nil {
 		t.Errorf("the page cannot be read: %v", err)
 	}
 	if n := strings.Count(page, "<a "); n != strings.Count(page, `<a href="#`) {

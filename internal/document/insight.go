@@ -143,9 +143,10 @@ func fasterParent(s *RunStudy) []advice {
 	}
 	p := r.Performance[at]
 	return []advice{{
-		cause: say("on ", shapeOf(from, p.Shape, p.ShapeName, "performance", at), " it is ", from.figure("%.3f", *p.ParentRatio, "performance.%d.parent_ratio", at), "x as fast as its parent"),
-		next:  say("let a selection take the parent on such shapes"),
-		gain:  derived("%.2f", factor, "1 / "+from.key("performance.%d.parent_ratio", at)), factor: factor, effort: profile.Small,
+		cause: say("on ", shapeOf(from, p.Shape, p.ShapeName, "performance", at), " it is ",
+			from.figure("%.3f", *p.ParentRatio, "performance.%d.parent_ratio", at), "x as fast as its parent"),
+		next: say("let a selection take the parent on such shapes"),
+		gain: derived("%.2f", factor, "1 / "+from.key("performance.%d.parent_ratio", at)), factor: factor, effort: profile.Small,
 	}}
 }
 
@@ -162,7 +163,8 @@ func launchCost(s *RunStudy) []advice {
 		cause: say("a single launch outside a graph takes ", from.figure("%.2f", *p.SingleUS, "performance.%d.single_launch_us", i), " us, and ",
 			from.figure("%.2f", p.P50US, "performance.%d.p50_us", i), " us inside one"),
 		next: say("launch it from a CUDA graph, where the caller can"),
-		gain: derived("%.2f", factor, from.key("performance.%d.single_launch_us", i)+" / "+from.key("performance.%d.p50_us", i)), factor: factor, effort: profile.Small, last: true,
+		gain: derived("%.2f", factor, from.key("performance.%d.single_launch_us", i)+" / "+from.key("performance.%d.p50_us", i)), factor: factor,
+		effort: profile.Small, last: true,
 	}}
 }
 
@@ -176,9 +178,10 @@ func launchFloor(s *RunStudy) []advice {
 	p := r.Performance[i]
 	factor := p.P50US / *p.EmptyNodeUS
 	return []advice{{
-		cause: say("an empty kernel takes ", from.figure("%.2f", *p.EmptyNodeUS, "performance.%d.empty_node_us", i), " us of the ", from.figure("%.2f", p.P50US, "performance.%d.p50_us", i), " us"),
-		next:  say("merge it with the kernels before or after it; a faster kernel alone gains little here"),
-		gain:  derived("%.2f", factor, from.key("performance.%d.p50_us", i)+" / "+from.key("performance.%d.empty_node_us", i)), factor: factor, effort: profile.Large,
+		cause: say("an empty kernel takes ", from.figure("%.2f", *p.EmptyNodeUS, "performance.%d.empty_node_us", i), " us of the ",
+			from.figure("%.2f", p.P50US, "performance.%d.p50_us", i), " us"),
+		next: say("merge it with the kernels before or after it; a faster kernel alone gains little here"),
+		gain: derived("%.2f", factor, from.key("performance.%d.p50_us", i)+" / "+from.key("performance.%d.empty_node_us", i)), factor: factor, effort: profile.Large,
 	}}
 }
 
@@ -242,7 +245,10 @@ func counters(s *RunStudy) []advice {
 	for i, p := range s.Profiles {
 		for j, insight := range p.Insights {
 			key := func(name string) string { return fmt.Sprintf("profiles.%d.insights.%d.%s", i, j, name) }
-			a := advice{cause: say(file.text(p.Shape, "profiles.%d.shape", i), ": ", file.text(insight.Text, "%s", key("text"))), next: cell(missing), gain: missing, effort: insight.Effort}
+			a := advice{
+				cause: say(file.text(p.Shape, "profiles.%d.shape", i), ": ", file.text(insight.Text, "%s", key("text"))), next: cell(missing),
+				gain: missing, effort: insight.Effort,
+			}
 			if insight.Cause != "" { // records before that have one text
 				a.cause = say(file.text(p.Shape, "profiles.%d.shape", i), ": ", file.text(insight.Cause, "%s", key("cause")))
 			}
@@ -259,7 +265,7 @@ func counters(s *RunStudy) []advice {
 			if insight.Gain != nil {
 				a.gain, a.factor = file.figure("%.2f", *insight.Gain, "%s", key("gain_at_most")), *insight.Gain
 			}
-			if a.effort == "" {
+			if a.effort != profile.Small && a.effort != profile.Large { // older records have none
 				a.effort = profile.Medium
 			}
 			all = append(all, a)
@@ -321,6 +327,7 @@ func uncommitted(s *RunStudy) []advice {
 		return nil
 	}
 	return []advice{{
-		cause: say("the checkout had uncommitted changes"), next: say("commit, then repeat the run, so that others can build the same code"), gain: missing, effort: profile.Small,
+		cause: say("the checkout had uncommitted changes"), next: say("commit, then repeat the run, so that others can build the same code"), gain: missing,
+		effort: profile.Small,
 	}}
 }

@@ -98,7 +98,7 @@ func (t Table) numeric(column int) bool {
 func markdownText(t Text) string {
 	out := &strings.Builder{}
 	for _, s := range t {
-		if s.Code {
+		if s.Code || s.Output {
 			out.WriteString(codeSpan(s.Text))
 		} else {
 			out.WriteString(inMarkdown(s.Text))
@@ -161,6 +161,9 @@ func inMarkdown(text string) string {
 	})
 }
 
+// inCode escapes what Markdown would take for markup inside an element of HTML.
+var inCode = strings.NewReplacer("|", "&#124;", "`", "&#96;", "*", "&#42;", "_", "&#95;", "~", "&#126;", "\\", "&#92;", "[", "&#91;")
+
 // codeSpan sets a text in a fixed font. A bar would end a cell even there, so a text with one is set
 // as HTML.
 func codeSpan(text string) string {
@@ -169,7 +172,7 @@ func codeSpan(text string) string {
 	case text == "":
 		return ""
 	case strings.ContainsAny(text, "|`\\"):
-		return "<code>" + strings.NewReplacer("|", "&#124;", "`", "&#96;", "*", "&#42;", "_", "&#95;", "~", "&#126;", "\\", "&#92;", "[", "&#91;").Replace(inHTML(text)) + "</code>"
+		return "<code>" + inCode.Replace(inHTML(text)) + "</code>"
 	}
 	return "`" + text + "`"
 }

@@ -3,6 +3,7 @@ package document
 import (
 	"fmt"
 	"math"
+	"strings"
 
 	"attune/internal/plot"
 )
@@ -83,15 +84,19 @@ type Span struct {
 	Source string // such as ID/run.json#speedup.ratio, or a quotient of two
 	Format string // of a number, as package fmt has it; empty for a text
 	Code   bool   // set in a fixed font
+	Output bool   // a message of the program, set in a fixed font too
 }
 
-// say makes a text of strings, spans and texts.
+// say makes a text of strings, spans and texts. What stands between backticks in a string is a
+// command.
 func say(parts ...any) Text {
 	var t Text
 	for _, p := range parts {
 		switch p := p.(type) {
 		case string:
-			t = append(t, Span{Text: p})
+			for i, piece := range strings.Split(p, "`") {
+				t = append(t, Span{Text: piece, Code: i%2 == 1})
+			}
 		case Span:
 			t = append(t, p)
 		case Text:

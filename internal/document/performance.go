@@ -20,7 +20,11 @@ func (s *RunStudy) performance(prefix string) Section {
 		return section
 	}
 	if r.Requested.Timing != "" {
-		section.Blocks = append(section.Blocks, say("Times are ", from.text(r.Requested.Timing, "asked.timing"), ". The interval of a median covers what differs between processes."))
+		section.Blocks = append(section.Blocks, say("Times are ", from.text(r.Requested.Timing, "asked.timing"),
+			". The interval of a median covers what differs between processes."))
+	}
+	if s.Approximate[r.ID] && len(r.Parts) == 0 {
+		section.Blocks = append(section.Blocks, say("This kernel computes some exponentials by a linear approximation; do not compare it with exact ones without saying so."))
 	}
 	section.Blocks = append(section.Blocks, s.times())
 	if p := stripsPlot(r); p != nil {
@@ -31,7 +35,8 @@ func (s *RunStudy) performance(prefix string) Section {
 
 func (s *RunStudy) times() Table {
 	r, from := s.Run, runRecord(s.Run.ID)
-	t := Table{Header: headers("shape", "p50 us", "interval", "p99 us", "TFLOP/s", "GB/s", "parent us", "speedup", "95 % interval", "mJ per launch", "parent mJ", "processes", "benchmark")}
+	t := Table{Header: headers("shape", "p50 us", "interval", "p99 us", "TFLOP/s", "GB/s", "parent us", "speedup", "95 % interval", "mJ per launch",
+		"parent mJ", "processes", "benchmark")}
 	for i, p := range r.Performance {
 		at := fmt.Sprintf("performance.%d.", i)
 		figure := func(format string, v *float64, key string) Text { return cell(from.optional(format, v, "%s", at+key)) }
@@ -51,9 +56,11 @@ func (s *RunStudy) times() Table {
 		}
 		t.Rows = append(t.Rows, []Text{
 			shapeOf(from, p.Shape, p.ShapeName, "performance", i), figure("%.2f", &p.P50US, "p50_us"),
-			from.interval("%.2f", p.P50LowUS, p.P50HighUS, at+"p50_low_us", at+"p50_high_us"), figure("%.2f", &p.P99US, "p99_us"), figure("%.4g", p.TFLOPS, "tflops"), figure("%.4g", p.GBPerS, "gb_per_s"),
+			from.interval("%.2f", p.P50LowUS, p.P50HighUS, at+"p50_low_us", at+"p50_high_us"), figure("%.2f", &p.P99US, "p99_us"),
+			figure("%.4g", p.TFLOPS, "tflops"), figure("%.4g", p.GBPerS, "gb_per_s"),
 			figure("%.2f", p.ParentP50US, "parent_p50_us"), figure("%.3f", p.ParentRatio, "parent_ratio"),
-			from.interval("%.3f", p.RatioLow, p.RatioHigh, at+"ratio_low", at+"ratio_high"), millijoules(p.Joules, "joules_per_launch"), millijoules(p.ParentJoules, "parent_joules_per_launch"), processes, benchmark,
+			from.interval("%.3f", p.RatioLow, p.RatioHigh, at+"ratio_low", at+"ratio_high"), millijoules(p.Joules, "joules_per_launch"),
+			millijoules(p.ParentJoules, "parent_joules_per_launch"), processes, benchmark,
 		})
 	}
 	return withoutEmpty(t)
@@ -133,7 +140,8 @@ func (s *RunStudy) peers() []Block {
 		for _, at := range fastestPeers(b, row.Shape) {
 			p := b.Rows[at]
 			t.Rows = append(t.Rows, []Text{
-				shapeOf(from, row.Shape, row.ShapeName, "rows", i), cell(from.text(row.DType, "rows.%d.dtype", i)), append(cell(from.optional("%.2f", row.P50US, "rows.%d.p50_us", i)), approximation(b, row)...),
+				shapeOf(from, row.Shape, row.ShapeName, "rows", i), cell(from.text(row.DType, "rows.%d.dtype", i)),
+				append(cell(from.optional("%.2f", row.P50US, "rows.%d.p50_us", i)), approximation(b, row)...),
 				cell(from.text(p.Name, "rows.%d.name", at)), cell(from.text(p.DType, "rows.%d.dtype", at)), cell(from.optional("%.2f", p.P50US, "rows.%d.p50_us", at)),
 				say(derived("%.2f", *p.P50US / *row.P50US, from.key("rows.%d.p50_us", at)+" / "+from.key("rows.%d.p50_us", i)), "x"),
 			})
@@ -180,7 +188,7 @@ func (s *RunStudy) profile(prefix string) Section {
 	}
 	file := record{s.Profiled + "/profile.json"}
 	for i, p := range s.Profiles {
-		section.Blocks = append(section.Blocks, say("On ", file.text(p.Shape, "profiles.%d.shape", i), ", run ", Span{Text: s.Profiled, Code: true}, ":"))
+		section.Blocks = append(section.Blocks, say("On ", file.text(p.Shape, "profiles.%d.shape", i), ", run ", runRecord(s.Profiled).code(s.Profiled, "id"), ":"))
 		if p.Roofline != nil {
 			section.Blocks = append(section.Blocks, Figure{Name: fmt.Sprintf("%sroofline-%d", prefix, i), Plot: rooflinePlot(r.Variant, p)})
 		} else if p.NoRoofline != "" {
@@ -200,7 +208,9 @@ func (s *RunStudy) profile(prefix string) Section {
 				cell(file.optional("%.6g", m.Ncu, "profiles.%d.metrics.%d.ncu", i, j)), unit,
 			})
 		}
-		section.Blocks = append(section.Blocks, Details{Summary: say("Counters"), Blocks: []Block{withoutEmpty(t)}})
+		if len(t.Rows) > 0 {
+			section.Blocks = append(section.Blocks, Details{Summary: say("Counters"), Blocks: []Block{withoutEmpty(t)}})
+		}
 	}
 	return section
 }

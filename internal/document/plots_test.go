@@ -149,6 +149,9 @@ func TestPlotOfTheLadder(t *testing.T) {
 		if record["verdict"] == "merge" {
 			step.Outcome = plot.Accepted
 		}
+		if step.Name == "stage7b" { // half of its exponentials are approximate by its knobs
+			step.Name += " ~"
+		}
 		for _, p := range list(record, "performance") {
 			if p["shape"] == shape {
 				step.Value, step.Low, step.High = p["p50_us"].(float64), p["p50_low_us"].(float64), p["p50_high_us"].(float64)

@@ -12,6 +12,7 @@ import (
 	"attune/internal/catalog"
 	"attune/internal/ledger"
 	"attune/internal/profile"
+	"attune/internal/report"
 	"attune/internal/run"
 	"attune/internal/spec"
 )
@@ -32,7 +33,13 @@ type RunStudy struct {
 	Bench     *run.Bench         // newest one that has the variant beside peers
 	Sweep     *run.Bench         // newest one that has the variant on shapes of growing length
 	LeftOut   []string           // what could not be read, and why
+
+	Approximate Approximate // of the run and its ancestors, on the run's headline shape
 }
+
+// Approximate has the ids of runs whose kernel on a shape computes exponentials so that the error is
+// larger than what E4M3 rounds away. Their figures are marked.
+type Approximate map[string]bool
 
 // LadderStudy is the newest run of each stage and selection of a kernel.
 type LadderStudy struct {
@@ -40,6 +47,8 @@ type LadderStudy struct {
 	Runs   []*run.Run
 	Bench  *run.Bench // newest one that has the last of them beside peers
 	Sweep  *run.Bench // newest one that has it on shapes of growing length
+
+	Approximate Approximate // of the runs, on the shape of the ladder
 }
 
 // TuningStudy is a search with its evaluations.
@@ -65,7 +74,32 @@ func (r Reader) Run(ctx context.Context, id string) (*RunStudy, error) {
 	s.leftOut("the profile", r.profiles(ctx, s))
 	s.leftOut("tunings", r.tunings(ctx, s))
 	s.leftOut("benches", r.bench(ctx, s))
+	if own.Headline != nil {
+		s.Approximate, err = r.approximate(ctx, append([]*run.Run{own}, s.Ancestors...), own.Headline.Shape)
+		s.leftOut("parts of selections", err)
+	}
 	return s, ctx.Err()
+}
+
+// approximate finds the runs with approximate exponentials on a shape. Of a selection that is the part
+// which takes the shape.
+func (r Reader) approximate(ctx context.Context, runs []*run.Run, shape string) (Approximate, error) {
+	found := Approximate{}
+	for _, own := range runs {
+		kernel := own
+		for _, part := range own.Parts {
+			if slices.Contains(part.Shapes, shape) {
+				var err error
+				if kernel, err = catalog.Run(ctx, r.Ledger, part.Run); err != nil {
+					return found, err
+				}
+			}
+		}
+		if kernel.Build != nil && kernel.Problem == nil && report.ApproximateKnobs(kernel.Build.Knobs) {
+			found[own.ID] = true
+		}
+	}
+	return found, nil
 }
 
 func (s *RunStudy) leftOut(what string, err error) {
@@ -98,7 +132,8 @@ func (r Reader) newest(ctx context.Context, f ledger.Filter) (*run.Run, error) {
 	return catalog.Newest(entries, func(id string) (*run.Run, error) { return catalog.Run(ctx, r.Ledger, id) })
 }
 
-// mostSiblings is how many other runs of a stage a report lists.
+// mostSiblings is how many other runs of a stage a report lists, and how many runs of the same code it
+// looks for a profile in.
 const mostSiblings = 20
 
 func (r Reader) siblings(ctx context.Context, s *RunStudy) error {
@@ -128,7 +163,7 @@ func (r Reader) profiles(ctx context.Context, s *RunStudy) error {
 		if err != nil {
 			return err
 		}
-		for _, e := range entries {
+		for _, e := range entries[:min(len(entries), mostSiblings)] {
 			ids = append(ids, e.ID)
 		}
 	}
@@ -297,6 +332,9 @@ func (r Reader) Ladder(ctx context.Context, kernel *spec.Kernel, device string) 
 		last := &RunStudy{Run: runs[len(runs)-1]}
 		err = r.bench(ctx, last)
 		s.Bench, s.Sweep = last.Bench, last.Sweep
+	}
+	if err == nil {
+		s.Approximate, err = r.approximate(ctx, runs, headlineShape(runs))
 	}
 	return s, err
 }

@@ -76,7 +76,7 @@ func (s *RunStudy) timeLine() Text {
 	if r.Headline == nil {
 		return say("Time: not measured.")
 	}
-	line := say("Time: ", from.figure("%.2f", r.Headline.P50US, "headline.p50_us"), " us on ", from.text(r.Headline.Shape, "headline.shape"))
+	line := say("Time: ", from.figure("%.2f", r.Headline.P50US, "headline.p50_us"), s.Approximate.mark(r), " us on ", from.text(r.Headline.Shape, "headline.shape"))
 	if r.Headline.ParentRatio != nil && r.Parent != "" {
 		line = append(line, say(", ", from.figure("%.3f", *r.Headline.ParentRatio, "headline.parent_ratio"), "x as fast as ", from.text(r.Parent, "parent"), " there")...)
 	}
@@ -107,7 +107,8 @@ func (s *RunStudy) evidenceLine() Text {
 	}
 	if r.Build != nil {
 		need := r.Build.Resources
-		line = append(line, say("; ", from.count(need.Registers, "build.resources.registers"), " registers per thread, ", sharedBytes(r, from), " bytes of shared memory per block")...)
+		line = append(line, say("; ", from.count(need.Registers, "build.resources.registers"), " registers per thread, ", sharedBytes(r, from),
+			" bytes of shared memory per block")...)
 	}
 	if name := deviceName(r); name != "" {
 		line = append(line, say("; ", from.text(name, "%s", deviceKey(r)))...)
@@ -245,7 +246,7 @@ func leftOut(texts []string) []Block {
 	}
 	list := List{}
 	for _, text := range texts {
-		list = append(list, Text{Span{Text: text, Code: true}})
+		list = append(list, Text{Span{Text: text, Output: true}})
 	}
 	return []Block{say("Left out of this report, because it could not be read:"), list}
 }

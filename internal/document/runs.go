@@ -24,12 +24,16 @@ func Runs(studies []*RunStudy) *Document {
 		title = append(title, runRecord(s.Run.ID).text(s.Run.Variant, "variant"))
 	}
 	d := &Document{Title: title}
+	approximate := Approximate{}
+	for _, s := range studies {
+		approximate[s.Run.ID] = s.Approximate[s.Run.ID]
+	}
 	for _, s := range studies {
 		from := runRecord(s.Run.ID)
 		d.Headline = append(d.Headline, append(say(from.code(s.Run.Variant, "variant"), ", ", from.text(string(s.Run.Verdict), "verdict"), ". "), s.timeLine()...))
 	}
 	if shape := headlineShape(runs); shape != "" {
-		d.Sections = append(d.Sections, Section{ID: "overview", Title: say("Overview"), Blocks: historyBlocks(runs, shape, "")})
+		d.Sections = append(d.Sections, Section{ID: "overview", Title: say("Overview"), Blocks: historyBlocks(runs, shape, "", approximate)})
 	}
 	if len(studies) == 2 {
 		d.Sections = append(d.Sections, comparisonOf(runs[0], runs[1]))
@@ -48,7 +52,7 @@ func comparisonOf(a, b *run.Run) Section {
 	section := Section{ID: "compare", Title: say("Samples of both")}
 	c, _, err := catalog.Compare(a, b, nil, false)
 	if err != nil {
-		section.Blocks = []Block{say("The runs cannot be compared: ", Span{Text: err.Error(), Code: true}, ".")}
+		section.Blocks = []Block{say("The runs cannot be compared: ", Span{Text: err.Error(), Output: true}, ".")}
 		return section
 	}
 	if len(c.Shapes) > mostStrips {

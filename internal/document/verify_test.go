@@ -187,80 +187,96 @@ func (s *shelf) check(p piece) error {
 // piece is a text of the page with its source.
 type piece struct{ text, source, format, value string }
 
-// readPage reads a page: the texts of its blocks in their order, the pieces with a source, the texts
-// without one, and the plots.
-func readPage(page []byte) (blocks []string, pieces []piece, free []string, plots map[string]string, err error) {
+// pageReader reads a page: the texts of its blocks in their order, the pieces with a source, the texts
+// without one, and the plots by id.
+type pageReader struct {
+	blocks []string
+	pieces []piece
+	free   []string
+	plots  map[string]string
+
+	block   strings.Builder
+	open    *piece // whose text is read
+	depth   int    // of elements inside it
+	program bool   // inside a message of the program or a command
+}
+
+// blockElements begin a new block.
+var blockElements = []string{"h1", "h2", "p", "li", "th", "td", "pre", "summary"}
+
+func readPage(page []byte) (*pageReader, error) {
 	d := xml.NewDecoder(bytes.NewReader(page))
 	d.Strict, d.AutoClose, d.Entity = false, xml.HTMLAutoClose, xml.HTMLEntity
-	plots = map[string]string{}
-	block, depth := strings.Builder{}, 0
-	var open *piece
-	flush := func() {
-		if text := strings.Join(strings.Fields(block.String()), " "); text != "" {
-			blocks = append(blocks, text)
-		}
-		block.Reset()
-	}
-	inCode := false
+	r := &pageReader{plots: map[string]string{}}
 	for {
 		from := d.InputOffset()
 		token, err := d.Token()
 		if errors.Is(err, io.EOF) {
-			flush()
-			return blocks, pieces, free, plots, nil
+			r.flush()
+			return r, nil
 		}
 		if err != nil {
-			return nil, nil, nil, nil, err
+			return nil, err
 		}
 		switch t := token.(type) {
 		case xml.StartElement:
-			name := t.Name.Local
-			switch name {
-			case "svg":
-				id := attribute(t, "aria-labelledby")
+			if slices.Contains([]string{"svg", "head", "nav", "style"}, t.Name.Local) {
 				if err := d.Skip(); err != nil {
-					return nil, nil, nil, nil, err
+					return nil, err
 				}
-				plots[strings.TrimSuffix(strings.Fields(id)[0], "-title")] = string(page[from:d.InputOffset()])
-				flush()
-				continue
-			case "head", "nav", "style":
-				if err := d.Skip(); err != nil {
-					return nil, nil, nil, nil, err
+				if id, found := strings.CutSuffix(strings.Split(attribute(t, "aria-labelledby"), " ")[0], "-title"); found {
+					r.plots[id] = string(page[from:d.InputOffset()])
 				}
 				continue
-			case "h1", "h2", "p", "li", "th", "td", "pre", "summary":
-				flush()
-			case "code":
-				inCode = true
 			}
-			if source := attribute(t, "data-source"); source != "" {
-				open, depth = &piece{source: source, format: attribute(t, "data-format"), value: attribute(t, "value")}, 0
-			} else if open != nil {
-				depth++
-			}
+			r.start(t)
 		case xml.CharData:
-			block.Write(t)
-			switch {
-			case open != nil:
-				open.text += string(t)
-			case inCode && strings.HasPrefix(string(t), "attune "): // a command
-			default:
-				free = append(free, string(t))
-			}
+			r.text(string(t))
 		case xml.EndElement:
-			if t.Name.Local == "code" {
-				inCode = false
-			}
-			if slices.Contains([]string{"h1", "h2", "p", "li", "th", "td", "pre", "summary"}, t.Name.Local) {
-				flush()
-			}
-			if open != nil && depth == 0 {
-				pieces, open = append(pieces, *open), nil
-			} else if open != nil {
-				depth--
-			}
+			r.end(t.Name.Local)
 		}
+	}
+}
+
+func (r *pageReader) flush() {
+	if text := strings.Join(strings.Fields(r.block.String()), " "); text != "" {
+		r.blocks = append(r.blocks, text)
+	}
+	r.block.Reset()
+}
+
+func (r *pageReader) start(e xml.StartElement) {
+	if slices.Contains(blockElements, e.Name.Local) {
+		r.flush()
+	}
+	r.program = r.program || e.Name.Local == "samp"
+	if source := attribute(e, "data-source"); source != "" {
+		r.open, r.depth = &piece{source: source, format: attribute(e, "data-format"), value: attribute(e, "value")}, 0
+	} else if r.open != nil {
+		r.depth++
+	}
+}
+
+func (r *pageReader) text(text string) {
+	r.block.WriteString(text)
+	switch {
+	case r.open != nil:
+		r.open.text += text
+	case !r.program && !strings.HasPrefix(text, "attune "): // else a message or a command
+		r.free = append(r.free, text)
+	}
+}
+
+func (r *pageReader) end(name string) {
+	r.program = r.program && name != "samp"
+	if slices.Contains(blockElements, name) {
+		r.flush()
+	}
+	switch {
+	case r.open != nil && r.depth == 0:
+		r.pieces, r.open = append(r.pieces, *r.open), nil
+	case r.open != nil:
+		r.depth--
 	}
 }
 
@@ -339,11 +355,11 @@ var allowed = strings.NewReplacer("float64", "", "p50", "", "p99", "", "95 % int
 // names, every block of the Markdown with the page, and every image with the page's plot.
 func verify(files map[string][]byte, ledger string) (figures int, problems []string) {
 	shelf := &shelf{dir: ledger}
-	blocks, pieces, free, plots, err := readPage(files[HTMLFile])
+	page, err := readPage(files[HTMLFile])
 	if err != nil {
 		return 0, []string{err.Error()}
 	}
-	for _, p := range pieces {
+	for _, p := range page.pieces {
 		if p.format != "" {
 			figures++
 		}
@@ -351,26 +367,22 @@ func verify(files map[string][]byte, ledger string) (figures int, problems []str
 			problems = append(problems, err.Error())
 		}
 	}
-	for _, text := range free {
+	for _, text := range page.free {
 		if strings.ContainsAny(allowed.Replace(text), "0123456789") {
 			problems = append(problems, fmt.Sprintf("%q has a figure without a source", text))
 		}
 	}
 	written, images := readMarkdown(files[MarkdownFile])
-	for i := range max(len(written), len(blocks)) {
-		a, b := "", ""
-		if i < len(written) {
-			a = written[i]
-		}
-		if i < len(blocks) {
-			b = blocks[i]
-		}
-		if a != b {
-			problems = append(problems, fmt.Sprintf("block %d is %q in Markdown and %q in HTML", i, a, b))
+	if len(written) != len(page.blocks) {
+		problems = append(problems, fmt.Sprintf("%d blocks in Markdown and %d in HTML", len(written), len(page.blocks)))
+	}
+	for i := range min(len(written), len(page.blocks)) {
+		if written[i] != page.blocks[i] {
+			problems = append(problems, fmt.Sprintf("block %d is %q in Markdown and %q in HTML", i, written[i], page.blocks[i]))
 			break
 		}
 	}
-	return figures, append(problems, verifyPlots(files, images, plots)...)
+	return figures, append(problems, verifyPlots(files, images, page.plots)...)
 }
 
 // verifyPlots compares each file of a plot with the plot in the page.

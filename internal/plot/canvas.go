@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// The page, in units. At a width of 360 pixels a unit is 0.9 pixels.
+// The page, in units. On a screen of 360 pixels a unit is nearly a pixel.
 const (
-	pageWidth  = 400.0
+	pageWidth  = 360.0
 	margin     = 10.0
 	right      = pageWidth - margin
 	fontSize   = 12.0
@@ -67,7 +67,8 @@ func render(d drawing, id, style, width string) []byte {
 	fmt.Fprintf(out, `<svg xmlns="http://www.w3.org/2000/svg" class="%s" viewBox="0 0 %.0f %.0f"%s role="img" aria-labelledby="%s-title %s-desc" `+
 		`font-family="system-ui,-apple-system,'Segoe UI',Helvetica,Arial,sans-serif" font-size="%.0f">`+"\n",
 		Class, pageWidth, height, width, escape(id), escape(id), fontSize)
-	fmt.Fprintf(out, "<title id=\"%s-title\">%s</title>\n<desc id=\"%s-desc\">%s</desc>\n%s", escape(id), escape(plain(d.name())), escape(id), escape(plain(d.Finding())), style)
+	fmt.Fprintf(out, "<title id=\"%s-title\">%s</title>\n<desc id=\"%s-desc\">%s</desc>\n%s", escape(id), escape(plain(d.name())), escape(id),
+		escape(plain(d.Finding())), style)
 	fmt.Fprintf(out, `<rect class="bg" width="%.0f" height="%.0f"/>`+"\n%s%s</svg>\n", pageWidth, height, c.grid.String(), c.body.String())
 	return out.Bytes()
 }

@@ -6,7 +6,7 @@
 //	SVG() []byte              a file of its own, for light and dark pages
 //	Inline(id string) []byte  the same for an HTML page that has the rules of [CSS]
 //
-// A page is 400 units wide with letters of at least 11 units. So the text is legible on a screen of
+// A page is 360 units wide with letters of at least 11 units. So the text is legible on a screen of
 // 360 pixels, and on a wide one the drawing grows. Labels never overlap and never leave the page: a
 // text is measured with the widths of a wide font (DejaVu Sans), then wrapped, shortened, or left out
 // if it is one of many on an axis. Values that are not finite are drawn as failures or left out.

@@ -82,7 +82,10 @@ func figuresOf(name string, values []float64) map[string]figure {
 	strips := &plot.Strips{Title: name, Unit: "us"}
 	ladder := &plot.Ladder{Title: name, Unit: "us"}
 	lines := &plot.Lines{Title: name, X: "sequence length", Y: "throughput", Unit: "TFLOP/s"}
-	roofline := &plot.Roofline{Title: name, Memory: plot.Ceiling{name, "measured: a copy", 4.22e12}, Compute: []plot.Ceiling{{"FP16", name, 784e12}, {"FP8", "measured", 1468e12}}}
+	roofline := &plot.Roofline{Title: name, Memory: plot.Ceiling{name, "measured: a copy", 4.22e12}, Compute: []plot.Ceiling{
+		{"FP16", name, 784e12},
+		{"FP8", "measured", 1468e12},
+	}}
 	errs := &plot.Errors{Title: name}
 	heat := &plot.HeatMap{Title: name, Value: "the median cost over the best"}
 	for i, v := range values {
@@ -92,7 +95,10 @@ func figuresOf(name string, values []float64) map[string]figure {
 		if i >= 10 { // of the plots with all values for each
 			continue
 		}
-		strips.Groups = append(strips.Groups, plot.StripGroup{Name: name, Series: []plot.StripSeries{{label, plot.Own, values}, {label, plot.Other, values[:1]}, {label, plot.Peer, nil}, {label, plot.Control, values}}})
+		strips.Groups = append(strips.Groups, plot.StripGroup{Name: name, Series: []plot.StripSeries{{label, plot.Own, values}, {
+			label, plot.Other,
+			values[:1],
+		}, {label, plot.Peer, nil}, {label, plot.Control, values}}})
 		series := plot.LineSeries{Name: label, Peer: i%2 == 1}
 		for j, y := range values {
 			series.Points = append(series.Points, plot.LinePoint{math.Abs(values[(i+j)%len(values)]) + 512*float64(j), y})
@@ -132,7 +138,10 @@ func TestPlotsAreAccessibleAndHarmless(t *testing.T) {
 	again := gallery()
 	for name, f := range gallery() {
 		svg := f.SVG()
-		for _, want := range []string{`role="img"`, `aria-labelledby="plot-title plot-desc"`, `<title id="plot-title">`, `<desc id="plot-desc">`, "prefers-color-scheme:dark"} {
+		for _, want := range []string{
+			`role="img"`, `aria-labelledby="plot-title plot-desc"`, `<title id="plot-title">`, `<desc id="plot-desc">`,
+			"prefers-color-scheme:dark",
+		} {
 			if !bytes.Contains(svg, []byte(want)) {
 				t.Errorf("%s lacks %s", name, want)
 			}
@@ -158,23 +167,53 @@ func TestPlotsAreAccessibleAndHarmless(t *testing.T) {
 func TestFindings(t *testing.T) {
 	t.Parallel()
 	for want, f := range map[string]figure{
-		"stage7 is 1.78x as fast as stage6 on 1x8x512x64.": &plot.Strips{Groups: []plot.StripGroup{{Name: "1x8x512x64", Series: []plot.StripSeries{{"stage6", plot.Other, []float64{17.8}}, {"stage7", plot.Own, []float64{10, 10, 10.1}}}}}},
-		"b is 3.00x as fast as a on s2, the largest difference of 2.": &plot.Strips{Groups: []plot.StripGroup{
-			{Name: "s1", Series: []plot.StripSeries{{"a", plot.Other, []float64{2}}, {"b", plot.Own, []float64{1}}}}, {Name: "s2", Series: []plot.StripSeries{{"a", plot.Other, []float64{3}}, {"b", plot.Own, []float64{1}}}},
+		"stage7 is 1.78x as fast as stage6 on 1x8x512x64.": &plot.Strips{Groups: []plot.StripGroup{{
+			Name:   "1x8x512x64",
+			Series: []plot.StripSeries{{"stage6", plot.Other, []float64{17.8}}, {"stage7", plot.Own, []float64{10, 10, 10.1}}},
+		}}},
+		"b is 3.00x as fast as a on s2, the largest difference of 2 groups.": &plot.Strips{Groups: []plot.StripGroup{
+			{Name: "s1", Series: []plot.StripSeries{{"a", plot.Other, []float64{2}}, {"b", plot.Own, []float64{1}}}}, {
+				Name:   "s2",
+				Series: []plot.StripSeries{{"a", plot.Other, []float64{3}}, {"b", plot.Own, []float64{1}}},
+			},
 		}},
-		"b is 1.51x as fast as a on s.":     &plot.Strips{Groups: []plot.StripGroup{{Name: "s", Ratio: 1.51, Series: []plot.StripSeries{{"a", plot.Other, []float64{3}}, {"b", plot.Own, []float64{2}}}}}},
+		"b is 1.51x as fast as a on s.": &plot.Strips{Groups: []plot.StripGroup{{Name: "s", Ratio: 1.51, Series: []plot.StripSeries{{
+			"a", plot.Other,
+			[]float64{3},
+		}, {"b", plot.Own, []float64{2}}}}}},
 		"The median of a on s is 2.500 us.": &plot.Strips{Unit: "us", Groups: []plot.StripGroup{{Name: "s", Series: []plot.StripSeries{{"a", plot.Own, []float64{2, 3}}}}}},
 		"stage2 is 8.00x as fast as stage0; the largest gain, 4.00x, is from stage1 to stage2.": &plot.Ladder{Unit: "us", Steps: []plot.Step{
 			{Name: "stage0", Value: 8}, {Name: "stage1", Value: 4}, {Name: "slow", Value: 5}, {Name: "stage2", Value: 1},
 		}},
-		"a has the shortest time of the 2 steps, 1.000 us.":                                       &plot.Ladder{Unit: "us", Steps: []plot.Step{{Name: "a", Value: 1}, {Name: "b", Value: 2}}},
-		"None of the 1 steps was timed.":                                                          &plot.Ladder{Steps: []plot.Step{{Name: "a", Value: math.NaN()}}},
-		"ours reaches 1000 TFLOP/s at keys 4096, 1.25x the best peer, theirs.":                    &plot.Lines{X: "keys", Unit: "TFLOP/s", Series: []plot.LineSeries{{"ours", false, []plot.LinePoint{{4096, 1000}, {8192, 1100}}}, {"theirs", true, []plot.LinePoint{{4096, 800}}}}},
-		"ours reaches 1100 TFLOP/s at keys 8192.":                                                 &plot.Lines{X: "keys", Unit: "TFLOP/s", Series: []plot.LineSeries{{"ours", false, []plot.LinePoint{{4096, 1000}, {8192, 1100}}}}},
-		"stage7 reaches 734.0 TFLOP/s, 50.0 % of the FP8 ceiling at 1000 FLOPs per byte.":         &plot.Roofline{Memory: plot.Ceiling{"DRAM", "", 4.22e12}, Compute: []plot.Ceiling{{"FP8", "", 1468e12}}, Points: []plot.RooflinePoint{{"stage7", 1000, 734e12}}},
-		"All 3 outputs are within their limits; the largest error is 50.0 % of its limit, on s1.": &plot.Errors{Rows: []plot.ErrorRow{{"s1", []float64{0.5, 0.1}}, {"s2", []float64{0}}}},
-		"2 of 3 outputs exceed their limits; the largest error is 150 % of its limit, on s1.":     &plot.Errors{Rows: []plot.ErrorRow{{"s1", []float64{1.5, 0.1, math.NaN()}}}},
-		"TILE matters most: 64 has 2.00x the value of 128.":                                       &plot.HeatMap{Rows: []plot.HeatRow{{"TILE", []plot.HeatCell{{"64", 2}, {"128", 1}, {"256", math.NaN()}}}, {"OTHER", []plot.HeatCell{{"0", 1.5}, {"1", 1}}}}},
+		"a has the shortest time of the 2 steps, 1.000 us.": &plot.Ladder{Unit: "us", Steps: []plot.Step{{
+			Name:  "a",
+			Value: 1,
+		}, {Name: "b", Value: 2}}},
+		"None of the 1 steps was timed.": &plot.Ladder{Steps: []plot.Step{{Name: "a", Value: math.NaN()}}},
+		"ours reaches 1000 TFLOP/s at keys 4096, 1.25x the best peer, theirs.": &plot.Lines{
+			X: "keys", Unit: "TFLOP/s",
+			Series: []plot.LineSeries{{"ours", false, []plot.LinePoint{{4096, 1000}, {8192, 1100}}}, {"theirs", true, []plot.LinePoint{{4096, 800}}}},
+		},
+		"ours reaches 1100 TFLOP/s at keys 8192.": &plot.Lines{
+			X: "keys", Unit: "TFLOP/s",
+			Series: []plot.LineSeries{{"ours", false, []plot.LinePoint{{4096, 1000}, {8192, 1100}}}},
+		},
+		"stage7 reaches 734.0 TFLOP/s, 50.0 % of the FP8 ceiling at 1000 FLOPs per byte.": &plot.Roofline{
+			Memory:  plot.Ceiling{"DRAM", "", 4.22e12},
+			Compute: []plot.Ceiling{{"FP8", "", 1468e12}}, Points: []plot.RooflinePoint{{"stage7", 1000, 734e12}},
+		},
+		"All 3 outputs are within their limits; the largest error is 50.0 % of its limit, on s1.": &plot.Errors{Rows: []plot.ErrorRow{{"s1", []float64{
+			0.5,
+			0.1,
+		}}, {"s2", []float64{0}}}},
+		"2 of 3 outputs exceed their limits; the largest error is 150 % of its limit, on s1.": &plot.Errors{Rows: []plot.ErrorRow{{"s1", []float64{
+			1.5,
+			0.1, math.NaN(),
+		}}}},
+		"TILE matters most: 64 has 2.00x the value of 128.": &plot.HeatMap{Rows: []plot.HeatRow{{
+			"TILE",
+			[]plot.HeatCell{{"64", 2}, {"128", 1}, {"256", math.NaN()}},
+		}, {"OTHER", []plot.HeatCell{{"0", 1.5}, {"1", 1}}}}},
 		"The best time, 2.000 us, was found at evaluation 3 of 4; default: 3.000 us. New bests after the first: 1. Failed evaluations: 1.": &plot.Convergence{
 			Objective: "time", Unit: "us", Values: []float64{3, math.NaN(), 2, 4}, Reference: 3, ReferenceName: "default",
 		},

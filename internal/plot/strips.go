@@ -85,7 +85,7 @@ func (s *Strips) Finding() string {
 	case text == "":
 		return s.alone()
 	case groups > 1:
-		return fmt.Sprintf("%s, the largest difference of %d.", text, groups)
+		return fmt.Sprintf("%s, the largest difference of %d groups.", text, groups)
 	}
 	return text + "."
 }

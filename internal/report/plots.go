@@ -85,3 +85,6 @@ func ConvergencePlot(t *run.Tuning, evaluations []run.TuneEvaluation) *plot.Conv
 func Approximate(b *run.Bench, row run.BenchRow) bool {
 	return benchExponentials(b, row) == linearExponentials
 }
+
+// ApproximateKnobs reports the same of a build of the attention kernel.
+func ApproximateKnobs(knobs map[string]int) bool { return exponentialsOf(knobs) == linearExponentials }
