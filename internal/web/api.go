@@ -24,7 +24,7 @@ func (s *Server) apiRuns(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	q := r.URL.Query()
-	entries := newFilter(q).selected(l.entries)
+	entries := newFilter(q).selected(l)
 	if text := q.Get("limit"); text != "" {
 		limit, err := strconv.Atoi(text)
 		if err != nil || limit < 1 {

@@ -43,6 +43,9 @@ type lists struct {
 	plots     []inlinePlot         // of the ladder
 	benches   []*run.Bench         // newest first
 	tunings   []report.TuningEntry // finished searches, newest first
+
+	lower sync.Once
+	texts []string // of entries, in lower case, for filters
 }
 
 func newRecords(kept *ledger.Ledger, kernel func() (*spec.Kernel, fs.FS, error)) *records {

@@ -45,7 +45,9 @@ func newFilter(q url.Values) filter {
 	}
 }
 
-func (f filter) matches(e ledger.Entry) bool {
+// matches reports whether a run has the values and every word of the filter. text is the run in lower
+// case.
+func (f filter) matches(e ledger.Entry, text string) bool {
 	for _, pair := range [][2]string{
 		{f.Kernel, e.Kernel}, {f.Variant, e.Variant}, {f.Stage, e.Stage}, {f.Device, e.Device}, {f.Arch, e.Arch}, {f.Verdict, e.Verdict},
 	} {
@@ -53,10 +55,6 @@ func (f filter) matches(e ledger.Entry) bool {
 			return false
 		}
 	}
-	if f.Text == "" {
-		return true
-	}
-	text := strings.ToLower(strings.Join([]string{e.ID, e.Kernel, e.Variant, e.Device, e.Arch, e.Verdict, e.Headline.Shape}, " "))
 	for _, word := range strings.Fields(strings.ToLower(f.Text)) {
 		if !strings.Contains(text, word) {
 			return false
@@ -66,13 +64,18 @@ func (f filter) matches(e ledger.Entry) bool {
 }
 
 // selected are the runs that match.
-func (f filter) selected(entries []ledger.Entry) []ledger.Entry {
+func (f filter) selected(l *lists) []ledger.Entry {
 	if f == (filter{}) {
-		return entries
+		return l.entries
 	}
+	l.lower.Do(func() {
+		for _, e := range l.entries {
+			l.texts = append(l.texts, strings.ToLower(strings.Join([]string{e.ID, e.Kernel, e.Variant, e.Device, e.Arch, e.Verdict, e.Headline.Shape}, " ")))
+		}
+	})
 	var matched []ledger.Entry
-	for _, e := range entries {
-		if f.matches(e) {
+	for i, e := range l.entries {
+		if f.matches(e, l.texts[i]) {
 			matched = append(matched, e)
 		}
 	}
@@ -86,7 +89,7 @@ func (s *Server) runList(w http.ResponseWriter, r *http.Request) error {
 	}
 	q := r.URL.Query()
 	page := runList{Marked: l.marked, Total: len(l.entries), Filter: newFilter(q), Verdicts: gate.Verdicts, Kernels: kernelNames(l.entries)}
-	matched := page.Filter.selected(l.entries)
+	matched := page.Filter.selected(l)
 	page.Matched = len(matched)
 	number, _ := strconv.Atoi(q.Get("page")) // what is no number is the first page
 	number = max(1, min(number, (len(matched)+pageRows-1)/pageRows))
