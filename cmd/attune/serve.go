@@ -92,9 +92,10 @@ func (a *app) serve(ctx context.Context, o serveOptions) error {
 	}
 	defer listener.Close()
 	bound := listener.Addr().String()
+	host, _, _ := net.SplitHostPort(o.address) // check has split it
 	server, err := web.New(web.Config{
 		Ledger: kept, LedgerName: a.ledgerPath(), Version: version(), Kernel: a.kernel, Images: a.lookups(ctx),
-		Address: bound, Token: o.token, Private: !web.Loopback(o.address), Command: a.startedRun, Errors: log.New(a.stderr, "attune: serve: ", 0),
+		Address: bound, Host: host, Token: o.token, Private: !web.Loopback(o.address) || !web.Loopback(bound), Command: a.startedRun, Errors: log.New(a.stderr, "attune: serve: ", 0),
 	})
 	if err != nil {
 		return err

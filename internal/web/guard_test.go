@@ -204,6 +204,17 @@ func TestHostNames(t *testing.T) {
 	}
 }
 
+// TestNamedHost calls a server by the name that its user gave.
+func TestNamedHost(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, openLedger(t, t.TempDir()), func(c *Config) { c.Address, c.Host = "192.0.2.7:8180", "Lab.example" })
+	for host, want := range map[string]int{"lab.example:8180": 200, "192.0.2.7:8180": 200, "other.example:8180": 403} {
+		if w := get(s, "/", "Host", host); w.Code != want {
+			t.Errorf("%s: status %d, want %d", host, w.Code, want)
+		}
+	}
+}
+
 func TestLoopback(t *testing.T) {
 	t.Parallel()
 	for address, want := range map[string]bool{

@@ -40,6 +40,7 @@ type Config struct {
 	Images func(fs.FS) *toolchain.Builder
 
 	Address string // host and port that the server is bound to
+	Host    string // by which the user names it, if that is no address; may be empty
 	Token   string // needed to start a run
 	Private bool   // the token is needed to read too
 
@@ -73,6 +74,9 @@ func New(config Config) (*Server, error) {
 	}
 	s.jobs = &jobs{command: config.Command}
 	s.hosts, s.anyAddress = hostNames(config.Address)
+	if config.Host != "" {
+		s.hosts = append(s.hosts, strings.ToLower(config.Host))
+	}
 	var err error
 	if s.pages, err = parsePages(); err != nil {
 		return nil, err
