@@ -2,6 +2,7 @@ package web
 
 import (
 	"net/http"
+	"slices"
 
 	"attune/internal/measure"
 	"attune/internal/report"
@@ -28,8 +29,14 @@ type benchPage struct {
 // benchShape is the rows of one shape.
 type benchShape struct {
 	Name string
-	Rows []run.BenchRow
+	Rows []benchRow
 	Best *bestRow
+}
+
+// benchRow is an implementation on a shape.
+type benchRow struct {
+	run.BenchRow
+	Linear bool // its exponentials are approximate
 }
 
 // OverallSpeedup is the geometric mean over the shapes.
@@ -39,7 +46,10 @@ func (p benchPage) OverallSpeedup() *measure.Speedup {
 }
 
 // bestRow is the best variant beside the best peer.
-type bestRow struct{ *run.BestRow }
+type bestRow struct {
+	*run.BestRow
+	Linear bool // the variant's exponentials are approximate
+}
 
 // SpeedupOf is the speedup for a template, which takes pointers.
 func (b bestRow) SpeedupOf() *measure.Speedup { return &b.Speedup }
@@ -69,11 +79,12 @@ func shapesOf(b *run.Bench) []benchShape {
 			at[row.Shape] = i
 			shapes = append(shapes, benchShape{Name: row.Shape})
 		}
-		shapes[i].Rows = append(shapes[i].Rows, row)
+		shapes[i].Rows = append(shapes[i].Rows, benchRow{row, report.Approximate(b, row)})
 	}
 	for i, best := range b.Best {
 		if at, known := at[best.Shape]; known {
-			shapes[at].Best = &bestRow{&b.Best[i]}
+			of := slices.IndexFunc(shapes[at].Rows, func(r benchRow) bool { return r.Name == best.Variant })
+			shapes[at].Best = &bestRow{&b.Best[i], of >= 0 && shapes[at].Rows[of].Linear}
 		}
 	}
 	return shapes

@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"attune/internal/catalog"
+	"attune/internal/document"
 	"attune/internal/ledger"
 	"attune/internal/report"
 	"attune/internal/run"
@@ -21,6 +22,7 @@ type overview struct {
 	Empty     bool
 	Champions []catalog.Champion
 	Ladder    []ladderRow
+	Linear    bool // some rows of the ladder have approximate exponentials
 	Plots     []inlinePlot
 	Runs      []ledger.Entry
 	AllRuns   int
@@ -36,6 +38,7 @@ type overview struct {
 type ladderRow struct {
 	*run.Run
 	OverFirst *float64
+	Linear    bool // its exponentials are approximate
 }
 
 func (s *Server) overview(w http.ResponseWriter, r *http.Request) error {
@@ -52,7 +55,7 @@ func (s *Server) overview(w http.ResponseWriter, r *http.Request) error {
 	}
 	page := overview{
 		Empty:     len(l.entries)+len(l.benches)+len(l.tunings)+len(running) == 0,
-		Champions: l.champions.Champions, Ladder: ladderRows(l.ladder), Plots: l.plots,
+		Champions: l.champions.Champions, Ladder: ladderRows(l.ladder, l.linear), Linear: len(l.linear) > 0, Plots: l.plots,
 		Runs: l.entries[:min(len(l.entries), overviewRuns)], AllRuns: len(l.entries), Marked: l.marked,
 		Running: running, Tunings: l.tunings[:min(len(l.tunings), overviewSearches)],
 		Benches: l.benches[:min(len(l.benches), overviewBenches)], Jobs: s.jobs.list(), Damage: l.damage,
@@ -60,10 +63,10 @@ func (s *Server) overview(w http.ResponseWriter, r *http.Request) error {
 	return s.render(w, r, http.StatusOK, "overview", "Overview", page)
 }
 
-func ladderRows(runs []*run.Run) []ladderRow {
+func ladderRows(runs []*run.Run, linear document.Approximate) []ladderRow {
 	var rows []ladderRow
 	for _, r := range runs {
-		row := ladderRow{Run: r}
+		row := ladderRow{Run: r, Linear: linear[r.ID]}
 		if first := runs[0].Headline; first != nil && r.Headline != nil && first.Shape == r.Headline.Shape {
 			ratio := first.P50US / r.Headline.P50US
 			row.OverFirst = &ratio

@@ -16,7 +16,7 @@ func inline(id string, p document.Plot) inlinePlot {
 }
 
 // maxPlots limits the plots of a page. The report has all.
-const maxPlots = 4
+const maxPlots = 8
 
 // figures are the plots of a report.
 func figures(d *document.Document) []inlinePlot {
@@ -30,12 +30,12 @@ func figures(d *document.Document) []inlinePlot {
 }
 
 // ladderPlots draws the times of the stages.
-func ladderPlots(kernel string, runs []*run.Run) []inlinePlot {
+func ladderPlots(kernel string, runs []*run.Run, approximate document.Approximate) []inlinePlot {
 	const least = 2
 	if len(runs) < least {
 		return nil
 	}
-	d, err := (&document.LadderStudy{Kernel: kernel, Runs: runs}).Document()
+	d, err := (&document.LadderStudy{Kernel: kernel, Runs: runs, Approximate: approximate}).Document()
 	if err != nil {
 		return nil // there are no stages to draw
 	}

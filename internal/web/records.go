@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"attune/internal/catalog"
+	"attune/internal/document"
 	"attune/internal/ledger"
 	"attune/internal/report"
 	"attune/internal/run"
@@ -41,6 +42,7 @@ type lists struct {
 	damage    []string         // what could not be read
 	ladder    []*run.Run
 	plots     []inlinePlot         // of the ladder
+	linear    document.Approximate // runs of the ladder with approximate exponentials
 	benches   []*run.Bench         // newest first
 	tunings   []report.TuningEntry // finished searches, newest first
 
@@ -100,7 +102,32 @@ func (k *records) readLadder(ctx context.Context, l *lists) {
 		l.damage = append(l.damage, "the ladder: "+err.Error())
 		return
 	}
-	l.plots = ladderPlots(kernel.Name, l.ladder)
+	l.linear = document.Approximate{}
+	for _, r := range l.ladder {
+		if k.isApproximate(ctx, r) {
+			l.linear[r.ID] = true
+		}
+	}
+	l.plots = ladderPlots(kernel.Name, l.ladder, l.linear)
+}
+
+// isApproximate reports whether the kernel behind a run's headline computes exponentials by a linear
+// approximation. Of a selection it is the part that took the shape. The caller holds the lock.
+func (k *records) isApproximate(ctx context.Context, r *run.Run) bool {
+	if r.Headline == nil || r.Problem != nil {
+		return false
+	}
+	for _, part := range r.Parts {
+		if slices.Contains(part.Shapes, r.Headline.Shape) {
+			of, err := k.readRun(ctx, part.Run)
+			if err != nil {
+				return false // the page of the run says why
+			}
+			r = of
+			break
+		}
+	}
+	return r.Build != nil && report.ApproximateKnobs(r.Build.Knobs)
 }
 
 func (k *records) readBenches(ctx context.Context, l *lists) error {

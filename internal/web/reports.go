@@ -86,7 +86,7 @@ func (s *Server) ladderReport(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	d, err := (&document.LadderStudy{Kernel: kernel.Name, Runs: l.ladder}).Document()
+	d, err := (&document.LadderStudy{Kernel: kernel.Name, Runs: l.ladder, Approximate: l.linear}).Document()
 	if err != nil {
 		return failure(http.StatusNotFound, "%v on a GPU", err)
 	}
