@@ -53,15 +53,7 @@ func TestServe(t *testing.T) {
 	if !strings.HasPrefix(announced.URL, "http://127.0.0.1:") || len(announced.Token) != 32 {
 		t.Errorf("announced %+v", announced)
 	}
-	history, _, _ := printed("history", "--json", "--ledger", root+"/results")
-	served, err := http.Get(announced.URL + "api/runs")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer served.Body.Close()
-	if body, err := io.ReadAll(served.Body); err != nil || string(body) != history {
-		t.Errorf("the API does not return what `attune history --json` prints: %v, %d and %d bytes", err, len(body), len(history))
-	}
+	compareWithCommands(t, announced.URL)
 	page, err := http.Get(announced.URL + "kernel?variant=stage2")
 	if err != nil || page.StatusCode != http.StatusOK {
 		t.Errorf("the page of the kernel: %v, %v", page, err)
@@ -74,6 +66,37 @@ func TestServe(t *testing.T) {
 		}
 	case <-time.After(20 * time.Second):
 		t.Fatal("the server does not end")
+	}
+}
+
+// compareWithCommands compares the documents of the API with those that commands print.
+func compareWithCommands(t *testing.T, address string) {
+	t.Helper()
+	const a, b = "20261116-160615-stage2-448d06", "20261116-160644-stage3b-64f3ef"
+	for path, command := range map[string][]string{
+		"api/runs":                                   {"history"},
+		"api/runs?verdict=merge&limit=3":             {"history", "--verdict", "merge", "--limit", "3"},
+		"api/runs?stage=stage7b&limit=1":             {"history", "--stage", "stage7b", "--limit", "1"},
+		"api/ladder":                                 {"history", "--ladder"},
+		"api/champions":                              {"list", "champions"},
+		"api/runs/" + a:                              {"show", a},
+		"api/benches/20261116-221937-bench-6be430":   {"show", "20261116-221937-bench-6be430"},
+		"api/tunings/20261117-075034-rmsnorm-64bd56": {"show", "20261117-075034-rmsnorm-64bd56"},
+		"api/compare?a=" + a + "&b=" + b:             {"compare", a, b},
+	} {
+		want, errs, code := printed(append(command, "--json", "--ledger", root+"/results")...)
+		if code != exitOK {
+			t.Fatalf("%q: %s", command, errs)
+		}
+		response, err := http.Get(address + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(response.Body)
+		response.Body.Close()
+		if err != nil || string(body) != want {
+			t.Errorf("%s does not return what %q prints: %v, %d and %d bytes", path, command, err, len(body), len(want))
+		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"attune/internal/ledger"
+	"attune/internal/report"
 	"attune/internal/run"
 	"attune/internal/spec"
 	"attune/kernels"
@@ -226,5 +227,29 @@ func TestUnfinished(t *testing.T) {
 	unlock()
 	if Running(kept, running) || Running(kept, "20261117-075034-rmsnorm-000000") {
 		t.Error("a search without a process runs")
+	}
+}
+
+// TestPasses lets searches pass a filter of runs.
+func TestPasses(t *testing.T) {
+	t.Parallel()
+	e := report.TuningEntry{Kernel: "sdpa", Stage: "stage2", Default: "stage2", Best: "stage2+A=1", Device: "cuda"}
+	for _, c := range []struct {
+		filter     ledger.Filter
+		finished   bool
+		unfinished int
+	}{
+		{ledger.Filter{}, true, 3},
+		{ledger.Filter{Kernel: "sdpa"}, true, 2}, // one search does not say its kernel
+		{ledger.Filter{Kernel: "other"}, false, 2},
+		{ledger.Filter{Stage: "stage2", Variant: "stage2+A=1", Device: "cuda"}, true, 0},
+		{ledger.Filter{Variant: "stage3b"}, false, 0},
+		{ledger.Filter{Device: "sim"}, false, 0},
+		{ledger.Filter{Verdict: "merge"}, false, 0},
+	} {
+		unfinished := []UnfinishedSearch{{Kernel: "sdpa"}, {Kernel: "other"}, {Selection: "stage7"}}
+		if Passes(c.filter, e) != c.finished || len(PassingUnfinished(c.filter, unfinished)) != c.unfinished {
+			t.Errorf("%+v: want %v and %d", c.filter, c.finished, c.unfinished)
+		}
 	}
 }

@@ -24,19 +24,23 @@ func (s *Server) apiRuns(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	q := r.URL.Query()
-	entries := newFilter(q).selected(l)
+	f := newFilter(q)
+	entries, tunings := f.selected(l), f.searches(l.tunings)
 	if text := q.Get("limit"); text != "" {
 		limit, err := strconv.Atoi(text)
 		if err != nil || limit < 1 {
 			return failure(http.StatusBadRequest, "limit %q: want a number above 0", clip(text, 40))
 		}
-		entries = entries[:min(limit, len(entries))]
+		entries, tunings = entries[:min(limit, len(entries))], tunings[:min(limit, len(tunings))]
 	}
 	unfinished, err := catalog.Unfinished(s.config.Ledger)
 	if err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusOK, catalog.NewHistory(entries, l.marked, l.tunings, unfinished))
+	if f.Text != "" || f.Arch != "" { // filters of runs
+		unfinished = nil
+	}
+	writeJSON(w, http.StatusOK, catalog.NewHistory(entries, l.marked, tunings, catalog.PassingUnfinished(f.ofLedger(), unfinished)))
 	return nil
 }
 

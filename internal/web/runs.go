@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"attune/internal/catalog"
 	"attune/internal/device"
 	"attune/internal/gate"
 	"attune/internal/ledger"
@@ -76,6 +77,22 @@ func (f filter) selected(l *lists) []ledger.Entry {
 	var matched []ledger.Entry
 	for i, e := range l.entries {
 		if f.matches(e, l.texts[i]) {
+			matched = append(matched, e)
+		}
+	}
+	return matched
+}
+
+// ofLedger is the part of the filter that `attune history` has too.
+func (f filter) ofLedger() ledger.Filter {
+	return ledger.Filter{Kernel: f.Kernel, Variant: f.Variant, Stage: f.Stage, Device: f.Device, Verdict: f.Verdict}
+}
+
+// searches are the finished searches that match. A text or an architecture is one of runs only.
+func (f filter) searches(all []report.TuningEntry) []report.TuningEntry {
+	var matched []report.TuningEntry
+	for _, e := range all {
+		if f.Text == "" && f.Arch == "" && catalog.Passes(f.ofLedger(), e) {
 			matched = append(matched, e)
 		}
 	}
