@@ -317,6 +317,29 @@ func TestBrowserPages(t *testing.T) {
 	}
 }
 
+// TestBrowserChosenTheme chooses the theme that the system does not have: texts and plots follow.
+func TestBrowserChosenTheme(t *testing.T) {
+	s := newServer(t, published(t))
+	server := httptest.NewServer(s)
+	defer server.Close()
+	b := openTab(t, server.URL)
+	for system, chosen := range map[string]string{"light": "dark", "dark": "light"} {
+		b.theme(system)
+		b.open("/runs")
+		value[chromedp.Void](b, `localStorage.setItem("theme", "`+chosen+`")`)
+		for _, path := range []string{"/", "/runs/20261116-160615-stage2-448d06", "/runs/20261116-160615-stage2-448d06/report"} {
+			b.open(path)
+			for _, text := range value[[]string](b, contrastScript) {
+				t.Errorf("%s chosen on %s, %s: contrast %s", chosen, system, path, text)
+			}
+			if dark := value[bool](b, `getComputedStyle(document.body).backgroundColor === "rgb(20, 23, 27)"`); dark != (chosen == "dark") {
+				t.Errorf("%s chosen on %s, %s: the page is dark: %v", chosen, system, path, dark)
+			}
+		}
+	}
+	b.check("themes")
+}
+
 // overflowScript names an element that makes the page scroll sideways. A table may scroll inside its
 // region.
 const overflowScript = `(() => {

@@ -39,7 +39,8 @@ func ladderPlots(kernel string, runs []*run.Run, approximate document.Approximat
 	if err != nil {
 		return nil // there are no stages to draw
 	}
-	return figures(d)[:1]
+	plots := figures(d)
+	return plots[:min(1, len(plots))]
 }
 
 // runPlots draws the samples on the benchmark shapes, and the errors of the outputs.
