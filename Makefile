@@ -127,7 +127,7 @@ plain: ## the simulator, the inputs and attention as they are on processors with
 race: ## the packages that share memory, under the race detector
 	CGO_ENABLED=1 $(GO) test $(TIMEOUT) -race -short -skip '$(RACE_SKIP)' $(RACE)
 	CGO_ENABLED=1 $(GO) test $(TIMEOUT) -race -run Concurrent ./internal/toolchain
-	CGO_ENABLED=1 $(GO) test $(TIMEOUT) -race -short -run '^Test(LiveSearch|OneJob|StartRun|Malformed)' ./internal/web
+	CGO_ENABLED=1 $(GO) test $(TIMEOUT) -race -short -run '^Test(LiveSearch|OneJob|StartRun|Malformed|ServerEnds|CancelByAPI)' ./internal/web
 	CGO_ENABLED=1 $(GO) test $(TIMEOUT) -race -short -run '^TestRun|^TestBenchIsRecorded$$' ./internal/lab
 
 verify: ## every variant of the attention kernels; then CI tests every fourth until they change
