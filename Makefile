@@ -52,7 +52,7 @@ STAMP = -X main.release=$(VERSION) -X main.branch=$(shell git rev-parse --abbrev
 
 START := $(shell date +%s)
 
-.PHONY: help build release check test verify tools numpy vet style format unit whole lab rest coverage plain race bench fuzz mutants ship docs wheel gpu-tests clean
+.PHONY: help build release check test verify tools numpy vet style format unit whole lab rest coverage plain race bench fuzz mutants ship docs picture wheel gpu-tests clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -78,6 +78,7 @@ check: format ## format and the short tests: no network, no NVIDIA compiler; the
 
 # `go vet` fills the build cache alone, so that no two targets compile the same package. Then several targets run at a time: some wait for
 # the network, others for processes or for their last package. `rest` starts late, because it shares instrumented packages with `lab`.
+test: export ATTUNE_BROWSER := required
 test: ## everything that continuous integration runs
 	@$(MAKE) -s vet
 	@$(MAKE) -s -j2 --output-sync=target tools style
@@ -85,9 +86,12 @@ test: ## everything that continuous integration runs
 	@$(MAKE) -s coverage
 	@seconds=$$(( $$(date +%s) - $(START) )); echo "make test: passed in $$((seconds / 60)) min $$((seconds % 60)) s"
 
-tools: ## what the tests need beside Go: a C++ compiler, NVIDIA's, and Python with numpy
+tools: ## what the tests need beside Go: C++ and NVIDIA's compilers, Chromium, and Python with numpy
 	@command -v g++ >/dev/null || { apt-get update -qq && apt-get install -y -qq g++; } || \
 		{ echo "the tests need g++, and it could not be installed" >&2; exit 1; }
+	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || \
+		{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium; } || \
+		{ echo "the tests of the dashboard need Chromium, and it could not be installed" >&2; exit 1; }
 	$(GO) run ./cmd/attune toolchain install
 	@"$${ATTUNE_PYTHON:-python3}" -c 'import numpy' 2>/dev/null || $(MAKE) -s numpy || \
 		{ echo "no numpy: the tests of references in Python are skipped" >&2; test -z "$$CI"; }
@@ -133,6 +137,7 @@ plain: ## the simulator, the inputs and attention as they are on processors with
 race: ## the packages that share memory, under the race detector
 	CGO_ENABLED=1 $(GO) test $(TIMEOUT) -vet=off -race -short -skip '$(RACE_SKIP)' $(RACE)
 	CGO_ENABLED=1 $(GO) test $(TIMEOUT) -vet=off -race -run Concurrent ./internal/toolchain
+	CGO_ENABLED=1 $(GO) test $(TIMEOUT) -vet=off -race -short -run '^Test(LiveSearch|OneJob|StartRun|Malformed|ServerEnds|CancelByAPI)' ./internal/web
 	CGO_ENABLED=1 $(GO) test $(TIMEOUT) -vet=off -race -short -run '^TestRun|^TestBenchIsRecorded$$' ./internal/lab
 
 verify: ## every variant of the attention kernels; then CI tests every fourth until they change
@@ -158,6 +163,9 @@ ship: ## PTX and records of the stages and the examples again, after the kernels
 
 docs: ## rewrite the outputs and generated tables of README.md and docs/, after a change of results/ or of an output
 	$(GO) test -count=1 -run '^TestDocs' ./cmd/attune -update
+
+picture: ## the picture of the dashboard in the README, after a change of its pages or of results/
+	$(GO) test ./internal/web -count=1 -run '^TestBrowserScreenshot$$' -screenshot $(CURDIR)/docs/images/serve.png
 
 wheel: ## the Python package with the C library inside, in dist/
 	rm -rf python/csrc python/build

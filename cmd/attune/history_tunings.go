@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"attune/internal/catalog"
 	"attune/internal/ledger"
@@ -31,34 +30,16 @@ func (a *app) historySearches(ctx context.Context, kept *ledger.Ledger, o histor
 	for _, id := range ids {
 		if e, err := catalog.Search(ctx, kept, id); err != nil {
 			a.note(err.Error())
-		} else if passes(o.filter, e) {
+		} else if catalog.Passes(o.filter, e) {
 			all.finished = append(all.finished, e)
 		}
 	}
 	if all.total = len(all.finished); o.most(a.json) > 0 {
 		all.finished = all.finished[:min(all.total, o.most(a.json))]
 	}
-	all.unfinished, err = unfinishedSearches(kept, o.filter)
+	unfinished, err := catalog.Unfinished(kept)
+	all.unfinished = catalog.PassingUnfinished(o.filter, unfinished)
 	return all, err
-}
-
-// passes reports whether a filter of runs lets a search pass. Its variants are the default and the
-// best; a selection is a stage and a variant.
-func passes(f ledger.Filter, e report.TuningEntry) bool {
-	among := func(want string, names ...string) bool { return want == "" || slices.Contains(names, want) }
-	return among(f.Kernel, e.Kernel) && among(f.Stage, e.Stage, e.Selection) && among(f.Variant, e.Default, e.Best, e.Selection) &&
-		among(f.Device, e.Device)
-}
-
-// unfinishedSearches are those of the kernel of a filter. Other filters show none.
-func unfinishedSearches(kept *ledger.Ledger, f ledger.Filter) ([]catalog.UnfinishedSearch, error) {
-	if f.Stage != "" || f.Variant != "" || f.Device != "" {
-		return nil, nil
-	}
-	all, err := catalog.Unfinished(kept)
-	return slices.DeleteFunc(all, func(u catalog.UnfinishedSearch) bool {
-		return f.Kernel != "" && u.Kernel != "" && f.Kernel != u.Kernel
-	}), err
 }
 
 // print lists the tunings below the runs.

@@ -27,6 +27,7 @@ type runOptions struct {
 	files       resultFiles
 	quick, full bool
 	verbose     bool
+	progress    bool
 }
 
 func (a *app) runCommand() *cobra.Command {
@@ -73,6 +74,8 @@ Variants and shapes are explained by attune help variants, attune help shapes.`,
 	f.BoolVar(&o.quick, "quick", false, "the quick set, also for named variants")
 	f.BoolVar(&o.full, "full", false, "all shapes, seeds and inputs of the spec")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "print the details of every run")
+	f.BoolVar(&o.progress, "progress", false, "write the progress as JSON lines to standard error")
+	_ = f.MarkHidden("progress") // it is for programs; docs/guide.md describes it
 	o.files.junitFlag(f)
 	o.files.sarifFlag(f)
 	o.files.benchstatFlag(f)
@@ -156,6 +159,7 @@ func (a *app) run(ctx context.Context, o runOptions, args []string) error {
 	}
 	defer ignoreClosedPipe()()
 	out := a.newRunPrinter(w, o.verbose, request)
+	out.lines = o.progress
 	err = w.Run(ctx, request, out.finished)
 	out.stop()
 	var refused lab.RequestError

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"sync"
@@ -18,6 +19,7 @@ type runPrinter struct {
 	*app
 	work    *workplace
 	verbose bool
+	lines   bool     // the progress is written as JSON lines
 	names   []string // requested variants and selections
 	column  int      // width of the names
 	started time.Time
@@ -28,6 +30,7 @@ type runPrinter struct {
 	mu     sync.Mutex
 	last   lab.Progress
 	lastAt time.Duration // elapsed time at the last step
+	wrote  time.Time     // time of the last line of progress
 	done   chan struct{}
 }
 
@@ -46,6 +49,7 @@ func (a *app) newRunPrinter(w *workplace, verbose bool, request lab.Request) *ru
 		p.last, p.lastAt = step, time.Since(p.started)
 		p.mu.Unlock()
 		p.show()
+		p.writeProgress(step)
 	}
 	go p.tick()
 	return p
@@ -76,6 +80,22 @@ func (p *runPrinter) show() {
 			p.work.status.Set("%s", runProgress(p.last, p.lastAt, time.Since(p.started)))
 		}
 	}
+}
+
+// progressEvery is the least time between two lines of progress.
+const progressEvery = 200 * time.Millisecond
+
+// writeProgress writes a step as a JSON line, for programs that started the command. The work calls
+// it from one goroutine.
+func (p *runPrinter) writeProgress(step lab.Progress) {
+	if !p.lines || step.Entries == 0 || time.Since(p.wrote) < progressEvery {
+		return
+	}
+	p.wrote = time.Now()
+	_ = json.NewEncoder(p.stderr).Encode(map[string]any{ // without standard error there is nobody to tell
+		"message_type": "progress", "entry": step.Entry, "entries": step.Entries, "name": step.Name, "step": step.Step,
+		"done": step.Done, "total": step.Total, "share": step.Share, "elapsed_seconds": time.Since(p.started).Seconds(),
+	})
 }
 
 // stop ends the status line.

@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"attune/internal/ledger"
 	"attune/internal/report"
@@ -62,7 +65,7 @@ func unfinished(kept *ledger.Ledger, id string) UnfinishedSearch {
 func Running(kept *ledger.Ledger, id string) bool {
 	unlock, err := kept.LockTuning(id)
 	unlock()
-	return err != nil
+	return err != nil && !errors.Is(err, fs.ErrNotExist) // a search without a result is removed
 }
 
 // Journals are the files with the evaluations of an unfinished search. Each has a line before them.
@@ -78,4 +81,22 @@ func Journals(folder string) (paths []string) {
 func readJSON(file string, into any) bool {
 	text, err := os.ReadFile(file)
 	return err == nil && json.Unmarshal(text, into) == nil
+}
+
+// Passes reports whether a filter of runs lets a finished search pass. Its variants are the default and
+// the best; a selection is a stage and a variant. A verdict is one of runs only.
+func Passes(f ledger.Filter, e report.TuningEntry) bool {
+	among := func(want string, names ...string) bool { return want == "" || slices.Contains(names, want) }
+	return f.Verdict == "" && among(f.Kernel, e.Kernel) && among(f.Stage, e.Stage, e.Selection) &&
+		among(f.Variant, e.Default, e.Best, e.Selection) && among(f.Device, e.Device)
+}
+
+// PassingUnfinished are the unfinished searches of the kernel of a filter. Other filters let none pass.
+func PassingUnfinished(f ledger.Filter, all []UnfinishedSearch) []UnfinishedSearch {
+	if f.Verdict != "" || f.Stage != "" || f.Variant != "" || f.Device != "" {
+		return nil
+	}
+	return slices.DeleteFunc(all, func(u UnfinishedSearch) bool {
+		return f.Kernel != "" && u.Kernel != "" && f.Kernel != u.Kernel
+	})
 }

@@ -1,0 +1,191 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log"
+	"net"
+	"os"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"attune/internal/run"
+	"attune/internal/toolchain"
+	"attune/internal/web"
+)
+
+// tokenVariable is the environment variable of the token, for machines on which others can read
+// command lines.
+const tokenVariable = "ATTUNE_TOKEN"
+
+// minToken is the least length of a token that a user chooses.
+const minToken = 16
+
+type serveOptions struct{ address, token string }
+
+func (a *app) serveCommand() *cobra.Command {
+	var o serveOptions
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "show the ledger in the browser",
+		Long: `Serve shows the ledger as a web page: champions, the ladder, runs, benches with
+peers, searches while they run, the kernel's source beside its PTX, its knobs.
+The page is part of the program and loads nothing from the network. /api has the
+documents of --json, described by /api/openapi.json. See docs/serve.md.
+
+It listens on 127.0.0.1. Every program of this machine can read the page; to
+start a run it needs the token, which is printed with the address. Requests that
+other sites cause are refused.
+
+Another --address can be reached from other machines. Then --token or
+` + tokenVariable + ` must be given, and reading needs it too. The connection is not
+encrypted: prefer a tunnel, ssh -L 8180:localhost:8180 HOST. Ctrl-C ends it.`,
+		Example: "  attune serve\n  attune serve --ledger results --address 127.0.0.1:0",
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return a.serve(cmd.Context(), o) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.address, "address", "127.0.0.1:8180", "`host:port` to listen on; port 0 takes a free one")
+	f.StringVar(&o.token, "token", "", "needed to start runs (default: "+tokenVariable+", or random)")
+	return cmd
+}
+
+// check completes the token.
+func (o *serveOptions) check() error {
+	if _, _, err := net.SplitHostPort(o.address); err != nil {
+		return fmt.Errorf("--address %s: want host:port, such as 127.0.0.1:8180", o.address)
+	}
+	given := cmp.Or(o.token, os.Getenv(tokenVariable))
+	switch {
+	case given == "" && !web.Loopback(o.address):
+		return fmt.Errorf("--address %s can be reached from other machines, so it needs a --token of at least %d characters", o.address, minToken)
+	case given != "" && len(given) < minToken:
+		return fmt.Errorf("the token has %d characters; want at least %d", len(given), minToken)
+	}
+	o.token = cmp.Or(given, web.NewToken())
+	return nil
+}
+
+func (a *app) serve(ctx context.Context, o serveOptions) error {
+	random := o.token == "" && os.Getenv(tokenVariable) == ""
+	if err := o.check(); err != nil {
+		return usageError{err}
+	}
+	kept, err := a.readLedger(ctx)
+	if err != nil {
+		return err
+	}
+	defer kept.Close()
+	listener, err := net.Listen("tcp", o.address)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("another program listens on %s, perhaps another attune serve; --address 127.0.0.1:0 takes a free port", o.address)
+	}
+	if err != nil {
+		return fmt.Errorf("--address %s: %w", o.address, err)
+	}
+	defer listener.Close()
+	bound := listener.Addr().String()
+	host, _, _ := net.SplitHostPort(o.address) // check has split it
+	server, err := web.New(web.Config{
+		Ledger: kept, LedgerName: a.ledgerPath(), Version: version(), Kernel: a.kernel, Images: a.lookups(ctx),
+		Address: bound, Host: host, Token: o.token, Private: !web.Loopback(o.address) || !web.Loopback(bound), Command: a.startedRun, Errors: log.New(a.stderr, "attune: serve: ", 0),
+	})
+	if err != nil {
+		return err
+	}
+	if err := a.announce(bound, o.token, random); err != nil {
+		return err
+	}
+	return server.Serve(ctx, listener)
+}
+
+// announce prints the address. The token is printed if it is random: nobody else knows it.
+func (a *app) announce(bound, token string, random bool) error {
+	url := "http://" + bound + "/"
+	if a.json {
+		document := map[string]any{"schema_version": 1, "url": url}
+		if random {
+			document["token"] = token
+		}
+		return a.printJSON(document)
+	}
+	fmt.Fprintf(a.stderr, "attune: %s is at %s\n", a.ledgerPath(), url)
+	if random {
+		fmt.Fprintf(a.stderr, "attune: to start runs from the page, open %s?token=%s\n", url, token)
+	}
+	return nil
+}
+
+// lookups returns a function that finds builds of a folder without compiling. The compiler, which is
+// part of a build's key, is looked for once.
+func (a *app) lookups(ctx context.Context) func(fs.FS) *toolchain.Builder {
+	find := sync.OnceValues(func() (*toolchain.Compiler, string) {
+		cacheDir, err := toolchain.CacheDir()
+		if err != nil {
+			return nil, ""
+		}
+		compiler, err := toolchain.Find(ctx, cacheDir)
+		if err != nil {
+			return nil, cacheDir // shipped images need none
+		}
+		return compiler, cacheDir
+	})
+	return func(folder fs.FS) *toolchain.Builder {
+		compiler, cacheDir := find()
+		images := toolchain.NewBuilder(folder, compiler, cacheDir)
+		images.Dir = a.kernelPath()
+		return images
+	}
+}
+
+// deviceName is a value of --device.
+var deviceName = regexp.MustCompile(`^(auto|sim|cuda(:[0-9]{1,3})?)$`)
+
+// maxStarted limits the variants of a run that a page starts.
+const maxStarted = 32
+
+// startedRun is the command line of a run that a page starts. It is checked as one that is typed.
+func (a *app) startedRun(r web.StartRequest) ([]string, error) {
+	r.Device = cmp.Or(r.Device, autoDevice)
+	switch {
+	case len(r.Variants) == 0 || len(r.Variants) > maxStarted:
+		return nil, fmt.Errorf("%d variants; want 1 to %d", len(r.Variants), maxStarted)
+	case !deviceName.MatchString(r.Device):
+		return nil, errors.New("device: there are auto, sim, cuda and cuda:N")
+	}
+	kernel, _, err := a.kernel()
+	if err != nil {
+		return nil, err
+	}
+	o := runOptions{
+		requestOptions: requestOptions{shapes: r.Shapes, seeds: r.Seeds, against: r.Against, rounds: 1, processes: 1, l2: run.Warm},
+		device:         deviceOptions{name: r.Device, limit: defaultLimit, simulates: true, sim: defaultSim},
+		reference:      referenceOptions{limit: defaultReferenceLimit}, quick: r.Quick,
+	}
+	if _, err := o.request(kernel, r.Variants, r.Device == simDevice); err != nil {
+		return nil, err
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	command := []string{program, "run", "--json", "--progress", "--ledger=" + a.ledgerPath(), "--device=" + r.Device}
+	for _, flag := range []struct{ name, value string }{
+		{"kernel", a.kernelDir}, {"shapes", r.Shapes}, {"seeds", r.Seeds}, {"against", r.Against},
+	} {
+		if strings.TrimSpace(flag.value) != "" {
+			command = append(command, "--"+flag.name+"="+flag.value)
+		}
+	}
+	if r.Quick {
+		command = append(command, "--quick")
+	}
+	return append(append(command, "--"), r.Variants...), nil
+}

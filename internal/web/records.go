@@ -1,0 +1,251 @@
+package web
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"attune/internal/catalog"
+	"attune/internal/document"
+	"attune/internal/ledger"
+	"attune/internal/report"
+	"attune/internal/run"
+	"attune/internal/spec"
+)
+
+// records reads a ledger for the pages. A record never changes, so it is read once; the lists are read
+// again when a record was added or removed.
+type records struct {
+	kept   *ledger.Ledger
+	kernel func() (*spec.Kernel, fs.FS, error)
+
+	mu      sync.Mutex // guards what follows, and lets one request read the lists for all
+	lists   *lists
+	runs    cache[*run.Run]
+	benches cache[*run.Bench]
+	tunings cache[report.TuningEntry]
+}
+
+// lists are the records of a ledger at one time.
+type lists struct {
+	state     ledger.State
+	settled   bool // a later change is sure to give another state
+	read      time.Time
+	entries   []ledger.Entry // newest first
+	at        map[string]int // index of each run in entries
+	champions catalog.Champions
+	marked    report.Champions // champions by their run
+	damage    []string         // what could not be read
+	ladder    []*run.Run
+	plots     []inlinePlot         // of the ladder
+	linear    document.Approximate // runs of the ladder with approximate exponentials
+	benches   []*run.Bench         // newest first
+	tunings   []report.TuningEntry // finished searches, newest first
+
+	lower sync.Once
+	texts []string // of entries, in lower case, for filters
+}
+
+func newRecords(kept *ledger.Ledger, kernel func() (*spec.Kernel, fs.FS, error)) *records {
+	return &records{kept: kept, kernel: kernel}
+}
+
+// ladderDevice is the device of the ladder: only a GPU has times.
+const ladderDevice = "cuda"
+
+// unsettledFor is how long lists are kept whose last change is so recent that the next one could have
+// the same time. Reading 10,000 runs takes a quarter of a second.
+const unsettledFor = 500 * time.Millisecond
+
+// now returns the present lists.
+func (k *records) now(ctx context.Context) (*lists, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	state := k.kept.State()
+	if l := k.lists; l != nil && l.state == state && (l.settled || time.Since(l.read) < unsettledFor) {
+		return l, nil
+	}
+	l := &lists{state: state, read: time.Now(), at: map[string]int{}}
+	l.settled = state.Settled(l.read)
+	var err error
+	if l.entries, err = k.kept.List(ctx, ledger.Filter{}); err != nil {
+		return nil, err
+	}
+	for i, e := range l.entries {
+		l.at[e.ID] = i
+	}
+	if l.champions, err = catalog.ReadChampions(ctx, k.kept, l.entries); err != nil {
+		l.damage = append(l.damage, err.Error())
+	}
+	l.marked = l.champions.Runs()
+	k.readLadder(ctx, l)
+	if err := k.readBenches(ctx, l); err != nil {
+		return nil, err
+	}
+	if err := k.readTunings(ctx, l); err != nil {
+		return nil, err
+	}
+	k.lists = l
+	return l, nil
+}
+
+func (k *records) readLadder(ctx context.Context, l *lists) {
+	kernel, _, err := k.kernel()
+	if err == nil {
+		l.ladder, err = catalog.Ladder(kernel, ladderDevice, l.entries, func(id string) (*run.Run, error) { return k.readRun(ctx, id) })
+	}
+	if err != nil {
+		l.damage = append(l.damage, "the ladder: "+err.Error())
+		return
+	}
+	l.linear = document.Approximate{}
+	for _, r := range l.ladder {
+		if k.isApproximate(ctx, r) {
+			l.linear[r.ID] = true
+		}
+	}
+	l.plots = ladderPlots(kernel.Name, l.ladder, l.linear)
+}
+
+// isApproximate reports whether the kernel behind a run's headline computes exponentials by a linear
+// approximation. Of a selection it is the part that took the shape. The caller holds the lock.
+func (k *records) isApproximate(ctx context.Context, r *run.Run) bool {
+	if r.Headline == nil || r.Problem != nil {
+		return false
+	}
+	for _, part := range r.Parts {
+		if slices.Contains(part.Shapes, r.Headline.Shape) {
+			of, err := k.readRun(ctx, part.Run)
+			if err != nil {
+				return false // the page of the run says why
+			}
+			r = of
+			break
+		}
+	}
+	return r.Build != nil && report.ApproximateKnobs(r.Build.Knobs)
+}
+
+func (k *records) readBenches(ctx context.Context, l *lists) error {
+	ids, err := k.kept.Benches()
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		b, err := k.benches.get(id, func() (*run.Bench, error) { return catalog.Bench(ctx, k.kept, id) })
+		if err == nil && b.ID != id {
+			err = fmt.Errorf("bench %s: its document has the id %s: the directory was renamed", id, clip(b.ID, 80))
+		}
+		if err != nil {
+			l.damage = append(l.damage, err.Error())
+			continue
+		}
+		l.benches = append(l.benches, b)
+	}
+	return nil
+}
+
+func (k *records) readTunings(ctx context.Context, l *lists) error {
+	ids, err := k.kept.Tunings()
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		e, err := k.tunings.get(id, func() (report.TuningEntry, error) { return catalog.Search(ctx, k.kept, id) })
+		if err == nil && e.ID != id {
+			err = fmt.Errorf("tuning %s: its document has the id %s: the directory was renamed", id, clip(e.ID, 80))
+		}
+		if err != nil {
+			l.damage = append(l.damage, err.Error())
+			continue
+		}
+		l.tunings = append(l.tunings, e)
+	}
+	return nil
+}
+
+// readRun reads a run without its samples. The caller holds the lock.
+func (k *records) readRun(ctx context.Context, id string) (*run.Run, error) {
+	return k.runs.get(id, func() (*run.Run, error) { return catalog.Run(ctx, k.kept, id) })
+}
+
+// run returns a run by its id. A text that is no id of a listed run never becomes a path.
+func (k *records) run(ctx context.Context, id string) (*run.Run, error) {
+	l, err := k.now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if _, ok := l.at[id]; !ok {
+		_, err := k.kept.Find(ctx, id) // says why: unknown, damaged, or a bench
+		if err == nil {
+			err = failure(http.StatusNotFound, "no run %q; an address has the whole id of a run", clip(id, 80))
+		}
+		return nil, notFound(err)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	r, err := k.readRun(ctx, id)
+	if err != nil {
+		return nil, failure(http.StatusNotFound, "the run is damaged: %v", err)
+	}
+	return r, nil
+}
+
+// withSamples returns a copy of a run with its samples.
+func (k *records) withSamples(ctx context.Context, id string) (*run.Run, error) {
+	r, err := k.run(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	whole := *r
+	return &whole, catalog.ReadSamples(ctx, k.kept, &whole)
+}
+
+// bench returns a listed bench.
+func (k *records) bench(ctx context.Context, id string) (*run.Bench, error) {
+	l, err := k.now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(l.benches, func(b *run.Bench) bool { return b.ID == id })
+	if i < 0 {
+		return nil, failure(http.StatusNotFound, "no bench %q is listed; /benches lists them", clip(id, 80))
+	}
+	return l.benches[i], nil
+}
+
+// notFound gives an error the status of a missing record.
+func notFound(err error) error { return failure(http.StatusNotFound, "%s", clip(err.Error(), 1000)) }
+
+// cache keeps records by their id, the most recent ones.
+type cache[T any] struct {
+	known map[string]T
+	order []string
+}
+
+// maxCached limits the records of a kind in memory. A run takes some 20 KB.
+const maxCached = 1000
+
+// get returns a known record, or reads it.
+func (c *cache[T]) get(id string, read func() (T, error)) (T, error) {
+	if v, ok := c.known[id]; ok {
+		return v, nil
+	}
+	v, err := read()
+	if err != nil {
+		return v, err
+	}
+	if c.known == nil {
+		c.known = map[string]T{}
+	}
+	c.known[id] = v
+	if c.order = append(c.order, id); len(c.order) > maxCached {
+		delete(c.known, c.order[0])
+		c.order = c.order[1:]
+	}
+	return v, nil
+}

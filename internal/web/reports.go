@@ -1,0 +1,94 @@
+package web
+
+import (
+	"html/template"
+	"net/http"
+	"slices"
+
+	"attune/internal/document"
+)
+
+// reportPage is the report of a record, as `attune report` writes it.
+type reportPage struct {
+	Body template.HTML
+	Back string // address of the record's page
+	Name string
+}
+
+// renderReport writes a report into a page.
+func (s *Server) renderReport(w http.ResponseWriter, r *http.Request, d *document.Document, back, name string) error {
+	withoutDetails(d)
+	body, err := d.Body()
+	if err != nil {
+		return err
+	}
+	return s.render(w, r, http.StatusOK, "report", d.Title.String(), reportPage{body, back, name})
+}
+
+// withoutDetails removes what a reader opens if it matters: long tables of single outputs, which would
+// be most of the page.
+func withoutDetails(d *document.Document) {
+	for i := range d.Sections {
+		d.Sections[i].Blocks = slices.DeleteFunc(d.Sections[i].Blocks, func(b document.Block) bool {
+			_, is := b.(document.Details)
+			return is
+		})
+	}
+}
+
+func (s *Server) runReport(w http.ResponseWriter, r *http.Request) error {
+	id := r.PathValue("id")
+	if _, err := s.records.run(r.Context(), id); err != nil {
+		return err
+	}
+	study, err := document.Reader{Ledger: s.config.Ledger}.Run(r.Context(), id)
+	if err != nil {
+		return err
+	}
+	return s.renderReport(w, r, study.Document(), "/runs/"+id, "run "+shortID(id))
+}
+
+func (s *Server) benchReport(w http.ResponseWriter, r *http.Request) error {
+	b, err := s.records.bench(r.Context(), r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	study, err := document.Reader{Ledger: s.config.Ledger}.Bench(r.Context(), b.ID)
+	if err != nil {
+		return err
+	}
+	return s.renderReport(w, r, study.Document(), "/benches/"+b.ID, "bench "+shortID(b.ID))
+}
+
+func (s *Server) tuningReport(w http.ResponseWriter, r *http.Request) error {
+	id := r.PathValue("id")
+	finished, err := s.isFinished(id)
+	if err != nil {
+		return err
+	}
+	if !finished {
+		return failure(http.StatusNotFound, "no finished search %q; /tunings lists them", clip(id, 80))
+	}
+	study, err := document.Reader{Ledger: s.config.Ledger}.Tuning(r.Context(), id)
+	if err != nil {
+		return failure(http.StatusNotFound, "%v", err)
+	}
+	return s.renderReport(w, r, study.Document(), "/tunings/"+id, "tuning "+shortID(id))
+}
+
+// ladderReport is the report on all stages.
+func (s *Server) ladderReport(w http.ResponseWriter, r *http.Request) error {
+	l, err := s.records.now(r.Context())
+	if err != nil {
+		return err
+	}
+	kernel, _, err := s.config.Kernel()
+	if err != nil {
+		return err
+	}
+	d, err := (&document.LadderStudy{Kernel: kernel.Name, Runs: l.ladder, Approximate: l.linear}).Document()
+	if err != nil {
+		return failure(http.StatusNotFound, "%v on a GPU", err)
+	}
+	return s.renderReport(w, r, d, "/", "the overview")
+}

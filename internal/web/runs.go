@@ -1,0 +1,260 @@
+package web
+
+import (
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"attune/internal/catalog"
+	"attune/internal/device"
+	"attune/internal/gate"
+	"attune/internal/ledger"
+	"attune/internal/report"
+	"attune/internal/run"
+)
+
+// pageRows is the number of runs on a page of the list.
+const pageRows = 100
+
+// runList is a page of the list of runs.
+type runList struct {
+	Runs           []ledger.Entry
+	Marked         report.Champions
+	Total, Matched int
+	Filter         filter
+	Verdicts       []gate.Verdict
+	Kernels        []string
+	From, To       int
+	Newer, Older   string // addresses; empty if there is none
+}
+
+// Devices are the choices of the form.
+func (runList) Devices() []string { return []string{"cuda", "sim", "none"} }
+
+// filter selects runs by what an address asks for.
+type filter struct {
+	Text, Kernel, Variant, Stage, Device, Arch, Verdict string
+}
+
+func newFilter(q url.Values) filter {
+	return filter{
+		Text: q.Get("q"), Kernel: q.Get("kernel"), Variant: q.Get("variant"), Stage: q.Get("stage"), Device: q.Get("device"),
+		Arch: q.Get("arch"), Verdict: q.Get("verdict"),
+	}
+}
+
+// matches reports whether a run has the values and every word of the filter. text is the run in lower
+// case.
+func (f filter) matches(e ledger.Entry, text string) bool {
+	for _, pair := range [][2]string{
+		{f.Kernel, e.Kernel}, {f.Variant, e.Variant}, {f.Stage, e.Stage}, {f.Device, e.Device}, {f.Arch, e.Arch}, {f.Verdict, e.Verdict},
+	} {
+		if pair[0] != "" && pair[0] != pair[1] {
+			return false
+		}
+	}
+	for _, word := range strings.Fields(strings.ToLower(f.Text)) {
+		if !strings.Contains(text, word) {
+			return false
+		}
+	}
+	return true
+}
+
+// selected are the runs that match.
+func (f filter) selected(l *lists) []ledger.Entry {
+	if f == (filter{}) {
+		return l.entries
+	}
+	l.lower.Do(func() {
+		for _, e := range l.entries {
+			l.texts = append(l.texts, strings.ToLower(strings.Join([]string{e.ID, e.Kernel, e.Variant, e.Device, e.Arch, e.Verdict, e.Headline.Shape}, " ")))
+		}
+	})
+	var matched []ledger.Entry
+	for i, e := range l.entries {
+		if f.matches(e, l.texts[i]) {
+			matched = append(matched, e)
+		}
+	}
+	return matched
+}
+
+// ofLedger is the part of the filter that `attune history` has too.
+func (f filter) ofLedger() ledger.Filter {
+	return ledger.Filter{Kernel: f.Kernel, Variant: f.Variant, Stage: f.Stage, Device: f.Device, Verdict: f.Verdict}
+}
+
+// searches are the finished searches that match. A text or an architecture is one of runs only.
+func (f filter) searches(all []report.TuningEntry) []report.TuningEntry {
+	var matched []report.TuningEntry
+	for _, e := range all {
+		if f.Text == "" && f.Arch == "" && catalog.Passes(f.ofLedger(), e) {
+			matched = append(matched, e)
+		}
+	}
+	return matched
+}
+
+func (s *Server) runList(w http.ResponseWriter, r *http.Request) error {
+	l, err := s.records.now(r.Context())
+	if err != nil {
+		return err
+	}
+	q := r.URL.Query()
+	page := runList{Marked: l.marked, Total: len(l.entries), Filter: newFilter(q), Verdicts: gate.Verdicts, Kernels: kernelNames(l.entries)}
+	matched := page.Filter.selected(l)
+	page.Matched = len(matched)
+	number, _ := strconv.Atoi(q.Get("page")) // what is no number is the first page
+	number = max(1, min(number, (len(matched)+pageRows-1)/pageRows))
+	first := (number - 1) * pageRows
+	page.Runs = matched[min(first, len(matched)):min(first+pageRows, len(matched))]
+	page.From, page.To = first+1, first+len(page.Runs)
+	at := func(n int) string {
+		q.Set("page", strconv.Itoa(n))
+		return "/runs?" + q.Encode()
+	}
+	if number > 1 {
+		page.Newer = at(number - 1)
+	}
+	if first+pageRows < len(matched) {
+		page.Older = at(number + 1)
+	}
+	return s.render(w, r, http.StatusOK, "runs", "Runs", page)
+}
+
+// kernelNames are the kernels of runs, sorted.
+func kernelNames(entries []ledger.Entry) []string {
+	known := map[string]bool{}
+	var names []string
+	const longest = 200
+	for _, e := range entries {
+		if !known[e.Kernel] && len(e.Kernel) <= longest {
+			known[e.Kernel] = true
+			names = append(names, e.Kernel)
+		}
+	}
+	slices.Sort(names)
+	return names[:min(len(names), 100)]
+}
+
+// maxRows limits the rows of a table of figures. The document of the run has all.
+const maxRows = 200
+
+// runPage is one run.
+type runPage struct {
+	*run.Run
+	Champion    string // architecture
+	Explained   string
+	Link        string // the variant in addresses; empty if it is of another kernel, or too long
+	Findings    []sourceFinding
+	Performance []run.Performance
+	Correctness []run.Correctness
+	MoreTimes   int
+	MoreOutputs int
+	Plots       []inlinePlot
+	Others      []ledger.Entry // runs to compare with
+	Damage      []string
+}
+
+func (s *Server) runPage(w http.ResponseWriter, r *http.Request) error {
+	id := r.PathValue("id")
+	found, err := s.records.run(r.Context(), id)
+	if err != nil {
+		return err
+	}
+	l, err := s.records.now(r.Context())
+	if err != nil {
+		return err
+	}
+	page := runPage{
+		Run: found, Champion: l.marked[id], Explained: report.VerdictInList(found), Findings: findingsOf(found), Others: comparable(l.entries, found),
+		Performance: found.Performance[:min(len(found.Performance), maxRows)], Correctness: found.Correctness[:min(len(found.Correctness), maxRows)],
+	}
+	const longest = 500
+	if kernel, _, err := s.config.Kernel(); err == nil && kernel.Name == found.Kernel && len(found.Variant) <= longest {
+		page.Link = found.Variant
+	}
+	page.MoreTimes, page.MoreOutputs = len(found.Performance)-len(page.Performance), len(found.Correctness)-len(page.Correctness)
+	if err := s.config.Ledger.Sealed(id); err != nil {
+		page.Damage = append(page.Damage, err.Error())
+	}
+	for _, p := range s.config.Ledger.Damage(id) {
+		page.Damage = append(page.Damage, p.String())
+	}
+	if whole, err := s.records.withSamples(r.Context(), id); err == nil {
+		page.Plots = runPlots(whole)
+	} // without its samples the run has no plots; Damage says why
+	return s.render(w, r, http.StatusOK, "run", found.Variant+", "+string(found.Verdict), page)
+}
+
+// comparable are some runs of the same kernel with times, the newest first.
+func comparable(entries []ledger.Entry, with *run.Run) []ledger.Entry {
+	const most = 40
+	var others []ledger.Entry
+	for _, e := range entries {
+		if e.Kernel == with.Kernel && e.ID != with.ID && e.Headline.P50US != nil && len(others) < most {
+			others = append(others, e)
+		}
+	}
+	return others
+}
+
+// sourceFinding is a finding of a run, once for each place.
+type sourceFinding struct {
+	device.Finding
+	Note   bool     // it fails nothing
+	Where  []string // shapes and seeds
+	Places []place
+}
+
+// place is a line of the source.
+type place struct {
+	File string
+	Line int
+}
+
+// placeOfInstruction is the innermost source line of an instruction in a finding's text, such as
+// k.cu:26 in "k.cu:65 in k.cu:26 (ptx:254)".
+var placeOfInstruction = regexp.MustCompile(`([^\s:]+):(\d+) \(ptx:\d+\)`)
+
+// placesOf are the source lines of the instructions that a finding is about. The line of the record
+// is that of the outermost call.
+func placesOf(f device.Finding) []place {
+	var all []place
+	for _, m := range placeOfInstruction.FindAllStringSubmatch(f.Text, -1) {
+		line, err := strconv.Atoi(m[2])
+		if p := (place{m[1], line}); err == nil && !slices.Contains(all, p) {
+			all = append(all, p)
+		}
+	}
+	if len(all) == 0 && f.File != "" {
+		all = append(all, place{f.File, f.Line})
+	}
+	return all
+}
+
+// findingsOf lists what the checkers have found on the outputs of a run.
+func findingsOf(r *run.Run) []sourceFinding {
+	var all []sourceFinding
+	at := map[string]int{}
+	add := func(c run.Correctness, found []device.Finding, note bool) {
+		for _, f := range found {
+			i, known := at[f.Place()]
+			if !known {
+				i = len(all)
+				at[f.Place()] = i
+				all = append(all, sourceFinding{Finding: f, Note: note, Places: placesOf(f)})
+			}
+			all[i].Where = append(all[i].Where, c.Shape+" seed "+strconv.FormatUint(c.Seed, 10))
+		}
+	}
+	for _, c := range r.Correctness {
+		add(c, c.Findings, false)
+		add(c, c.Notes, true)
+	}
+	return all[:min(len(all), maxRows)]
+}

@@ -1,0 +1,119 @@
+package web
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+
+	"attune/internal/catalog"
+	"attune/internal/report"
+	"attune/internal/run"
+)
+
+// tuningList lists searches.
+type tuningList struct {
+	Unfinished []catalog.UnfinishedSearch
+	Finished   []report.TuningEntry
+}
+
+func (s *Server) tuningList(w http.ResponseWriter, r *http.Request) error {
+	l, err := s.records.now(r.Context())
+	if err != nil {
+		return err
+	}
+	page := tuningList{Finished: l.tunings}
+	if page.Unfinished, err = catalog.Unfinished(s.config.Ledger); err != nil {
+		return err
+	}
+	return s.render(w, r, http.StatusOK, "tunings", "Tunings", page)
+}
+
+// tuningPage is a search: one that runs, or the record of a finished one.
+type tuningPage struct {
+	*search
+	Record    *run.Tuning // nil unless it is finished
+	Selection *run.SelectionTuning
+	Sentences []string // of the proposal of a tuned selection
+	Plots     []inlinePlot
+}
+
+// Live reports whether the page follows the search.
+func (p tuningPage) Live() bool { return p.State == searchRuns }
+
+// CostUnit is the unit of the costs on the page.
+func (p tuningPage) CostUnit() string {
+	unit, _ := report.CostScale(p.Unit)
+	return unit
+}
+
+// Cost is a cost in the unit of the page.
+func (p tuningPage) Cost(cost *float64) string {
+	if cost == nil {
+		return none
+	}
+	_, factor := report.CostScale(p.Unit)
+	return number(factor * *cost)
+}
+
+func (s *Server) tuningPage(w http.ResponseWriter, r *http.Request) error {
+	page, err := s.readTuning(r.Context(), r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	part := "layout.html"
+	if r.URL.Query().Get("part") == "live" {
+		part = "live"
+	}
+	return s.renderPart(w, r, http.StatusOK, "tuning", part, "Tuning "+shortID(page.ID), page)
+}
+
+// readTuning reads a finished search, else one that runs or was interrupted.
+func (s *Server) readTuning(ctx context.Context, id string) (tuningPage, error) {
+	l, err := s.records.now(ctx)
+	if err != nil {
+		return tuningPage{}, err
+	}
+	if slices.ContainsFunc(l.tunings, func(e report.TuningEntry) bool { return e.ID == id }) {
+		return s.finishedTuning(ctx, id)
+	}
+	found, err := s.unfinishedSearch(id)
+	if err != nil {
+		return tuningPage{}, err
+	}
+	page := tuningPage{search: found}
+	if !strings.HasPrefix(found.Name, "selection ") { // the searches of a selection have different shapes
+		page.Plots = livePlots(found)
+	}
+	return page, nil
+}
+
+// finishedTuning reads the record of a search.
+func (s *Server) finishedTuning(ctx context.Context, id string) (tuningPage, error) {
+	text, err := s.config.Ledger.ReadTuning(ctx, id, run.TuningFile)
+	if err != nil {
+		return tuningPage{}, err
+	}
+	page := tuningPage{search: &search{ID: id, State: searchFinished}}
+	if page.Selection, err = run.DecodeSelectionTuning(text); err != nil {
+		return page, err
+	}
+	if t := page.Selection; t != nil {
+		page.Name, page.Kernel, page.Objective, page.Unit, page.Device = "selection "+t.Selection, t.Kernel, t.Objective, t.Unit, t.Facts.Name
+		page.Sentences = report.ProposalSentences(t.Proposal, t.Unit)
+		return page, nil
+	}
+	t, err := run.DecodeTuning(text)
+	if err != nil {
+		return page, err
+	}
+	page.Record = t
+	page.Name, page.Kernel, page.Objective, page.Unit, page.Device = t.Default.Variant, t.Kernel, t.Objective, t.Unit, t.Facts.Name
+	page.Strategy, page.Shapes = t.Identity.Strategy, t.Identity.Shapes
+	if text, err := s.config.Ledger.ReadTuning(ctx, id, run.TuneJournal); err == nil { // without its journal a record has no plot
+		j := &journal{}
+		page.take(j.parse(text))
+	}
+	page.Plots = tuningPlots(t, page.Evaluations)
+	return page, nil
+}
