@@ -534,17 +534,17 @@ func TestQueriesConvertedInDecode(t *testing.T) {
 	}
 }
 
-// fusedLines are the lines of the probe for fusedAxes.
-func fusedLines(keys, rowsFirst int) []string {
+// lines are those of the probe for the shape.
+func (s fusedSize) lines(rowsFirst int) []string {
 	lines := []string{
-		"reset", "set batch 3", "set heads 4", "set kv_heads 2", "set queries 300", setting("keys", keys), "set head_dim 64", "set causal 1", "set scale 0.1875",
+		"reset", setting("batch", s.batch), "set heads 4", "set kv_heads 2", setting("queries", s.queries), setting("keys", s.keys), "set head_dim 64", "set causal 1", "set scale 0.1875",
 		"set dtype 3", "set out_dtype 3", "set descale_q 0", "set descale_k 0", "set descale_v 0",
 	}
 	for name, heads := range map[string]int{"q": 4, "o": 4} {
-		lines = append(lines, rowStrides(name, 64, heads, 300, rowsFirst)...)
+		lines = append(lines, rowStrides(name, 64, heads, s.queries, rowsFirst)...)
 	}
 	for _, name := range []string{"k", "v"} {
-		lines = append(lines, rowStrides(name, 64, 2, keys, rowsFirst)...)
+		lines = append(lines, rowStrides(name, 64, 2, s.keys, rowsFirst)...)
 	}
 	return lines
 }
@@ -560,17 +560,17 @@ func TestFusedLaunch(t *testing.T) {
 	}
 	places := maps.Clone(addressOf)
 	places["o"] = 0
-	for keys, stage := range fusedStages {
+	for size, stage := range fusedStages {
 		for rowsFirst := range 2 {
-			got := c.ask(t, slices.Concat([]string{"context 0"}, fusedLines(keys, rowsFirst), []string{"form", "workspace", "call 0x77", "print"})...)
-			job := labJob(t, kernels.Fused(), fusedStage(t, l, stage), spec.Axes(fmt.Sprintf(fusedAxes, keys, rowsFirst)))
+			got := c.ask(t, slices.Concat([]string{"context 0"}, size.lines(rowsFirst), []string{"form", "workspace", "call 0x77", "print"})...)
+			job := labJob(t, kernels.Fused(), fusedStage(t, l, stage), size.axes(rowsFirst))
 			if want := declaredLaunch(job, places); got[0] != stage+" " || got[1] != "0 " || got[2] != ok || got[len(got)-1] != want {
 				t.Errorf("got  %.100q\n     %s\nwant %s", got, got[len(got)-1], want)
 			}
 		}
 	}
 	for _, change := range []string{"keys 1025", "queries 2", "hadamard 1", "smooth_k 1", "lse 0x100400000000", "dtype 2", "out_dtype 2", "sinks 0x100900000000", "window_left 9", "head_dim 128"} {
-		lines := slices.Concat([]string{"context 0"}, fusedLines(200, 0), []string{"set workspace 0x100800000000"})
+		lines := slices.Concat([]string{"context 0"}, fusedSize{3, 300, 200}.lines(0), []string{"set workspace 0x100800000000"})
 		for _, name := range []string{"q", "k", "v", "o"} {
 			lines = append(lines, strides(name+"_stride", 0, 0, 0)...)
 		}

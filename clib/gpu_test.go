@@ -291,11 +291,17 @@ func companionOf(t *testing.T, l Library, kernel string) Companion {
 	return l.Companions[i]
 }
 
-// fusedAxes is a shape of kernels/fused with the scale that a probe sets.
-const fusedAxes = "batch=3,kv_heads=2,group=2,queries=300,keys=%d,blocks=132,causal=1,rows_first=%d,lse=0,q_max=1,k_max=1,v_max=1"
+// fusedSize is a shape of kernels/fused with two K/V heads and four query heads.
+type fusedSize struct{ batch, queries, keys int }
 
-// fusedStages are the stages of kernels/fused that a library chooses for fusedAxes, by keys.
-var fusedStages = map[int]string{197: "fused", 600: "fused256"}
+// axes are those of the shape, with the scale that a probe sets.
+func (s fusedSize) axes(rowsFirst int) spec.Axes {
+	return spec.Axes(fmt.Sprintf("batch=%d,kv_heads=2,group=2,queries=%d,keys=%d,blocks=132,causal=1,rows_first=%d,lse=0,q_max=1,k_max=1,v_max=1",
+		s.batch, s.queries, s.keys, rowsFirst))
+}
+
+// fusedStages are the stages of kernels/fused that a library chooses.
+var fusedStages = map[fusedSize]string{{3, 300, 197}: "fused", {12, 512, 600}: "fused256"}
 
 // fusedStage returns a stage of kernels/fused.
 func fusedStage(t *testing.T, l Library, name string) Companion {
@@ -310,12 +316,12 @@ func fusedStage(t *testing.T, l Library, name string) Companion {
 // Short problems in BF16 have the bits of kernels/fused in the lab.
 func TestFusedMatchesLabOnGPU(t *testing.T) {
 	machine, c, l := onGPU(t)
-	for keys, stage := range fusedStages {
+	for size, stage := range fusedStages {
 		for rowsFirst := range 2 {
-			job := labJob(t, kernels.Fused(), fusedStage(t, l, stage), spec.Axes(fmt.Sprintf(fusedAxes, keys, rowsFirst)))
+			job := labJob(t, kernels.Fused(), fusedStage(t, l, stage), size.axes(rowsFirst))
 			want := runJob(t, machine, job)[0]
 			call := gpuCall{
-				lines:   fusedLines(keys, rowsFirst),
+				lines:   size.lines(rowsFirst),
 				inputs:  map[string][]byte{"q": job.Args[0].Input, "k": job.Args[1].Input, "v": job.Args[2].Input},
 				outputs: map[string]int{"o": len(want)},
 			}
