@@ -218,5 +218,12 @@ func lockDir(path string, how int) (unlock func()) {
 	}
 	for syscall.Flock(int(d.Fd()), how) == syscall.EINTR { // a signal interrupted the wait
 	}
-	return func() { d.Close() }
+	return func() { unlockFile(d) }
+}
+
+// unlockFile releases the lock of a file and closes it. Closing alone is not enough: a process that
+// is being started has a copy of the descriptor until it executes its program, and with it the lock.
+func unlockFile(d *os.File) {
+	_ = syscall.Flock(int(d.Fd()), syscall.LOCK_UN)
+	d.Close()
 }

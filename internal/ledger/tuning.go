@@ -73,7 +73,7 @@ func (l *Ledger) LockTuning(id string) (unlock func(), err error) {
 		d.Close()
 		return func() {}, fmt.Errorf("the search %s: %w", id, errBusy)
 	}
-	return func() { d.Close() }, nil // a file system without locks has none
+	return func() { unlockFile(d) }, nil // a file system without locks has none
 }
 
 // Tunings returns the ids of the finished searches, the newest first.
