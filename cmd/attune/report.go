@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -64,6 +66,8 @@ func (o reportOptions) check(args []string) error {
 		return errors.New("--tune reports on one search; it goes with no RUN")
 	case o.device != "" && !o.ladder:
 		return errors.New("--device chooses the runs of --ladder; give both")
+	case o.device != "" && o.device != cudaDevice && o.device != simDevice:
+		return fmt.Errorf("--device %s: the runs of a ladder are on %s or %s", o.device, cudaDevice, simDevice)
 	case o.folder == "":
 		return errors.New("-o needs the name of a folder")
 	}
@@ -100,19 +104,19 @@ func (a *app) report(ctx context.Context, o reportOptions, args []string) error 
 	for _, line := range d.Headline {
 		a.screen().Paragraph(a.stdout, "", line.String(), 2)
 	}
-	_, err = fmt.Fprintf(a.stdout, "wrote %s and %s, with %d plots\n",
-		filepath.ToSlash(filepath.Join(o.folder, document.MarkdownFile)), filepath.ToSlash(filepath.Join(o.folder, document.HTMLFile)), len(files)-2)
+	_, err = fmt.Fprintf(a.stdout, "wrote %s and %s, with %s\n", filepath.ToSlash(filepath.Join(o.folder, document.MarkdownFile)),
+		filepath.ToSlash(filepath.Join(o.folder, document.HTMLFile)), counted(len(files)-2, "plot", "plots"))
 	return err
 }
 
 // document is the document that the options ask for.
 func (a *app) document(ctx context.Context, kept *ledger.Ledger, o reportOptions, args []string) (*document.Document, error) {
-	reader := document.Reader{Ledger: kept}
+	reader := a.reader(kept)
 	switch {
 	case o.ladder:
 		return a.ladderDocument(ctx, reader, o.device)
 	case o.tune != "":
-		return a.recordDocument(ctx, reader, o.tune)
+		return a.tuningDocument(ctx, reader, o.tune)
 	case len(args) == 0:
 		args = []string{"latest"}
 	}
@@ -122,6 +126,9 @@ func (a *app) document(ctx context.Context, kept *ledger.Ledger, o reportOptions
 	var ids []string
 	for _, ref := range args {
 		entry, err := a.findEntry(ctx, kept, ref)
+		if alone := new(ledger.RefError); errors.As(err, &alone) && cmp.Or(alone.Bench, alone.Tuning) != "" {
+			return nil, usageError{fmt.Errorf("%w, and `attune report %s` reports on it alone", err, ref)}
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -145,11 +152,81 @@ func (a *app) ladderDocument(ctx context.Context, reader document.Reader, device
 	if err != nil {
 		return nil, err
 	}
+	if len(study.Runs) == 0 && len(study.LeftOut) > 0 {
+		return nil, fmt.Errorf("no run of a stage of %s on %s can be read: %s", kernel.Name, device, strings.Join(study.LeftOut, "; "))
+	}
 	if len(study.Runs) == 0 {
 		return nil, usageError{fmt.Errorf("no run of a stage of %s on %s in %s; `attune run` makes one", kernel.Name, device, a.ledgerPath())}
 	}
+	if !slices.ContainsFunc(study.Runs, func(r *run.Run) bool { return len(r.Performance) > 0 }) {
+		return nil, usageError{fmt.Errorf("no run of a stage of %s on %s was timed, and a ladder compares times; `attune history --ladder --device %s` lists the runs, "+
+			"and `attune report RUN` reports on one", kernel.Name, device, device)}
+	}
 	return study.Document()
 }
+
+// reader reads records for a report whose commands name the ledger and the kernel's folder, where they
+// are not the default.
+func (a *app) reader(kept *ledger.Ledger) document.Reader {
+	commands := document.Commands{KernelFolder: a.kernelFolder}
+	if a.ledgerDir != "" {
+		commands.Ledger = shellWord(filepath.ToSlash(a.ledgerDir))
+	}
+	return document.Reader{Ledger: kept, Commands: commands}
+}
+
+// kernelFolder is the folder of a kernel for --kernel, or empty if commands find the kernel without it:
+// the folder that was given, or one of that name in a checkout of attune.
+func (a *app) kernelFolder(name string) (folder string, known bool) {
+	is := func(path string) bool {
+		kernel, _, err := (&app{kernelDir: path}).kernel()
+		return err == nil && kernel.Name == name
+	}
+	if a.kernelDir != "" && is(a.kernelDir) {
+		return shellWord(filepath.ToSlash(a.kernelDir)), true
+	}
+	candidates := []string{""}
+	if filepath.Base(name) == name && filepath.IsLocal(name) { // a record may have any name
+		candidates = append(candidates, filepath.Join(filepath.Dir(defaultKernelPath), name), filepath.Join("examples", name))
+	}
+	for _, path := range candidates {
+		if is(path) {
+			return shellWord(filepath.ToSlash(path)), true
+		}
+	}
+	return "", false
+}
+
+// tuningDocument is the document on a search.
+func (a *app) tuningDocument(ctx context.Context, reader document.Reader, ref string) (*document.Document, error) {
+	ids, err := reader.Ledger.Tunings()
+	if err != nil {
+		return nil, err
+	}
+	entry, err := a.find(ctx, reader.Ledger, ref)
+	var unknown *ledger.RefError
+	matches := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return !strings.HasPrefix(id, ref) && !strings.HasSuffix(id, ref) })
+	switch {
+	case errors.As(err, &unknown) && unknown.Tuning != "":
+		return a.recordDocument(ctx, reader, unknown.Tuning)
+	case len(matches) == 1:
+		return a.recordDocument(ctx, reader, matches[0])
+	case err == nil:
+		return nil, usageError{fmt.Errorf("%s is a run, not a search; `attune report %s` reports on it", entry.ID, ref)}
+	case unknown == nil:
+		return nil, err
+	case unknown.Bench != "":
+		return nil, usageError{fmt.Errorf("%s is a bench, not a search; `attune report %s` reports on it", unknown.Bench, ref)}
+	case len(ids) == 0:
+		return nil, usageError{errors.New("the ledger has no tunings; `attune tune` makes one")}
+	case len(matches) > 1:
+		return nil, usageError{fmt.Errorf("search %q is ambiguous; it may be %s", ref, strings.Join(matches[:min(len(matches), mostNamed)], ", "))}
+	}
+	return nil, usageError{fmt.Errorf("no search %q; the newest are %s", ref, strings.Join(ids[:min(len(ids), mostNamed)], ", "))}
+}
+
+// mostNamed is how many searches an error names.
+const mostNamed = 3
 
 // recordDocument is the document on one record: a run, a bench or a tuning.
 func (a *app) recordDocument(ctx context.Context, reader document.Reader, ref string) (*document.Document, error) {
@@ -209,7 +286,7 @@ func (a *app) writeHTML(ctx context.Context, kept *ledger.Ledger, path string, r
 	for _, r := range runs {
 		ids = append(ids, r.ID)
 	}
-	d, err := a.runsDocument(context.WithoutCancel(ctx), document.Reader{Ledger: kept}, ids)
+	d, err := a.runsDocument(context.WithoutCancel(ctx), a.reader(kept), ids)
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}

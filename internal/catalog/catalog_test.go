@@ -2,8 +2,10 @@ package catalog
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -85,7 +87,7 @@ func TestDamagedChampion(t *testing.T) {
 	}
 }
 
-// TestLadder prefers timed runs, skips the parts of selections, and fails on a damaged one.
+// TestLadder prefers timed runs, and skips the parts of selections and damaged runs.
 func TestLadder(t *testing.T) {
 	t.Parallel()
 	kernel, err := spec.Load(kernels.SDPA())
@@ -114,8 +116,20 @@ func TestLadder(t *testing.T) {
 	if err != nil || len(runs) != 2 || runs[0].ID != "first" || runs[1].ID != "newest" || runs[1].Change != "+USE_WMMA_PV=1" {
 		t.Errorf("ladder %+v, %v", runs, err)
 	}
-	if _, err := Ladder(kernel, "cuda", entries, func(string) (*run.Run, error) { return nil, os.ErrNotExist }); err == nil {
-		t.Error("a damaged run is no error")
+	damaged := func(ids ...string) func(id string) (*run.Run, error) {
+		return func(id string) (*run.Run, error) {
+			if slices.Contains(ids, id) {
+				return nil, fmt.Errorf("run %s is damaged", id)
+			}
+			return read(id)
+		}
+	}
+	runs, err = Ladder(kernel, "cuda", entries, damaged("newest", "first"))
+	if len(runs) != 1 || runs[0].ID != "old" || fmt.Sprint(Reasons(err)) != "[run first is damaged run newest is damaged]" {
+		t.Errorf("with damaged runs: ladder %+v, %v", runs, err)
+	}
+	if runs, err := Ladder(kernel, "cuda", entries, damaged("newest", "first", "old", "untimed")); len(runs) != 0 || len(Reasons(err)) != 4 {
+		t.Errorf("without a readable run: ladder %+v, %v", runs, err)
 	}
 }
 

@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"errors"
 	"slices"
 
 	"attune/internal/ledger"
@@ -9,7 +10,8 @@ import (
 )
 
 // Ladder returns the newest runs of all stages and selections of a kernel on a device, in the order
-// of the spec. The entries are newest first; read returns the run of an id.
+// of the spec. The entries are newest first; read returns the run of an id. Runs that cannot be read
+// are passed over. The error joins their reasons; the runs beside it are valid.
 func Ladder(kernel *spec.Kernel, device string, entries []ledger.Entry, read func(id string) (*run.Run, error)) ([]*run.Run, error) {
 	byVariant := map[string][]ledger.Entry{}
 	for _, e := range entries {
@@ -25,11 +27,10 @@ func Ladder(kernel *spec.Kernel, device string, entries []ledger.Entry, read fun
 		names = append(names, s.Name)
 	}
 	runs := []*run.Run{}
+	var unreadable []error
 	for _, name := range names {
 		r, err := Newest(byVariant[name], read)
-		if err != nil {
-			return nil, err
-		}
+		unreadable = append(unreadable, Reasons(err)...)
 		if r == nil {
 			continue
 		}
@@ -38,7 +39,7 @@ func Ladder(kernel *spec.Kernel, device string, entries []ledger.Entry, read fun
 		}
 		runs = append(runs, r)
 	}
-	return runs, nil
+	return runs, errors.Join(unreadable...)
 }
 
 // change is the difference between two variants of the present spec, or empty.
@@ -52,7 +53,8 @@ func change(kernel *spec.Kernel, variant, parent string) string {
 }
 
 // Newest is the newest run with times, else the newest run, or nil. Parts of selections are skipped:
-// they have other shapes and another parent than a run of their stage.
+// they have other shapes and another parent than a run of their stage. Runs that cannot be read are
+// passed over; the error joins their reasons, also beside a run.
 func Newest(entries []ledger.Entry, read func(id string) (*run.Run, error)) (*run.Run, error) {
 	slices.SortStableFunc(entries, func(a, b ledger.Entry) int {
 		untimed := func(e ledger.Entry) int {
@@ -63,11 +65,26 @@ func Newest(entries []ledger.Entry, read func(id string) (*run.Run, error)) (*ru
 		}
 		return untimed(a) - untimed(b)
 	})
+	var unreadable []error
 	for _, e := range entries {
 		r, err := read(e.ID)
-		if err != nil || r.PartOf == "" {
-			return r, err
+		switch {
+		case err != nil:
+			unreadable = append(unreadable, err)
+		case r.PartOf == "":
+			return r, errors.Join(unreadable...)
 		}
 	}
-	return nil, nil
+	return nil, errors.Join(unreadable...)
+}
+
+// Reasons are the errors that an error joins, or the error alone; none of nil.
+func Reasons(err error) []error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		return joined.Unwrap()
+	}
+	if err == nil {
+		return nil
+	}
+	return []error{err}
 }

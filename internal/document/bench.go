@@ -36,7 +36,10 @@ func (s *BenchStudy) Document() *Document {
 	if strips := benchStrips(b); strips != nil {
 		d.Sections = append(d.Sections, Section{ID: "samples", Title: say("Samples of the first shapes"), Blocks: []Block{Figure{Name: "samples", Plot: strips}}})
 	}
-	command := []Block{Code{from.text(b.Command, "command")}}
+	command := []Block{s.Commands.bench(from.text(b.Command, "command"), b.Kernel)}
+	if !hasKernel(b.Command) {
+		command = append(command, s.Commands.unknownKernel(from.code(b.Kernel, "kernel"))...)
+	}
 	d.Sections = append(d.Sections, benchConditions(b), Section{ID: "reproduce", Title: say("Reproduce it"), Blocks: append(command, leftOut(s.LeftOut)...)})
 	return dropEmpty(d)
 }
@@ -51,6 +54,9 @@ func dropEmpty(d *Document) *Document {
 func benchHeadline(b *run.Bench) []Text {
 	from := benchRecord(b.ID)
 	var lines []Text
+	if b.Ended != "" {
+		lines = append(lines, unfinished(b))
+	}
 	low, high := -1, -1
 	for i, best := range b.Best {
 		if low < 0 || best.Speedup.Ratio < b.Best[low].Speedup.Ratio {
@@ -72,7 +78,22 @@ func benchHeadline(b *run.Bench) []Text {
 	} else {
 		lines = append(lines, say("No peer was timed."))
 	}
-	return append(lines, say("Measured on ", from.text(b.Facts.Name, "facts.name"), ", driver ", from.text(b.Facts.Driver, "facts.driver"), "."))
+	return append(lines, measuredOn(from.text(b.Facts.Name, "facts.name"), from.text(b.Facts.Driver, "facts.driver")))
+}
+
+// unfinished names the shapes that a bench did not reach.
+func unfinished(b *run.Bench) Text {
+	from := benchRecord(b.ID)
+	line := say("NOT FINISHED: ", counted(from, len(b.Checked), "answers", nil), " of ", counted(from, len(b.Requested), "asked_shapes", nil),
+		" shapes: ", from.text(firstLine(b.Ended), "ended"))
+	separator := ". Missing: "
+	for i, shape := range b.Requested {
+		if !slices.ContainsFunc(b.Checked, func(c run.CheckedShape) bool { return c.Shape == shape }) {
+			line = append(line, say(separator, from.text(shape, "asked_shapes.%d", i))...)
+			separator = ", "
+		}
+	}
+	return append(line, say(".")...)
 }
 
 func benchTable(b *run.Bench) Table {
@@ -193,10 +214,17 @@ func throughputOf(b *run.Bench, f family) *plot.Lines {
 	return p
 }
 
-// sweepBlocks are a plot of each family of a sweep.
-func sweepBlocks(b *run.Bench, prefix string) []Block {
+// sweepBlocks are a plot of each family of a sweep. Their findings are about the variant.
+func sweepBlocks(b *run.Bench, variant, prefix string) []Block {
 	blocks := []Block{say("Throughput against the sequence length, in bench ", benchRecord(b.ID).code(b.ID, "id"), ". ", approximationNote(b))}
+	own := ""
+	for _, row := range b.Rows {
+		if !row.Peer && row.Name == variant {
+			own = seriesName(b, row)
+		}
+	}
 	for i, p := range throughputPlots(b) {
+		p.Subject = own
 		blocks = append(blocks, Figure{Name: fmt.Sprintf("%sthroughput-%d", prefix, i), Plot: p})
 	}
 	return blocks

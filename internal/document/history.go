@@ -192,11 +192,7 @@ func headlineShape(runs []*run.Run) string {
 // headline is the ladder in three lines: the fastest, how many were accepted, and the device.
 func (s *LadderStudy) headline(shape string) []Text {
 	var fastest, first *run.Run
-	accepted := 0
 	for _, r := range s.Runs {
-		if r.Verdict == gate.Merge {
-			accepted++
-		}
 		i := performanceOn(r, shape)
 		if i < 0 {
 			continue
@@ -217,19 +213,49 @@ func (s *LadderStudy) headline(shape string) []Text {
 			derived("%.2f", fastest.Performance[i].P50US, own), s.Approximate.mark(fastest), " us, ",
 			derived("%.2f", first.Performance[j].P50US/fastest.Performance[i].P50US, base+" / "+own), "x as fast as ", b.code(first.Variant, "variant"), "."))
 	}
-	lines = append(lines, say(s.those(accepted, `verdict:"merge"`), " of ", s.those(len(s.Runs), fmt.Sprintf("kernel:%q", s.Kernel)),
-		" stages and selections are at least as fast as was required of them; the others are kept as valid experiments."))
+	if line := s.accepted(); line != nil && fastest != nil {
+		lines = append(lines, line)
+	}
 	if facts := s.Runs[0].Facts; facts != nil {
 		from := runRecord(s.Runs[0].ID)
-		lines = append(lines, say("Measured on ", from.text(facts.Name, "device_facts.name"), ", driver ", from.text(facts.Driver, "device_facts.driver"), "."))
+		lines = append(lines, measuredOn(from.text(facts.Name, "device_facts.name"), from.text(facts.Driver, "device_facts.driver")))
 	}
 	return lines
 }
 
-// those is the number of runs whose record has a value.
-func (s *LadderStudy) those(n int, has string) Span {
-	terms := []string{}
+// measuredOn names a device, and its driver if the record has one.
+func measuredOn(name, driver Span) Text {
+	if driver.Text == "" {
+		return say("Measured on ", name, ".")
+	}
+	return say("Measured on ", name, ", driver ", driver, ".")
+}
+
+// accepted says how many stages reach the speedup that was required of them. The first stage and
+// others without a requirement do not count; the line is nil if none has one.
+func (s *LadderStudy) accepted() Text {
+	var required []*run.Run
+	reached := 0
 	for _, r := range s.Runs {
+		if r.Parent == "" || r.RequiredSpeedup <= 0 {
+			continue
+		}
+		required = append(required, r)
+		if r.Verdict == gate.Merge {
+			reached++
+		}
+	}
+	if len(required) == 0 {
+		return nil
+	}
+	return say(those(required, reached, `verdict:"merge"`), " of ", those(required, len(required), fmt.Sprintf("kernel:%q", s.Kernel)),
+		" stages and selections with a required speedup reach it; the others are kept as valid experiments.")
+}
+
+// those is the number of runs whose record has a value.
+func those(runs []*run.Run, n int, has string) Span {
+	terms := []string{}
+	for _, r := range runs {
 		terms = append(terms, runRecord(r.ID).key("is:%s", has))
 	}
 	return Span{Text: fmt.Sprint(n), Source: strings.Join(terms, " + "), Format: "%.0f"}
@@ -331,21 +357,22 @@ func (s *LadderStudy) peers() Section {
 	last := &RunStudy{Run: s.Runs[len(s.Runs)-1], Bench: s.Bench}
 	section := Section{ID: "comparison", Title: say("Beside other implementations"), Blocks: last.peers()}
 	if s.Sweep != nil {
-		section.Blocks = append(section.Blocks, sweepBlocks(s.Sweep, "")...)
+		section.Blocks = append(section.Blocks, sweepBlocks(s.Sweep, last.Run.Variant, "")...)
 	}
 	return section
 }
 
 // nextSteps are those of the last stage.
 func (s *LadderStudy) nextSteps() Section {
-	last := &RunStudy{Run: s.Runs[len(s.Runs)-1], Bench: s.Bench, Sweep: s.Sweep}
+	last := &RunStudy{Run: s.Runs[len(s.Runs)-1], Bench: s.Bench, Sweep: s.Sweep, Commands: s.Commands}
 	return last.nextSteps()
 }
 
 func (s *LadderStudy) reproduce() Section {
 	blocks := []Block{}
 	for _, r := range s.Runs {
-		blocks = append(blocks, Code{Span{Text: "attune reproduce " + r.ID}})
+		blocks = append(blocks, s.Commands.reproduce(r.ID, r.Kernel))
 	}
-	return Section{ID: "reproduce", Title: say("Reproduce it"), Blocks: blocks}
+	blocks = append(blocks, s.Commands.unknownKernel(runRecord(s.Runs[0].ID).code(s.Kernel, "kernel"))...)
+	return Section{ID: "reproduce", Title: say("Reproduce it"), Blocks: append(blocks, leftOut(s.LeftOut)...)}
 }

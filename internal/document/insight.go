@@ -70,11 +70,15 @@ func (s *RunStudy) nextSteps() Section {
 // failures: a gate that failed comes before any speed.
 func failures(s *RunStudy) []advice {
 	r, from := s.Run, runRecord(s.Run.ID)
-	next := map[gate.Verdict]string{
-		gate.Incorrect:  "find the first wrong output with `attune sim` or `attune run --device sim`, and correct it",
-		gate.OverBudget: "reduce what the kernel needs: smaller tiles, fewer stages in flight, or fewer live registers",
-	}[r.Verdict]
-	if next == "" {
+	var next Text
+	switch {
+	case r.Verdict == gate.Incorrect && r.Requested.Simulation != nil:
+		next = s.localise()
+	case r.Verdict == gate.Incorrect:
+		next = say("find the first wrong output with `attune sim` or `attune run --device sim`, and correct it")
+	case r.Verdict == gate.OverBudget:
+		next = say("reduce what the kernel needs: smaller tiles, fewer stages in flight, or fewer live registers")
+	default:
 		return nil
 	}
 	key, line := causeOf(r)
@@ -82,7 +86,25 @@ func failures(s *RunStudy) []advice {
 	if line != "" {
 		cause = say(from.text(line, "%s", key))
 	}
-	return []advice{{cause: cause, next: say(next), gain: missing, effort: profile.Medium, first: true}}
+	return []advice{{cause: cause, next: next, gain: missing, effort: profile.Medium, first: true}}
+}
+
+// localise is the step after a failure on the simulator: the first wrong shape alone, with the details
+// of its findings or errors.
+func (s *RunStudy) localise() Text {
+	r := s.Run
+	for _, c := range r.Correctness {
+		if c.Pass {
+			continue
+		}
+		what := "find the first wrong element"
+		if len(c.Findings) > 0 {
+			what = "correct the line that the finding names"
+		}
+		command := fmt.Sprintf("attune run %s --device sim --shapes %s --seeds %d -v", r.Variant, shapeLabel(c.Shape, c.ShapeName), c.Seed)
+		return say(what, "; the first wrong shape alone, with its details: ", Span{Text: command + s.Commands.kernelFlag(r.Kernel), Code: true})
+	}
+	return say("correct what the reason names; `attune sim` runs the kernel alone")
 }
 
 // shortfall: the speedup that is missing to what was required.
@@ -282,7 +304,7 @@ func unprofiled(s *RunStudy) []advice {
 	}
 	return []advice{{
 		cause: say("no profile was taken of this code"),
-		next:  say("count what limits it: ", Span{Text: "attune profile " + r.Variant, Code: true}), gain: missing, effort: profile.Small,
+		next:  say("count what limits it: ", Span{Text: "attune profile " + r.Variant + s.Commands.kernelFlag(r.Kernel), Code: true}), gain: missing, effort: profile.Small,
 	}}
 }
 

@@ -124,7 +124,7 @@ func (s *RunStudy) comparison(prefix string) Section {
 		section.Blocks = append(section.Blocks, s.peers()...)
 	}
 	if s.Sweep != nil {
-		section.Blocks = append(section.Blocks, sweepBlocks(s.Sweep, prefix)...)
+		section.Blocks = append(section.Blocks, sweepBlocks(s.Sweep, r.Variant, prefix)...)
 	}
 	return section
 }

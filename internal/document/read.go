@@ -19,7 +19,8 @@ import (
 
 // Reader gathers the records of a study from a ledger.
 type Reader struct {
-	Ledger *ledger.Ledger
+	Ledger   *ledger.Ledger
+	Commands Commands
 }
 
 // RunStudy is a run with the records that say more about it.
@@ -35,6 +36,7 @@ type RunStudy struct {
 	LeftOut   []string           // what could not be read, and why
 
 	Approximate Approximate // of the run and its ancestors, on the run's headline shape
+	Commands    Commands
 }
 
 // Approximate has the ids of runs whose kernel on a shape computes exponentials so that the error is
@@ -43,12 +45,14 @@ type Approximate map[string]bool
 
 // LadderStudy is the newest run of each stage and selection of a kernel.
 type LadderStudy struct {
-	Kernel string
-	Runs   []*run.Run
-	Bench  *run.Bench // newest one that has the last of them beside peers
-	Sweep  *run.Bench // newest one that has it on shapes of growing length
+	Kernel  string
+	Runs    []*run.Run
+	Bench   *run.Bench // newest one that has the last of them beside peers
+	Sweep   *run.Bench // newest one that has it on shapes of growing length
+	LeftOut []string   // what could not be read, and why
 
 	Approximate Approximate // of the runs, on the shape of the ladder
+	Commands    Commands
 }
 
 // TuningStudy is a search with its evaluations.
@@ -56,6 +60,7 @@ type TuningStudy struct {
 	Tuning      *run.Tuning
 	Evaluations []run.TuneEvaluation
 	LeftOut     []string
+	Commands    Commands
 }
 
 // maxAncestors bounds the chain of parents, which a damaged record may close to a circle.
@@ -67,7 +72,7 @@ func (r Reader) Run(ctx context.Context, id string) (*RunStudy, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &RunStudy{Run: own}
+	s := &RunStudy{Run: own, Commands: r.Commands}
 	s.leftOut("the samples", catalog.ReadSamples(ctx, r.Ledger, own))
 	s.leftOut("the ancestors", r.ancestors(ctx, s))
 	s.leftOut("other runs of the stage", r.siblings(ctx, s))
@@ -85,45 +90,57 @@ func (r Reader) Run(ctx context.Context, id string) (*RunStudy, error) {
 // which takes the shape.
 func (r Reader) approximate(ctx context.Context, runs []*run.Run, shape string) (Approximate, error) {
 	found := Approximate{}
+	var unreadable []error
 	for _, own := range runs {
 		kernel := own
 		for _, part := range own.Parts {
-			if slices.Contains(part.Shapes, shape) {
-				var err error
-				if kernel, err = catalog.Run(ctx, r.Ledger, part.Run); err != nil {
-					return found, err
-				}
+			if !slices.Contains(part.Shapes, shape) {
+				continue
+			}
+			if of, err := catalog.Run(ctx, r.Ledger, part.Run); err != nil {
+				unreadable = append(unreadable, err)
+			} else {
+				kernel = of
 			}
 		}
 		if kernel.Build != nil && kernel.Problem == nil && report.ApproximateKnobs(kernel.Build.Knobs) {
 			found[own.ID] = true
 		}
 	}
-	return found, nil
+	return found, errors.Join(unreadable...)
 }
 
 func (s *RunStudy) leftOut(what string, err error) {
-	if err != nil {
-		s.LeftOut = append(s.LeftOut, fmt.Sprintf("%s: %v", what, err))
+	s.LeftOut = append(s.LeftOut, reasons(what, err)...)
+}
+
+// reasons has a line for each record of a kind that could not be read.
+func reasons(what string, err error) []string {
+	var all []string
+	for _, reason := range catalog.Reasons(err) {
+		all = append(all, fmt.Sprintf("%s: %v", what, reason))
 	}
+	return all
 }
 
 // ancestors follows the parents, each by its newest run on the same kind of device.
 func (r Reader) ancestors(ctx context.Context, s *RunStudy) error {
 	known := map[string]bool{s.Run.Variant: true}
+	var unreadable []error
 	for parent := s.Run.Parent; parent != "" && !known[parent] && len(known) < maxAncestors; {
 		known[parent] = true
 		newest, err := r.newest(ctx, ledger.Filter{Kernel: s.Run.Kernel, Variant: parent, Device: s.Run.Device})
-		if err != nil || newest == nil {
-			return err
+		unreadable = append(unreadable, catalog.Reasons(err)...)
+		if newest == nil {
+			break
 		}
 		s.Ancestors = slices.Insert(s.Ancestors, 0, newest)
 		parent = newest.Parent
 	}
-	return nil
+	return errors.Join(unreadable...)
 }
 
-// newest is the newest run that matches; nil without any.
+// newest is the newest readable run that matches; nil without any.
 func (r Reader) newest(ctx context.Context, f ledger.Filter) (*run.Run, error) {
 	entries, err := r.Ledger.List(ctx, f)
 	if err != nil {
@@ -141,17 +158,19 @@ func (r Reader) siblings(ctx context.Context, s *RunStudy) error {
 	if err != nil {
 		return err
 	}
+	var unreadable []error
 	for _, e := range entries {
 		if e.ID == s.Run.ID || len(s.Siblings) == mostSiblings {
 			continue
 		}
 		found, err := catalog.Run(ctx, r.Ledger, e.ID)
 		if err != nil {
-			return err
+			unreadable = append(unreadable, err)
+			continue
 		}
 		s.Siblings = append(s.Siblings, found)
 	}
-	return nil
+	return errors.Join(unreadable...)
 }
 
 // profiles reads the profile of the run, or else the newest of the same code on the same kind of
@@ -192,23 +211,26 @@ func (r Reader) tunings(ctx context.Context, s *RunStudy) error {
 	if err != nil {
 		return err
 	}
+	var unreadable []error
 	for _, id := range ids {
 		text, err := r.Ledger.ReadTuning(ctx, id, run.TuningFile)
 		if err != nil {
-			return err
+			unreadable = append(unreadable, err)
+			continue
 		}
 		if selection, err := run.DecodeSelectionTuning(text); err != nil || selection != nil {
 			continue
 		}
 		t, err := run.DecodeTuning(text)
 		if err != nil {
-			return err
+			unreadable = append(unreadable, err)
+			continue
 		}
 		if t.Kernel == s.Run.Kernel && t.Stage == s.Run.Stage {
 			s.Tunings = append(s.Tunings, t)
 		}
 	}
-	return nil
+	return errors.Join(unreadable...)
 }
 
 // bench finds the newest benches that have the variant: beside peers, and as a sweep.
@@ -217,10 +239,12 @@ func (r Reader) bench(ctx context.Context, s *RunStudy) error {
 	if err != nil {
 		return err
 	}
+	var unreadable []error
 	for _, id := range ids {
 		b, err := catalog.Bench(ctx, r.Ledger, id)
 		if err != nil {
-			return err
+			unreadable = append(unreadable, err)
+			continue
 		}
 		has := slices.ContainsFunc(b.Rows, func(row run.BenchRow) bool { return !row.Peer && row.Name == s.Run.Variant && row.P50US != nil })
 		if b.Kernel != s.Run.Kernel || !has {
@@ -233,13 +257,14 @@ func (r Reader) bench(ctx context.Context, s *RunStudy) error {
 			s.Sweep = b
 		}
 	}
-	return nil
+	return errors.Join(unreadable...)
 }
 
 // BenchStudy is a bench with its samples.
 type BenchStudy struct {
-	Bench   *run.Bench
-	LeftOut []string
+	Bench    *run.Bench
+	LeftOut  []string
+	Commands Commands
 }
 
 // Bench gathers a bench with its samples.
@@ -248,7 +273,7 @@ func (r Reader) Bench(ctx context.Context, id string) (*BenchStudy, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &BenchStudy{Bench: b}
+	s := &BenchStudy{Bench: b, Commands: r.Commands}
 	text, err := r.Ledger.ReadBench(ctx, id, "samples.json")
 	var file struct {
 		Samples []run.BenchSamples `json:"samples"`
@@ -282,7 +307,7 @@ func (r Reader) Tuning(ctx context.Context, id string) (*TuningStudy, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &TuningStudy{Tuning: t}
+	s := &TuningStudy{Tuning: t, Commands: r.Commands}
 	journal, err := r.Ledger.ReadTuning(ctx, id, run.TuneJournal)
 	if err == nil {
 		s.Evaluations, err = evaluations(journal)
@@ -310,7 +335,7 @@ func evaluations(journal []byte) ([]run.TuneEvaluation, error) {
 	return all, nil
 }
 
-// Ladder gathers the newest run of each stage and selection of a kernel on a kind of device.
+// Ladder gathers the newest readable run of each stage and selection of a kernel on a kind of device.
 func (r Reader) Ladder(ctx context.Context, kernel *spec.Kernel, device string) (*LadderStudy, error) {
 	entries, err := r.Ledger.List(ctx, ledger.Filter{Kernel: kernel.Name, Device: device})
 	if err != nil {
@@ -327,14 +352,13 @@ func (r Reader) Ladder(ctx context.Context, kernel *spec.Kernel, device string) 
 	for _, found := range runs { // as recorded, not as the present spec has it
 		found.Change = changes[found.ID]
 	}
-	s := &LadderStudy{Kernel: kernel.Name, Runs: runs}
-	if err == nil && len(runs) > 0 {
+	s := &LadderStudy{Kernel: kernel.Name, Runs: runs, Commands: r.Commands, LeftOut: reasons("runs", err)}
+	if len(runs) > 0 {
 		last := &RunStudy{Run: runs[len(runs)-1]}
-		err = r.bench(ctx, last)
+		s.LeftOut = append(s.LeftOut, reasons("benches", r.bench(ctx, last))...)
 		s.Bench, s.Sweep = last.Bench, last.Sweep
 	}
-	if err == nil {
-		s.Approximate, err = r.approximate(ctx, runs, headlineShape(runs))
-	}
-	return s, err
+	s.Approximate, err = r.approximate(ctx, runs, headlineShape(runs))
+	s.LeftOut = append(s.LeftOut, reasons("parts of selections", err)...)
+	return s, ctx.Err()
 }

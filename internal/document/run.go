@@ -45,7 +45,7 @@ func (s *RunStudy) headline() []Text {
 		verdict = append(verdict, say(" (", meaning, ")")...)
 	}
 	if key, line := causeOf(r); line != "" {
-		verdict = append(verdict, say(". ", from.text(line, "%s", key))...)
+		verdict = append(verdict, say(". Cause: ", from.text(line, "%s", key))...)
 	}
 	return []Text{append(verdict, say(".")...), s.timeLine(), s.evidenceLine()}
 }
@@ -235,7 +235,9 @@ func (s *RunStudy) build() Section {
 
 // reproduce has the commands that repeat the run.
 func (s *RunStudy) reproduce() Section {
-	blocks := []Block{Code{Span{Text: "attune reproduce " + s.Run.ID}}, Code{Span{Text: s.Run.Command()}}}
+	r := s.Run
+	blocks := []Block{s.Commands.reproduce(r.ID, r.Kernel), Code{Span{Text: r.Command() + s.Commands.kernelFlag(r.Kernel)}}}
+	blocks = append(blocks, s.Commands.unknownKernel(runRecord(r.ID).code(r.Kernel, "kernel"))...)
 	return Section{ID: "reproduce", Title: say("Reproduce it"), Blocks: append(blocks, leftOut(s.LeftOut)...)}
 }
 

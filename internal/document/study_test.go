@@ -18,6 +18,7 @@ import (
 	"attune/internal/run"
 	"attune/internal/spec"
 	"attune/internal/tune"
+	"attune/kernels"
 )
 
 // workshop is a ledger that a test records in.
@@ -169,10 +170,14 @@ func TestIncorrectRun(t *testing.T) {
 	c.NonFinite, c.FirstNonFinite = 1, &oracle.Place{}
 	text := w.verified(w.study(w.record(r, nil)).Document())
 	contains(
-		t, text, "- Verdict: incorrect. race at k.cu:12.", "- Time: not measured.", "135 of 136 outputs are correct", "- race at k.cu:12\n", "- max\\_err 3 exceeds 0.05\n",
+		t, text, "- Verdict: incorrect. Cause: race at k.cu:12.", "- Time: not measured.", "135 of 136 outputs are correct", "- race at k.cu:12\n", "- max\\_err 3 exceeds 0.05\n",
 		"All reasons of the gate correctness", "| high | race at k.cu:12 | find the first wrong output", "No times were measured: a gate before failed.",
 		"1 of 136 outputs exceed their limits",
 	)
+	r.Device, r.Requested.Simulation = "sim", &run.Simulation{}
+	text = w.verified(w.study(w.record(r, nil)).Document())
+	contains(t, text, "| high | race at k.cu:12 | correct the line that the finding names; the first wrong shape alone, with its details: "+
+		"`attune run stage6 --device sim --shapes 1x1x32x64 --seeds 0 -v` |")
 }
 
 // A run over its budget says what it needs.
@@ -236,6 +241,7 @@ func TestSlowerThanOthers(t *testing.T) {
 		},
 		Best:     []run.BestRow{{Shape: "1x8x512x64", Variant: "stage6", Peer: "fa3-fp8", Speedup: measure.Speedup{Ratio: 0.667, Low: 0.66, High: 0.67}}},
 		Ceilings: run.CeilingsOf("NVIDIA H200"), Skipped: []run.Skipped{{Name: "torch-math", Why: "it is slow"}}, Ended: "the time was over", Facts: *r.Facts,
+		Requested: []string{"1x8x512x64", "2x8x512x64", "1x8x2048x64"}, Checked: []run.CheckedShape{{Shape: "1x8x512x64"}},
 	})
 	s := w.study(w.record(r, nil))
 	contains(
@@ -249,6 +255,7 @@ func TestSlowerThanOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	contains(t, w.verified(study.Document()), "torch-math was skipped: it is slow", "Shapes are missing: the time was over.",
+		"- NOT FINISHED: 1 of 3 shapes: the time was over. Missing: 2x8x512x64, 1x8x2048x64.\n",
 		"broken (wrong: max\\_err 3)", "Smallest lead over the best peer: 0.667x")
 }
 
@@ -337,13 +344,7 @@ func TestDamagedNeighbours(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, path := range []string{"runs/" + damaged + "/run.json", "runs/" + sibling + "/run.json", "benches/" + benches[0] + "/bench.json"} {
-		path = filepath.Join(w.dir, path)
-		if err := os.Chmod(path, 0o644); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte("{}"), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		damage(t, filepath.Join(w.dir, path))
 	}
 	s := w.study(id)
 	text := strings.Join(s.LeftOut, "\n")
@@ -383,6 +384,142 @@ func TestBody(t *testing.T) {
 	}
 	if !strings.Contains(CSS, "."+plot.Class) || !strings.Contains(CSS, "[data-theme=dark]") {
 		t.Error("the rules have no plots or no themes")
+	}
+}
+
+// damage overwrites a file of the ledger.
+func damage(t *testing.T, path string) {
+	t.Helper()
+	if err := os.Chmod(path, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte("{}"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A ladder uses the next older run of a stage whose newest is damaged, leaves out a stage without a
+// readable run, and names what it could not read.
+func TestDamagedLadder(t *testing.T) {
+	t.Parallel()
+	r, dir := copyResults(t)
+	kernel, err := spec.Load(kernels.SDPA())
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole, err := r.Ladder(t.Context(), kernel, "cuda")
+	if err != nil || len(whole.LeftOut) > 0 {
+		t.Fatal(err, whole.LeftOut)
+	}
+	damage(t, filepath.Join(dir, "runs/20261116-160615-stage2-448d06/run.json"))
+	damage(t, filepath.Join(dir, "runs/20261116-160726-stage6-186dea/run.json"))
+	damage(t, filepath.Join(dir, "benches/20261117-122005-bench-841720/bench.json"))
+	s, err := r.Ladder(t.Context(), kernel, "cuda")
+	if err != nil || len(s.Runs) != len(whole.Runs)-1 || len(s.LeftOut) != 3 {
+		t.Fatalf("%v, %d runs of %d, left out: %q", err, len(s.Runs), len(whole.Runs), s.LeftOut)
+	}
+	if s.Runs[2].ID != "20261115-052709-stage2-30323b" {
+		t.Errorf("the run of stage2 is %s", s.Runs[2].ID)
+	}
+	d, err := s.Document()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(d.Markdown())
+	contains(t, text, "Left out of this report, because it could not be read:", "20261116-160615-stage2-448d06", "20261116-160726-stage6-186dea", "20261117-122005-bench-841720")
+}
+
+// The commands of a report name the ledger and the kernel's folder, or say that the folder is needed.
+func TestCommands(t *testing.T) {
+	t.Parallel()
+	w := newWorkshop(t)
+	w.Commands = Commands{Ledger: "'my results'", KernelFolder: func(kernel string) (string, bool) {
+		folder, known := map[string]string{"sdpa": "", "rmsnorm": "examples/rmsnorm"}[kernel]
+		return folder, known
+	}}
+	own := w.record(w.base(), nil)
+	text := w.verified(w.study(own).Document())
+	contains(t, text, "\nattune reproduce "+own+" --from 'my results'\n")
+	if strings.Contains(text, "--kernel") {
+		t.Error("the default kernel is named")
+	}
+	ladder := &LadderStudy{Kernel: "sdpa", Runs: []*run.Run{w.study(own).Run}, Commands: w.Commands}
+	d, err := ladder.Document()
+	if err != nil {
+		t.Fatal(err)
+	}
+	contains(t, w.verified(d), "\nattune reproduce "+own+" --from 'my results'\n")
+	for kernel, want := range map[string][]string{
+		"rmsnorm": {" --from 'my results' --kernel examples/rmsnorm\n", "attune profile stage6 --kernel examples/rmsnorm", " --kernel examples/rmsnorm\n"},
+		"other":   {" --from 'my results'\n", "The folder of the kernel `other` is not known here: add `--kernel` with it."},
+	} {
+		r := w.base()
+		r.Kernel = kernel
+		contains(t, w.verified(w.study(w.record(r, nil)).Document()), want...)
+	}
+	for command, want := range map[string]string{
+		"attune bench":                "\nattune bench --kernel examples/rmsnorm\n",
+		"attune bench --kernel mine":  "\nattune bench --kernel mine\n",
+		"attune bench a --shapes all": "\nattune bench a --shapes all --kernel examples/rmsnorm\n",
+	} {
+		w.bench(&run.Bench{
+			Kernel: "rmsnorm", Command: command, Facts: *w.base().Facts, Problem: &run.Problem{Kind: "declared"},
+			Rows: []run.BenchRow{{Shape: "rows=8,n=256", Name: "rmsnorm", DType: "bf16", P50US: new(6.0)}},
+		})
+		ids, err := w.Ledger.Benches()
+		if err != nil {
+			t.Fatal(err)
+		}
+		study, err := w.Bench(t.Context(), ids[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		contains(t, w.verified(study.Document()), want)
+	}
+}
+
+// A ladder counts the stages with a requirement, and names no driver that is not recorded.
+func TestLadderHeadline(t *testing.T) {
+	t.Parallel()
+	first, second := newWorkshop(t).base(), newWorkshop(t).base()
+	first.Parent, first.RequiredSpeedup, first.Verdict, first.Facts.Driver = "", 0, gate.Merge, ""
+	second.Verdict = gate.ValidNegative
+	lines := func(runs ...*run.Run) string {
+		d, err := (&LadderStudy{Kernel: "sdpa", Runs: runs}).Document()
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := ""
+		for _, line := range d.Headline {
+			text += line.String() + "\n"
+		}
+		return text
+	}
+	contains(t, lines(first, second), "\n0 of 1 stages and selections with a required speedup reach it;", "\nMeasured on NVIDIA H200.\n")
+	if text := lines(first); strings.Contains(text, "required") {
+		t.Errorf("a ladder without a requirement says\n%s", text)
+	}
+}
+
+// The finding of a plot of throughput in a run's report is about the run's variant.
+func TestThroughputOfTheVariant(t *testing.T) {
+	t.Parallel()
+	r := openResults(t)
+	s, err := r.Run(t.Context(), "20261117-074843-stage7-de5e53")
+	if err != nil || s.Sweep == nil {
+		t.Fatal(err, s.Sweep)
+	}
+	plots := 0
+	for _, b := range sweepBlocks(s.Sweep, "stage7", "") {
+		if figure, ok := b.(Figure); ok {
+			plots++
+			if !strings.HasPrefix(figure.Plot.Finding(), "stage7, ") {
+				t.Errorf("the finding is %q", figure.Plot.Finding())
+			}
+		}
+	}
+	if plots == 0 {
+		t.Error("there is no plot")
 	}
 }
 

@@ -133,7 +133,7 @@ func (s *TuningStudy) reproduce() Section {
 	blocks := []Block{
 		say("Strategy ", from.text(t.Identity.Strategy, "search.strategy"), " with seed ", from.text(fmt.Sprint(t.Identity.SearchSeed), "search.search_seed"), ", compiler ",
 			from.text(t.Identity.Compiler, "search.compiler"), "."),
-		Code{Span{Text: "attune show " + t.ID}},
+		Code{Span{Text: "attune show " + t.ID + s.Commands.ledgerFlag("--ledger")}},
 	}
 	return Section{ID: "reproduce", Title: say("Reproduce it"), Blocks: append(blocks, leftOut(s.LeftOut)...)}
 }

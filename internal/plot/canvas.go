@@ -43,6 +43,59 @@ func (b box) overlaps(other box) bool {
 	return b.left < other.right && other.left < b.right && b.top < other.bottom && other.top < b.bottom
 }
 
+// point is a place on the page.
+type point struct{ x, y float64 }
+
+// pathAround is the path through points, with gaps where it would cross a text.
+func pathAround(points []point, texts []box) string {
+	d := strings.Builder{}
+	pen := point{math.NaN(), math.NaN()}
+	for i := 1; i < len(points); i++ {
+		from, to := points[i-1], points[i]
+		at := func(t float64) point { return point{from.x + t*(to.x-from.x), from.y + t*(to.y-from.y)} }
+		for _, piece := range outside(from, to, texts) {
+			if begin := at(piece[0]); begin != pen {
+				fmt.Fprintf(&d, "M%s %s", at1(begin.x), at1(begin.y))
+			}
+			pen = at(piece[1])
+			fmt.Fprintf(&d, "L%s %s", at1(pen.x), at1(pen.y))
+		}
+	}
+	return d.String()
+}
+
+// outside are the pieces of a line that cross no text, each from and to a share of the line.
+func outside(from, to point, texts []box) [][2]float64 {
+	pieces := [][2]float64{{0, 1}}
+	for _, b := range texts {
+		const space = 2 // between a text and the line
+		enter, leave := 0.0, 1.0
+		for _, side := range [][4]float64{{from.x, to.x, b.left - space, b.right + space}, {from.y, to.y, b.top - space, b.bottom + space}} {
+			begin, length := side[0], side[1]-side[0]
+			low, high := (side[2]-begin)/length, (side[3]-begin)/length
+			switch {
+			case length == 0 && (begin <= side[2] || begin >= side[3]):
+				enter = 2 // beside the text
+			case length != 0:
+				enter, leave = max(enter, min(low, high)), min(leave, max(low, high))
+			}
+		}
+		if enter >= leave {
+			continue
+		}
+		var rest [][2]float64
+		for _, p := range pieces {
+			for _, part := range [][2]float64{{p[0], min(p[1], enter)}, {max(p[0], leave), p[1]}} {
+				if part[0] < part[1] {
+					rest = append(rest, part)
+				}
+			}
+		}
+		pieces = rest
+	}
+	return pieces
+}
+
 // drawing is a plot that can be drawn.
 type drawing interface {
 	name() string

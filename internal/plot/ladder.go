@@ -3,7 +3,6 @@ package plot
 import (
 	"fmt"
 	"math"
-	"strings"
 )
 
 // Ladder shows the times of successive steps, such as the stages of a kernel, on a logarithmic axis.
@@ -91,7 +90,7 @@ func (l *Ladder) draw(c *canvas) {
 	}
 	a := newAxis(values, true, margin+6, right-6)
 	top := c.y
-	first, best, course := math.NaN(), math.Inf(1), strings.Builder{}
+	first, best, course := math.NaN(), math.Inf(1), []point{}
 	for _, s := range l.Steps {
 		known := finite(s.Value) && s.Value > 1e-300
 		value := "not timed"
@@ -111,12 +110,12 @@ func (l *Ladder) draw(c *canvas) {
 			if s.Value < best {
 				best = s.Value
 			}
-			fmt.Fprintf(&course, "%s%s %s", map[bool]string{true: "M", false: "L"}[course.Len() == 0], at1(a.at(best)), at1(y))
+			course = append(course, point{a.at(best), y})
 		}
 		c.y += stepHeight
 	}
-	if course.Len() > 0 { // behind the texts that it may cross
-		fmt.Fprintf(&c.grid, `<path class="k l%d" d="%s"/>`+"\n", controlColour, course.String())
+	if d := pathAround(course, c.texts); d != "" {
+		fmt.Fprintf(&c.grid, `<path class="k l%d" d="%s"/>`+"\n", controlColour, d)
 	}
 	c.bottomAxis(a, top, c.y, 6)
 	c.y += lineHeight + 4

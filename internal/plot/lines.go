@@ -11,10 +11,11 @@ import (
 // Lines shows a rate against a size, such as throughput against sequence length, with one line for
 // each implementation. The axis of sizes is logarithmic.
 type Lines struct {
-	Title  string
-	X, Y   string // names of the axes
-	Unit   string // of Y
-	Series []LineSeries
+	Title   string
+	X, Y    string // names of the axes
+	Unit    string // of Y
+	Series  []LineSeries
+	Subject string // series that the finding is about; empty for our best
 }
 
 // LineSeries is one implementation.
@@ -42,14 +43,18 @@ func (s *LineSeries) valid() []LinePoint {
 	return all
 }
 
-// Finding compares our best with the best peer at the largest size that both have.
+// Finding compares the subject, or our best, with the best peer at the largest size that both have.
 func (l *Lines) Finding() string {
 	type best struct {
 		name string
 		y    float64
 	}
 	at := map[float64]*[2]best{}
+	subject := l.subject()
 	for _, s := range l.Series {
+		if !s.Peer && subject != "" && s.Name != subject {
+			continue
+		}
 		side := 0
 		if s.Peer {
 			side = 1
@@ -82,6 +87,14 @@ func (l *Lines) Finding() string {
 		return fmt.Sprintf("%s reaches %s %s.", b[0].name, quantity(b[0].y, l.Unit), where)
 	}
 	return fmt.Sprintf("%s reaches %s %s.", b[1].name, quantity(b[1].y, l.Unit), where)
+}
+
+// subject is the subject if the plot has a point of it, else empty.
+func (l *Lines) subject() string {
+	if slices.ContainsFunc(l.Series, func(s LineSeries) bool { return !s.Peer && s.Name == l.Subject && len(s.valid()) > 0 }) {
+		return l.Subject
+	}
+	return ""
 }
 
 const linesHeight = 190.0

@@ -194,6 +194,16 @@ func TestFindings(t *testing.T) {
 			X: "keys", Unit: "TFLOP/s",
 			Series: []plot.LineSeries{{"ours", false, []plot.LinePoint{{4096, 1000}, {8192, 1100}}}, {"theirs", true, []plot.LinePoint{{4096, 800}}}},
 		},
+		"second reaches 600.0 TFLOP/s at keys 4096, 0.750x the best peer, theirs.": &plot.Lines{
+			X: "keys", Unit: "TFLOP/s", Subject: "second", Series: []plot.LineSeries{
+				{Name: "ours", Points: []plot.LinePoint{{X: 4096, Y: 1000}}},
+				{Name: "second", Points: []plot.LinePoint{{X: 4096, Y: 600}}},
+				{Name: "theirs", Peer: true, Points: []plot.LinePoint{{X: 4096, Y: 800}}},
+			},
+		},
+		"ours reaches 900.0 TFLOP/s at keys 512.": &plot.Lines{
+			X: "keys", Unit: "TFLOP/s", Subject: "not in the plot", Series: []plot.LineSeries{{Name: "ours", Points: []plot.LinePoint{{X: 512, Y: 900}}}},
+		},
 		"ours reaches 1100 TFLOP/s at keys 8192.": &plot.Lines{
 			X: "keys", Unit: "TFLOP/s",
 			Series: []plot.LineSeries{{"ours", false, []plot.LinePoint{{4096, 1000}, {8192, 1100}}}},
