@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"log"
 	"net"
+	"net/netip"
 	"os"
 	"regexp"
 	"strings"
@@ -41,8 +42,8 @@ The page is part of the program and loads nothing from the network. /api has the
 documents of --json, described by /api/openapi.json. See docs/serve.md.
 
 It listens on 127.0.0.1. Every program of this machine can read the page; to
-start a run it needs the token, which is printed with the address. Requests that
-other sites cause are refused.
+start a run it needs the token: --token, ` + tokenVariable + `, or a random one that is
+printed with the address. Requests that other sites cause are refused.
 
 Another --address can be reached from other machines. Then --token or
 ` + tokenVariable + ` must be given, and reading needs it too. The connection is not
@@ -74,7 +75,7 @@ func (o *serveOptions) check() error {
 }
 
 func (a *app) serve(ctx context.Context, o serveOptions) error {
-	random := o.token == "" && os.Getenv(tokenVariable) == ""
+	source := tokenSource(o.token)
 	if err := o.check(); err != nil {
 		return usageError{err}
 	}
@@ -92,33 +93,71 @@ func (a *app) serve(ctx context.Context, o serveOptions) error {
 	}
 	defer listener.Close()
 	bound := listener.Addr().String()
-	host, _, _ := net.SplitHostPort(o.address) // check has split it
+	private := !web.Loopback(o.address) || !web.Loopback(bound)
 	server, err := web.New(web.Config{
 		Ledger: kept, LedgerName: a.ledgerPath(), Version: version(), Kernel: a.kernel, Images: a.lookups(ctx),
-		Address: bound, Host: host, Token: o.token, Private: !web.Loopback(o.address) || !web.Loopback(bound), Command: a.startedRun, Errors: log.New(a.stderr, "attune: serve: ", 0),
+		Address: bound, Host: calledName(o.address), Token: o.token, Private: private, Command: a.startedRun, Errors: log.New(a.stderr, "attune: serve: ", 0),
 	})
 	if err != nil {
 		return err
 	}
-	if err := a.announce(bound, o.token, random); err != nil {
+	if err := a.announce(announcement{web.URLs(bound), o.token, source, private}); err != nil {
 		return err
 	}
 	return server.Serve(ctx, listener)
 }
 
-// announce prints the address. The token is printed if it is random: nobody else knows it.
-func (a *app) announce(bound, token string, random bool) error {
-	url := "http://" + bound + "/"
+// tokenSource names where a token was given; it is empty for a random one.
+func tokenSource(flag string) string {
+	switch {
+	case flag != "":
+		return "--token"
+	case os.Getenv(tokenVariable) != "":
+		return tokenVariable
+	}
+	return ""
+}
+
+// calledName is the name by which users call the server: that of --address, or for every address that of
+// the machine.
+func calledName(address string) string {
+	host, _, _ := net.SplitHostPort(address) // check has split it
+	ip, err := netip.ParseAddr(host)
+	if host != "" && (err != nil || !ip.IsUnspecified()) {
+		return host
+	}
+	name, _ := os.Hostname() // a machine without a name has addresses
+	return name
+}
+
+// announcement is what the user must know to open the page.
+type announcement struct {
+	urls          []string
+	token, source string // source is empty for a random token
+	private       bool
+}
+
+// announce prints the addresses. The token is printed if it is random: nobody else knows it.
+func (a *app) announce(n announcement) error {
+	url := n.urls[0]
 	if a.json {
-		document := map[string]any{"schema_version": 1, "url": url}
-		if random {
-			document["token"] = token
+		document := map[string]any{"schema_version": 1, "url": url, "urls": n.urls}
+		if n.source == "" {
+			document["token"] = n.token
 		}
 		return a.printJSON(document)
 	}
 	fmt.Fprintf(a.stderr, "attune: %s is at %s\n", a.ledgerPath(), url)
-	if random {
-		fmt.Fprintf(a.stderr, "attune: to start runs from the page, open %s?token=%s\n", url, token)
+	if others := n.urls[1:]; len(others) > 0 {
+		fmt.Fprintf(a.stderr, "attune: from other machines, %s\n", strings.Join(others, " or "))
+	}
+	switch {
+	case n.source == "":
+		fmt.Fprintf(a.stderr, "attune: to start runs from the page, open %s?token=%s\n", url, n.token)
+	case n.private:
+		fmt.Fprintf(a.stderr, "attune: every page needs the token of %s: open %s?token=TOKEN\n", n.source, url)
+	default:
+		fmt.Fprintf(a.stderr, "attune: to start runs from the page, open %s?token=TOKEN with the token of %s\n", url, n.source)
 	}
 	return nil
 }

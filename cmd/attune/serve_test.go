@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -96,6 +97,48 @@ func compareWithCommands(t *testing.T, address string) {
 		response.Body.Close()
 		if err != nil || string(body) != want {
 			t.Errorf("%s does not return what %q prints: %v, %d and %d bytes", path, command, err, len(body), len(want))
+		}
+	}
+}
+
+// TestAnnounce prints what a user needs to open the page, and no token that the user has given.
+func TestAnnounce(t *testing.T) {
+	const url, secret = "http://localhost:8180/", "0123456789abcdef"
+	for want, n := range map[string]announcement{
+		"to start runs from the page, open " + url + "?token=" + secret + "\n":                                 {[]string{url}, secret, "", false},
+		"to start runs from the page, open " + url + "?token=TOKEN with the token of --token\n":                {[]string{url}, secret, "--token", false},
+		"from other machines, http://10.0.0.2:8180/\nattune: every page needs the token of ATTUNE_TOKEN: open": {[]string{url, "http://10.0.0.2:8180/"}, secret, tokenVariable, true},
+	} {
+		var errs bytes.Buffer
+		a := newApp(io.Discard, &errs)
+		if err := a.announce(n); err != nil || !strings.Contains(errs.String(), want) || !strings.Contains(errs.String(), "is at "+url+"\n") {
+			t.Errorf("%v: %q, want %q", err, errs.String(), want)
+		}
+		if n.source != "" && strings.Contains(errs.String(), secret) {
+			t.Errorf("a token that was given is printed: %s", errs.String())
+		}
+	}
+	t.Setenv(tokenVariable, "")
+	if got := tokenSource(""); got != "" {
+		t.Errorf("a random token is from %q", got)
+	}
+	t.Setenv(tokenVariable, secret)
+	if a, b := tokenSource(""), tokenSource(secret); a != tokenVariable || b != "--token" {
+		t.Errorf("tokens are from %q and %q", a, b)
+	}
+}
+
+// TestCalledName calls a server by the name that the user gave, or by that of the machine.
+func TestCalledName(t *testing.T) {
+	machine, err := os.Hostname()
+	if err != nil {
+		t.Skip(err)
+	}
+	for address, want := range map[string]string{
+		"127.0.0.1:0": "127.0.0.1", "lab.example:80": "lab.example", ":80": machine, "0.0.0.0:80": machine, "[::]:80": machine,
+	} {
+		if got := calledName(address); got != want {
+			t.Errorf("%s: %q, want %q", address, got, want)
 		}
 	}
 }

@@ -1,12 +1,14 @@
 package ledger
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 )
 
@@ -26,6 +28,7 @@ type Ledger struct {
 	table    *table     // nil until the first query of a ledger with runs
 	index    *index     // nil until then too, and if the file cannot be used
 	unusable bool       // the index has failed: the table has all that it would
+	unlisted []Problem  // runs that the last query could not read
 }
 
 // Open opens the ledger in dir. A missing directory is an empty ledger, and the first record
@@ -71,6 +74,14 @@ func (l *Ledger) dropIndex() error {
 // List returns the finished runs that the filter selects.
 func (l *Ledger) List(ctx context.Context, f Filter) ([]Entry, error) {
 	return l.query(ctx, f)
+}
+
+// Unlisted returns the runs that the last query left out, with the reason why each cannot be read.
+// A run that was damaged after it was listed is not among them; Verify finds all.
+func (l *Ledger) Unlisted() []Problem {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.unlisted
 }
 
 // Files returns the sorted names of a run's files, without sha256sums.
@@ -152,10 +163,11 @@ func (l *Ledger) refresh(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	add, err := l.readEntries(ctx, unknown)
+	add, unlisted, err := l.readEntries(ctx, unknown)
 	if err != nil {
 		return err
 	}
+	l.unlisted = unlisted
 	l.table.update(add, gone)
 	l.saveIndex(ctx, add, gone)
 	if len(add) < len(unknown) {
@@ -165,20 +177,22 @@ func (l *Ledger) refresh(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// readEntries reads runs from their directories. It leaves out those that cannot be read: they are no
-// finished runs, and Verify reports the reason.
-func (l *Ledger) readEntries(ctx context.Context, ids []string) ([]Entry, error) {
+// readEntries reads runs from their directories. Those that cannot be read are no finished runs; it
+// returns them with the reason, sorted by id.
+func (l *Ledger) readEntries(ctx context.Context, ids []string) (finished []Entry, unread []Problem, err error) {
 	entries, errs := make([]Entry, len(ids)), make([]error, len(ids))
 	if err := forEach(ctx, len(ids), func(i int) { entries[i], errs[i] = l.readEntry(ctx, ids[i]) }); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var finished []Entry
 	for i, e := range entries {
 		if errs[i] == nil {
 			finished = append(finished, e)
+		} else {
+			unread = append(unread, Problem{Run: ids[i], What: errs[i].Error()})
 		}
 	}
-	return finished, nil
+	slices.SortFunc(unread, func(a, b Problem) int { return cmp.Compare(a.Run, b.Run) })
+	return finished, unread, nil
 }
 
 // loadIndex returns the rows of the index, or none if it cannot be used.

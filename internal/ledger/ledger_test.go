@@ -563,6 +563,9 @@ func TestDamagedRunIsNotListed(t *testing.T) {
 		t.Errorf("Reindex: %+v, %v", r, err)
 	}
 	wantRuns(t, l, all[1:])
+	if left := l.Unlisted(); len(left) != 1 || left[0].Run != all[0].ID || !strings.Contains(left[0].What, "run.json was changed") {
+		t.Errorf("Unlisted: %+v", left)
+	}
 	_, err = l.Find(t.Context(), all[0].ID)
 	wantError(t, err, "damaged", all[0].ID, "run.json was changed")
 	wantProblems(t, l, 1, "run.json: was changed")

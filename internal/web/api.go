@@ -4,10 +4,15 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
+	"net/url"
+	"slices"
 	"strconv"
+	"strings"
 
 	"attune/internal/catalog"
+	"attune/internal/gate"
 	"attune/internal/run"
 )
 
@@ -24,6 +29,9 @@ func (s *Server) apiRuns(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	q := r.URL.Query()
+	if err := checkRunQuery(q); err != nil {
+		return err
+	}
 	f := newFilter(q)
 	entries, tunings := f.selected(l), f.searches(l.tunings)
 	if text := q.Get("limit"); text != "" {
@@ -42,6 +50,40 @@ func (s *Server) apiRuns(w http.ResponseWriter, r *http.Request) error {
 	}
 	writeJSON(w, http.StatusOK, catalog.NewHistory(entries, l.marked, tunings, catalog.PassingUnfinished(f.ofLedger(), unfinished)))
 	return nil
+}
+
+// runParameters are the parameters of the list of runs.
+var runParameters = []string{"q", "kernel", "variant", "stage", "device", "arch", "verdict", "limit"}
+
+// checkRunQuery refuses what `attune history` refuses: a misspelt filter would match every run, or
+// none.
+func checkRunQuery(q url.Values) error {
+	if err := checkParameters(q, runParameters...); err != nil {
+		return err
+	}
+	if v := gate.Verdict(q.Get("verdict")); v != "" && !slices.Contains(gate.Verdicts, v) {
+		return failure(http.StatusBadRequest, "verdict %q: there are %s", clip(string(v), 40), joined(gate.Verdicts))
+	}
+	return nil
+}
+
+// checkParameters refuses parameters of an address that are unknown.
+func checkParameters(q url.Values, known ...string) error {
+	for _, name := range slices.Sorted(maps.Keys(q)) {
+		if !slices.Contains(known, name) {
+			return failure(http.StatusBadRequest, "unknown parameter %q: there are %s", clip(name, 40), joined(known))
+		}
+	}
+	return nil
+}
+
+// joined lists names with commas.
+func joined[T ~string](names []T) string {
+	var texts []string
+	for _, n := range names {
+		texts = append(texts, string(n))
+	}
+	return strings.Join(texts, ", ")
 }
 
 // apiRun is the document of `attune show RUN --json`.
@@ -86,6 +128,9 @@ func (s *Server) apiChampions(w http.ResponseWriter, r *http.Request) error {
 // apiCompare is the document of `attune compare RUN RUN --json`.
 func (s *Server) apiCompare(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
+	if err := checkParameters(q, "a", "b", "shapes"); err != nil {
+		return err
+	}
 	if q.Get("a") == "" || q.Get("b") == "" {
 		return failure(http.StatusBadRequest, "give the ids of two runs: /api/compare?a=ID&b=ID")
 	}
@@ -141,6 +186,9 @@ func (s *Server) apiTuning(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("id")
 	finished, err := s.isFinished(id)
 	if err != nil {
+		return err
+	}
+	if err := s.damagedTuning(r.Context(), id); err != nil {
 		return err
 	}
 	if finished {

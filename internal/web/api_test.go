@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"attune/internal/gate"
 )
 
 // description is what the tests read of openapi.json.
@@ -22,12 +24,17 @@ type description struct {
 }
 
 type operation struct {
-	Summary    string `json:"summary"`
-	Parameters []struct {
-		Name string `json:"name"`
-		In   string `json:"in"`
-	} `json:"parameters"`
-	Responses map[string]response `json:"responses"`
+	Summary    string              `json:"summary"`
+	Parameters []parameter         `json:"parameters"`
+	Responses  map[string]response `json:"responses"`
+}
+
+type parameter struct {
+	Name   string `json:"name"`
+	In     string `json:"in"`
+	Schema struct {
+		Enum []gate.Verdict `json:"enum"`
+	} `json:"schema"`
 }
 
 type response struct {
@@ -59,13 +66,7 @@ func TestEveryRouteIsDescribed(t *testing.T) {
 			}
 			for _, name := range []string{"id", "number"} {
 				inPath := strings.Contains(path, "{"+name+"}")
-				given := slices.ContainsFunc(o.Parameters, func(p struct {
-					Name string `json:"name"`
-					In   string `json:"in"`
-				},
-				) bool {
-					return p.Name == name && p.In == "path"
-				})
+				given := slices.ContainsFunc(o.Parameters, func(p parameter) bool { return p.Name == name && p.In == "path" })
 				if inPath != given {
 					t.Errorf("%s %s: the parameter %s is not described", method, path, name)
 				}
@@ -81,6 +82,23 @@ func TestEveryRouteIsDescribed(t *testing.T) {
 		if s.routes()[route] == nil {
 			t.Errorf("%s is described, and there is no such route", route)
 		}
+	}
+}
+
+// TestRunParametersAreDescribed compares the parameters and verdicts that the list of runs accepts with
+// the description.
+func TestRunParametersAreDescribed(t *testing.T) {
+	t.Parallel()
+	d := readDescription(t, newServer(t, openLedger(t, t.TempDir())))
+	var names []string
+	for _, p := range d.Paths["/api/runs"]["get"].Parameters {
+		names = append(names, p.Name)
+		if p.Name == "verdict" && !slices.Equal(p.Schema.Enum, gate.Verdicts) {
+			t.Errorf("verdicts %q are described, want %q", p.Schema.Enum, gate.Verdicts)
+		}
+	}
+	if !slices.Equal(names, runParameters) {
+		t.Errorf("parameters %q are described, want %q", names, runParameters)
 	}
 }
 

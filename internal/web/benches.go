@@ -9,12 +9,18 @@ import (
 	"attune/internal/run"
 )
 
+// benchList lists the benches.
+type benchList struct {
+	Benches []*run.Bench
+	Damage  []string
+}
+
 func (s *Server) benchList(w http.ResponseWriter, r *http.Request) error {
 	l, err := s.records.now(r.Context())
 	if err != nil {
 		return err
 	}
-	return s.render(w, r, http.StatusOK, "benches", "Benches", l.benches)
+	return s.render(w, r, http.StatusOK, "benches", "Benches", benchList{l.benches, s.records.damageIn(l, benchFolder)})
 }
 
 // benchPage is one bench, shape by shape.

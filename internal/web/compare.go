@@ -2,7 +2,9 @@ package web
 
 import (
 	"context"
+	"maps"
 	"net/http"
+	"net/url"
 
 	"attune/internal/catalog"
 	"attune/internal/ledger"
@@ -38,6 +40,15 @@ func (s *Server) comparePage(w http.ResponseWriter, r *http.Request) error {
 	if page.A == "" && page.B == "" {
 		return s.render(w, r, http.StatusOK, "compare", "Compare", page)
 	}
+	whole, err := s.wholeIDs(r.Context(), q)
+	if err != nil {
+		page.Problem = err.Error()
+		return s.render(w, r, statusOf(err), "compare", "Compare", page)
+	}
+	if whole.Get("a") != page.A || whole.Get("b") != page.B {
+		http.Redirect(w, r, "/compare?"+whole.Encode(), http.StatusSeeOther)
+		return nil
+	}
 	page.Found, page.All, err = s.compared(r.Context(), page.A, page.B, page.Shapes)
 	if err != nil {
 		page.Problem = err.Error()
@@ -45,6 +56,19 @@ func (s *Server) comparePage(w http.ResponseWriter, r *http.Request) error {
 	}
 	page.Overall, page.Verdict, page.Plots = catalog.NewComparison(page.Found), report.ComparisonVerdict(page.Found), comparePlots(page.Found)
 	return s.render(w, r, http.StatusOK, "compare", "Compare", page)
+}
+
+// wholeIDs are the parameters of a comparison with whole ids.
+func (s *Server) wholeIDs(ctx context.Context, q url.Values) (url.Values, error) {
+	whole := maps.Clone(q)
+	for _, key := range []string{"a", "b"} {
+		id, err := s.resolve(ctx, runFolder, q.Get(key))
+		if err != nil {
+			return nil, err
+		}
+		whole.Set(key, id)
+	}
+	return whole, nil
 }
 
 // compared compares two runs by their recorded samples.

@@ -252,6 +252,7 @@ func TestDamagedRecords(t *testing.T) {
 		t.Fatal(err)
 	}
 	write("benches/20261116-221937-bench-6be430/bench.json", "[")
+	write("tunings/20261117-075034-rmsnorm-64bd56/tuning.json", "[")
 	write("champions/20261115-071645-sm_90-e9ff28/champion.json", "{")
 	s := newServer(t, openLedger(t, dir))
 	for path, want := range map[string]struct {
@@ -260,13 +261,18 @@ func TestDamagedRecords(t *testing.T) {
 	}{
 		"/":                                     {200, "Damaged records"},
 		"/runs":                                 {200, "runs"},
-		"/runs/" + changed:                      {404, "damaged"},
+		"/runs/" + changed:                      {404, "<title>Damaged record"},
 		"/runs/" + without:                      {200, "samples.json"},
 		"/runs/20261116-160630-stage3a-000000":  {404, "was renamed"},
-		"/runs/20261116-160630-stage3a-111111":  {404, "damaged"},
-		"/benches/20261116-221937-bench-6be430": {404, "no bench"},
-		"/benches":                              {200, "Benches"},
-		"/api/champions":                        {200, `"champions": []`},
+		"/runs/20261116-160630-stage3a-111111":  {404, "<title>Damaged record"},
+		"/benches/20261116-221937-bench-6be430": {404, "<title>Damaged record"},
+		"/benches":                              {200, "20261116-221937-bench-6be430"},
+		"/tunings":                              {200, "Damaged records"},
+		"/tunings/20261117-075034-rmsnorm-64bd56":         {404, "<title>Damaged record"},
+		"/tunings/20261117-075034-rmsnorm-64bd56/report":  {404, "<title>Damaged record"},
+		"/api/tunings/20261117-075034-rmsnorm-64bd56":     {404, "was changed"},
+		"/benches/6be430/report":                          {303, ""},
+		"/api/champions":                                  {200, `"champions": []`},
 		"/compare?a=" + without + "&b=" + without:         {404, "samples.json"},
 		"/api/runs/" + strings.Repeat("..%2f", 3) + "etc": {404, "no run"},
 	} {

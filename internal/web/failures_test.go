@@ -216,6 +216,9 @@ func TestCancelByAPI(t *testing.T) {
 	if last := events[len(events)-1]; last.name != "done" || !strings.Contains(last.data, jobCancelled) {
 		t.Errorf("the last event is %+v", last)
 	}
+	if page := get(s, "/").Body.String(); strings.Contains(page, ">Now</h2>") {
+		t.Error("the overview has a section for what runs, and nothing runs")
+	}
 	if w := do(s, http.MethodDelete, "/api/jobs/x", "", signedIn...); w.Code != http.StatusNotFound {
 		t.Errorf("a job without a number: status %d", w.Code)
 	}

@@ -68,7 +68,7 @@ func (s *Server) guard(next http.Handler) http.Handler {
 func (s *Server) refusal(r *http.Request) error {
 	switch {
 	case !s.allowedHost(r.Host):
-		return failure(http.StatusForbidden, "the host name %q is not that of this server; open it by its address, such as http://%s/", r.Host, s.config.Address)
+		return failure(http.StatusForbidden, "the host name %q is not that of this server; open it by its address: %s", clip(r.Host, 80), s.urls)
 	case !sameOrigin(r):
 		return failure(http.StatusForbidden, "another site caused this request; type the address of this server instead of following a link")
 	case s.config.Private && !s.hasToken(r) && !isSignIn(r):
@@ -117,6 +117,37 @@ func hostNames(bound string) (names []string, any bool) {
 		names = append(names, host)
 	}
 	return names, false
+}
+
+// URLs are the addresses that a browser can open. A server that is bound to every address of the
+// machine has several; the first is for this machine.
+func URLs(bound string) []string {
+	host, port, err := net.SplitHostPort(bound)
+	if err != nil {
+		return []string{"http://" + bound + "/"}
+	}
+	hosts := []string{host}
+	if address, err := netip.ParseAddr(host); err == nil && address.IsUnspecified() {
+		hosts = append([]string{"localhost"}, machineAddresses()...)
+	}
+	var all []string
+	for _, h := range hosts {
+		all = append(all, "http://"+net.JoinHostPort(h, port)+"/")
+	}
+	return all
+}
+
+// machineAddresses are some addresses by which other machines reach this one.
+func machineAddresses() []string {
+	const most = 4
+	found, _ := net.InterfaceAddrs() // without them there is still localhost
+	var all []string
+	for _, a := range found {
+		if n, ok := a.(*net.IPNet); ok && n.IP.IsGlobalUnicast() && len(all) < most {
+			all = append(all, n.IP.String())
+		}
+	}
+	return all
 }
 
 // Loopback reports whether only processes of this machine can reach an address.
@@ -169,7 +200,7 @@ func (s *Server) isToken(given string) bool {
 // signIn stores the token in a cookie and continues without it in the address.
 func (s *Server) signIn(w http.ResponseWriter, r *http.Request, given, next string) error {
 	if !s.isToken(given) {
-		return failure(http.StatusUnauthorized, "this is not the token of this server; `attune serve` prints it when it starts")
+		return failure(http.StatusUnauthorized, "this is not the token of this server; `attune serve` printed it when it started, or was given it by --token or ATTUNE_TOKEN")
 	}
 	http.SetCookie(w, &http.Cookie{
 		Name: tokenCookie, Value: given, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: r.TLS != nil,

@@ -158,6 +158,31 @@ func TestSignIn(t *testing.T) {
 	}
 }
 
+// TestURLs are addresses that can be opened.
+func TestURLs(t *testing.T) {
+	t.Parallel()
+	for bound, want := range map[string]string{
+		"127.0.0.1:8180": "http://127.0.0.1:8180/", "[::1]:80": "http://[::1]:80/", "0.0.0.0:8180": "http://localhost:8180/", "[::]:8180": "http://localhost:8180/",
+	} {
+		urls := URLs(bound)
+		if urls[0] != want {
+			t.Errorf("%s: %q, want %q first", bound, urls, want)
+		}
+		for _, u := range urls {
+			if strings.Contains(u, "//[::]") || strings.Contains(u, "//0.0.0.0") {
+				t.Errorf("%s: %s cannot be opened", bound, u)
+			}
+		}
+	}
+	s := newServer(t, openLedger(t, t.TempDir()), func(c *Config) { c.Address, c.Host = "[::]:8180", "lab" })
+	if w := get(s, "/", "Host", "evil.example"); w.Code != http.StatusForbidden || !strings.Contains(w.Body.String(), "http://localhost:8180/") {
+		t.Errorf("status %d: %s", w.Code, w.Body)
+	}
+	if w := get(s, "/", "Host", "lab:8180"); w.Code != http.StatusOK {
+		t.Errorf("the name of the machine: status %d: %s", w.Code, w.Body)
+	}
+}
+
 // TestPrivateServer reads a server that other machines reach: nothing without the token.
 func TestPrivateServer(t *testing.T) {
 	t.Parallel()

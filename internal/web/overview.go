@@ -2,6 +2,7 @@ package web
 
 import (
 	"net/http"
+	"slices"
 
 	"attune/internal/catalog"
 	"attune/internal/document"
@@ -30,8 +31,9 @@ type overview struct {
 	Running   []catalog.UnfinishedSearch
 	Tunings   []report.TuningEntry
 	Benches   []*run.Bench
-	Jobs      []Job
+	Jobs      []Job // that run
 	Damage    []string
+	Unread    bool // the ladder may lack runs that are damaged
 }
 
 // ladderRow is a stage with its speedup over the first stage on the same shape.
@@ -58,9 +60,14 @@ func (s *Server) overview(w http.ResponseWriter, r *http.Request) error {
 		Champions: l.champions.Champions, Ladder: ladderRows(l.ladder, l.linear), Linear: len(l.linear) > 0, Plots: l.plots,
 		Runs: l.entries[:min(len(l.entries), overviewRuns)], AllRuns: len(l.entries), Marked: l.marked,
 		Running: running, Tunings: l.tunings[:min(len(l.tunings), overviewSearches)],
-		Benches: l.benches[:min(len(l.benches), overviewBenches)], Jobs: s.jobs.list(), Damage: l.damage,
+		Benches: l.benches[:min(len(l.benches), overviewBenches)], Jobs: s.runningJobs(), Damage: s.records.damageIn(l, ""),
 	}
+	page.Unread = l.noLadder || len(s.records.damageIn(l, runFolder)) > 0
 	return s.render(w, r, http.StatusOK, "overview", "Overview", page)
+}
+
+func (s *Server) runningJobs() []Job {
+	return slices.DeleteFunc(s.jobs.list(), func(j Job) bool { return j.State != jobRuns })
 }
 
 func ladderRows(runs []*run.Run, linear document.Approximate) []ladderRow {

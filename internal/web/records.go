@@ -2,8 +2,10 @@ package web
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/http"
 	"slices"
 	"sync"
@@ -26,6 +28,7 @@ type records struct {
 	mu      sync.Mutex // guards what follows, and lets one request read the lists for all
 	lists   *lists
 	runs    cache[*run.Run]
+	damaged map[string]string // reasons of listed runs that could not be read, by id
 	benches cache[*run.Bench]
 	tunings cache[report.TuningEntry]
 }
@@ -39,8 +42,9 @@ type lists struct {
 	at        map[string]int // index of each run in entries
 	champions catalog.Champions
 	marked    report.Champions // champions by their run
-	damage    []string         // what could not be read
+	damage    []damage         // what could not be read
 	ladder    []*run.Run
+	noLadder  bool                 // it cannot be read; damage has the reason
 	plots     []inlinePlot         // of the ladder
 	linear    document.Approximate // runs of the ladder with approximate exponentials
 	benches   []*run.Bench         // newest first
@@ -50,8 +54,18 @@ type lists struct {
 	texts []string // of entries, in lower case, for filters
 }
 
+// The folders of a ledger. Pages of records have the same names.
+const (
+	runFolder    = "runs"
+	benchFolder  = "benches"
+	tuningFolder = "tunings"
+)
+
+// damage is a record that cannot be read. Damage of no record has neither folder nor id.
+type damage struct{ folder, id, text string }
+
 func newRecords(kept *ledger.Ledger, kernel func() (*spec.Kernel, fs.FS, error)) *records {
-	return &records{kept: kept, kernel: kernel}
+	return &records{kept: kept, kernel: kernel, damaged: map[string]string{}}
 }
 
 // ladderDevice is the device of the ladder: only a GPU has times.
@@ -79,9 +93,15 @@ func (k *records) now(ctx context.Context) (*lists, error) {
 		l.at[e.ID] = i
 	}
 	if l.champions, err = catalog.ReadChampions(ctx, k.kept, l.entries); err != nil {
-		l.damage = append(l.damage, err.Error())
+		l.damage = append(l.damage, damage{text: err.Error()})
 	}
 	l.marked = l.champions.Runs()
+	for _, p := range k.kept.Unlisted() {
+		l.damage = append(l.damage, damage{runFolder, p.Run, p.What})
+	}
+	for _, e := range l.entries[:min(len(l.entries), overviewRuns)] {
+		_, _ = k.readRun(ctx, e.ID) // it remembers a damaged run, for the overview
+	}
 	k.readLadder(ctx, l)
 	if err := k.readBenches(ctx, l); err != nil {
 		return nil, err
@@ -89,17 +109,53 @@ func (k *records) now(ctx context.Context) (*lists, error) {
 	if err := k.readTunings(ctx, l); err != nil {
 		return nil, err
 	}
+	if err := ctx.Err(); err != nil { // the lists may lack what was not read any more
+		return nil, err
+	}
 	k.lists = l
 	return l, nil
+}
+
+// damageIn returns the reasons why records of a folder cannot be read; of all with an empty folder.
+// Of runs it knows those that a page has read: the list is that of the index.
+func (k *records) damageIn(l *lists, folder string) []string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var all []string
+	if folder == "" || folder == runFolder {
+		for _, id := range slices.Sorted(maps.Keys(k.damaged)) {
+			if _, listed := l.at[id]; listed {
+				all = append(all, k.damaged[id])
+			}
+		}
+	}
+	for _, d := range l.damage {
+		if folder == "" || folder == d.folder {
+			all = append(all, d.text)
+		}
+	}
+	if more := len(all) - maxRows; more > 0 {
+		all = append(all[:maxRows], fmt.Sprintf("and %d more", more))
+	}
+	return all
+}
+
+// reason is the error of a record that is damaged and not listed, or nil.
+func (l *lists) reason(folder, id string) error {
+	i := slices.IndexFunc(l.damage, func(d damage) bool { return d.folder == folder && d.id == id })
+	if i < 0 {
+		return nil
+	}
+	return damagedRecord(l.damage[i].text)
 }
 
 func (k *records) readLadder(ctx context.Context, l *lists) {
 	kernel, _, err := k.kernel()
 	if err == nil {
-		l.ladder, err = catalog.Ladder(kernel, ladderDevice, l.entries, func(id string) (*run.Run, error) { return k.readRun(ctx, id) })
+		l.ladder, err = k.ladderRuns(ctx, kernel, l.entries)
 	}
 	if err != nil {
-		l.damage = append(l.damage, "the ladder: "+err.Error())
+		l.noLadder, l.damage = true, append(l.damage, damage{text: "the ladder: " + err.Error()})
 		return
 	}
 	l.linear = document.Approximate{}
@@ -109,6 +165,23 @@ func (k *records) readLadder(ctx context.Context, l *lists) {
 		}
 	}
 	l.plots = ladderPlots(kernel.Name, l.ladder, l.linear)
+}
+
+// ladderRuns are the newest runs of the stages that can be read. The caller holds the lock.
+func (k *records) ladderRuns(ctx context.Context, kernel *spec.Kernel, entries []ledger.Entry) ([]*run.Run, error) {
+	for {
+		failed := map[string]bool{}
+		runs, err := catalog.Ladder(kernel, ladderDevice, entries, func(id string) (*run.Run, error) {
+			r, err := k.readRun(ctx, id)
+			failed[id] = err != nil
+			return r, err
+		})
+		sound := slices.DeleteFunc(slices.Clone(entries), func(e ledger.Entry) bool { return failed[e.ID] })
+		if err == nil || len(sound) == len(entries) || ctx.Err() != nil {
+			return runs, err
+		}
+		entries = sound
+	}
 }
 
 // isApproximate reports whether the kernel behind a run's headline computes exponentials by a linear
@@ -141,7 +214,7 @@ func (k *records) readBenches(ctx context.Context, l *lists) error {
 			err = fmt.Errorf("bench %s: its document has the id %s: the directory was renamed", id, clip(b.ID, 80))
 		}
 		if err != nil {
-			l.damage = append(l.damage, err.Error())
+			l.damage = append(l.damage, damage{benchFolder, id, err.Error()})
 			continue
 		}
 		l.benches = append(l.benches, b)
@@ -160,7 +233,7 @@ func (k *records) readTunings(ctx context.Context, l *lists) error {
 			err = fmt.Errorf("tuning %s: its document has the id %s: the directory was renamed", id, clip(e.ID, 80))
 		}
 		if err != nil {
-			l.damage = append(l.damage, err.Error())
+			l.damage = append(l.damage, damage{tuningFolder, id, err.Error()})
 			continue
 		}
 		l.tunings = append(l.tunings, e)
@@ -168,9 +241,17 @@ func (k *records) readTunings(ctx context.Context, l *lists) error {
 	return nil
 }
 
-// readRun reads a run without its samples. The caller holds the lock.
+// readRun reads a run without its samples, and remembers whether it is damaged. The caller holds the
+// lock.
 func (k *records) readRun(ctx context.Context, id string) (*run.Run, error) {
-	return k.runs.get(id, func() (*run.Run, error) { return catalog.Run(ctx, k.kept, id) })
+	r, err := k.runs.get(id, func() (*run.Run, error) { return catalog.Run(ctx, k.kept, id) })
+	switch {
+	case err == nil:
+		delete(k.damaged, id)
+	case ctx.Err() == nil: // else the client has gone, and the run may be sound
+		k.damaged[id] = err.Error()
+	}
+	return r, err
 }
 
 // run returns a run by its id. A text that is no id of a listed run never becomes a path.
@@ -180,19 +261,32 @@ func (k *records) run(ctx context.Context, id string) (*run.Run, error) {
 		return nil, err
 	}
 	if _, ok := l.at[id]; !ok {
-		_, err := k.kept.Find(ctx, id) // says why: unknown, damaged, or a bench
-		if err == nil {
-			err = failure(http.StatusNotFound, "no run %q; an address has the whole id of a run", clip(id, 80))
-		}
-		return nil, notFound(err)
+		return nil, k.unknownRun(ctx, l, id)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	r, err := k.readRun(ctx, id)
 	if err != nil {
-		return nil, failure(http.StatusNotFound, "the run is damaged: %v", err)
+		return nil, damagedRecord(err.Error())
 	}
 	return r, nil
+}
+
+// unknownRun says why a text is no id of a listed run: the run is damaged, the text is a part of an id,
+// or names a bench.
+func (k *records) unknownRun(ctx context.Context, l *lists, id string) error {
+	if err := l.reason(runFolder, id); err != nil {
+		return err
+	}
+	found, err := k.kept.Find(ctx, id)
+	if err == nil {
+		return failure(http.StatusNotFound, "no run %q; give the whole id, %s", clip(id, 80), found.ID)
+	}
+	var unknown *ledger.RefError
+	if !errors.As(err, &unknown) && ctx.Err() == nil {
+		return damagedRecord(err.Error())
+	}
+	return notFound(err)
 }
 
 // withSamples returns a copy of a run with its samples.
@@ -212,6 +306,9 @@ func (k *records) bench(ctx context.Context, id string) (*run.Bench, error) {
 		return nil, err
 	}
 	i := slices.IndexFunc(l.benches, func(b *run.Bench) bool { return b.ID == id })
+	if err := l.reason(benchFolder, id); i < 0 && err != nil {
+		return nil, err
+	}
 	if i < 0 {
 		return nil, failure(http.StatusNotFound, "no bench %q is listed; /benches lists them", clip(id, 80))
 	}
@@ -220,6 +317,11 @@ func (k *records) bench(ctx context.Context, id string) (*run.Bench, error) {
 
 // notFound gives an error the status of a missing record.
 func notFound(err error) error { return failure(http.StatusNotFound, "%s", clip(err.Error(), 1000)) }
+
+// damagedRecord is the error of a record that is there and cannot be read.
+func damagedRecord(reason string) error {
+	return &failed{http.StatusNotFound, "Damaged record", clip(reason, 1000) + "; `attune ledger verify` lists everything that is damaged"}
+}
 
 // cache keeps records by their id, the most recent ones.
 type cache[T any] struct {

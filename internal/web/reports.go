@@ -13,6 +13,8 @@ type reportPage struct {
 	Body template.HTML
 	Back string // address of the record's page
 	Name string
+
+	Damage []string // why there is no body; none if nothing was recorded
 }
 
 // renderReport writes a report into a page.
@@ -22,7 +24,7 @@ func (s *Server) renderReport(w http.ResponseWriter, r *http.Request, d *documen
 	if err != nil {
 		return err
 	}
-	return s.render(w, r, http.StatusOK, "report", d.Title.String(), reportPage{body, back, name})
+	return s.render(w, r, http.StatusOK, "report", d.Title.String(), reportPage{Body: body, Back: back, Name: name})
 }
 
 // withoutDetails removes what a reader opens if it matters: long tables of single outputs, which would
@@ -69,6 +71,9 @@ func (s *Server) tuningReport(w http.ResponseWriter, r *http.Request) error {
 	if !finished {
 		return failure(http.StatusNotFound, "no finished search %q; /tunings lists them", clip(id, 80))
 	}
+	if err := s.damagedTuning(r.Context(), id); err != nil {
+		return err
+	}
 	study, err := document.Reader{Ledger: s.config.Ledger}.Tuning(r.Context(), id)
 	if err != nil {
 		return failure(http.StatusNotFound, "%v", err)
@@ -85,6 +90,9 @@ func (s *Server) ladderReport(w http.ResponseWriter, r *http.Request) error {
 	kernel, _, err := s.config.Kernel()
 	if err != nil {
 		return err
+	}
+	if len(l.ladder) == 0 {
+		return s.render(w, r, http.StatusOK, "report", "Ladder", reportPage{Back: "/", Name: "the overview", Damage: s.records.damageIn(l, runFolder)})
 	}
 	d, err := (&document.LadderStudy{Kernel: kernel.Name, Runs: l.ladder, Approximate: l.linear}).Document()
 	if err != nil {

@@ -29,6 +29,7 @@ type runList struct {
 	Kernels        []string
 	From, To       int
 	Newer, Older   string // addresses; empty if there is none
+	Damage         []string
 }
 
 // Devices are the choices of the form.
@@ -105,7 +106,7 @@ func (s *Server) runList(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	q := r.URL.Query()
-	page := runList{Marked: l.marked, Total: len(l.entries), Filter: newFilter(q), Verdicts: gate.Verdicts, Kernels: kernelNames(l.entries)}
+	page := runList{Marked: l.marked, Total: len(l.entries), Filter: newFilter(q), Verdicts: gate.Verdicts, Kernels: kernelNames(l.entries), Damage: s.records.damageIn(l, runFolder)}
 	matched := page.Filter.selected(l)
 	page.Matched = len(matched)
 	number, _ := strconv.Atoi(q.Get("page")) // what is no number is the first page

@@ -54,6 +54,7 @@ type Server struct {
 	config     Config
 	hosts      []string
 	anyAddress bool
+	urls       string // that can be opened, for texts
 	records    *records
 	jobs       *jobs
 	pages      pages
@@ -77,6 +78,7 @@ func New(config Config) (*Server, error) {
 	if config.Host != "" {
 		s.hosts = append(s.hosts, strings.ToLower(config.Host))
 	}
+	s.urls = strings.Join(URLs(config.Address), " or ")
 	var err error
 	if s.pages, err = parsePages(); err != nil {
 		return nil, err
@@ -100,15 +102,15 @@ func (s *Server) routes() map[string]handler {
 	return map[string]handler{
 		"GET /{$}":                 s.overview,
 		"GET /runs":                s.runList,
-		"GET /runs/{id}":           s.runPage,
+		"GET /runs/{id}":           s.wholeID(runFolder, s.runPage),
 		"GET /compare":             s.comparePage,
 		"GET /benches":             s.benchList,
-		"GET /benches/{id}":        s.benchPage,
+		"GET /benches/{id}":        s.wholeID(benchFolder, s.benchPage),
 		"GET /tunings":             s.tuningList,
-		"GET /tunings/{id}":        s.tuningPage,
-		"GET /runs/{id}/report":    s.runReport,
-		"GET /benches/{id}/report": s.benchReport,
-		"GET /tunings/{id}/report": s.tuningReport,
+		"GET /tunings/{id}":        s.wholeID(tuningFolder, s.tuningPage),
+		"GET /runs/{id}/report":    s.wholeID(runFolder, s.runReport),
+		"GET /benches/{id}/report": s.wholeID(benchFolder, s.benchReport),
+		"GET /tunings/{id}/report": s.wholeID(tuningFolder, s.tuningReport),
 		"GET /ladder":              s.ladderReport,
 		"GET /kernel":              s.kernelPage,
 		"GET /knobs":               s.knobPage,
@@ -148,7 +150,7 @@ func (s *Server) unknown(_ http.ResponseWriter, r *http.Request) error {
 func (s *Server) needsToken(next handler) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		if !s.hasToken(r) {
-			return failure(http.StatusUnauthorized, "this needs the token that `attune serve` printed: open /?token=TOKEN, or send it as Authorization: Bearer TOKEN")
+			return failure(http.StatusUnauthorized, "this needs the token that `attune serve` printed or was given: open /?token=TOKEN, or send it as Authorization: Bearer TOKEN")
 		}
 		return next(w, r)
 	}
@@ -216,13 +218,14 @@ func (s *Server) recovered(next http.Handler) http.Handler {
 // failed is the error of a request, with its status.
 type failed struct {
 	status int
+	name   string // heading of the page
 	text   string
 }
 
 func (f *failed) Error() string { return f.text }
 
 func failure(status int, format string, args ...any) error {
-	return &failed{status, fmt.Sprintf(format, args...)}
+	return &failed{status, http.StatusText(status), fmt.Sprintf(format, args...)}
 }
 
 // statusOf is the status of an error. A record that is damaged or gone is not found.
@@ -252,6 +255,10 @@ func (s *Server) writeError(w http.ResponseWriter, r *http.Request, err error) {
 		return
 	}
 	page := errorPage{Status: status, Name: http.StatusText(status), Text: err.Error()}
+	var f *failed
+	if errors.As(err, &f) {
+		page.Name = f.name
+	}
 	if err := s.render(w, r, status, "error", page.Name, page); err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 	}

@@ -222,7 +222,7 @@ func TestEmptyLedger(t *testing.T) {
 	s := newServer(t, openLedger(t, filepath.Join(t.TempDir(), "none")))
 	for path, want := range map[string]string{
 		"/": "attune run stage2", "/runs": "attune run", "/compare": "No run of this ledger has times", "/benches": "attune bench",
-		"/tunings": "attune tune", "/kernel": "__global__", "/knobs": "TILE_N", "/start": "token",
+		"/tunings": "attune tune", "/ladder": "<code>attune run</code>", "/kernel": "__global__", "/knobs": "TILE_N", "/start": "token",
 	} {
 		w := get(s, path)
 		if w.Code != http.StatusOK || !strings.Contains(w.Body.String(), want) {
@@ -242,13 +242,17 @@ func TestUnknownPages(t *testing.T) {
 		status int
 		text   string
 	}{
-		"/nothing":                            {404, "there is no GET /nothing"},
-		"/runs/448d06":                        {404, "whole id"},
-		"/runs/20261116-160615-stage2-000000": {404, "nearest"},
-		"/benches/x":                          {404, "no bench"},
-		"/tunings/x":                          {404, "no search"},
-		"/kernel?variant=stage99":             {400, "stage99"},
-		"/kernel?variant=stage2&arch=sm_10":   {400, "stage2 builds for"},
+		"/nothing":                                           {404, "there is no GET /nothing"},
+		"/api/runs/448d06":                                   {404, "give the whole id, 20261116-160615-stage2-448d06"},
+		"/api/runs/20261116":                                 {404, "ambiguous"},
+		"/api/runs?verdict=bogus":                            {400, "there are merge, valid-negative"},
+		"/api/runs?verdct=merge":                             {400, "there are q, kernel, variant"},
+		"/api/compare?a=x&b=y&shape=all":                     {400, "there are a, b, shapes"},
+		"/runs/20261116-160615-stage2-000000":                {404, "nearest"},
+		"/benches/x":                                         {404, "no bench"},
+		"/tunings/x":                                         {404, "no search"},
+		"/kernel?variant=stage99":                            {400, "stage99"},
+		"/kernel?variant=stage2&arch=sm_10":                  {400, "stage2 builds for"},
 		"/kernel?variant=stage2&file=../../../../etc/passwd": {404, "no file of this build"},
 		"/kernel?variant=stage2&file=/etc/passwd":            {404, "no file of this build"},
 		"/knobs?stage=stage99":                               {404, "stage99"},

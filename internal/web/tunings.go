@@ -15,6 +15,7 @@ import (
 type tuningList struct {
 	Unfinished []catalog.UnfinishedSearch
 	Finished   []report.TuningEntry
+	Damage     []string
 }
 
 func (s *Server) tuningList(w http.ResponseWriter, r *http.Request) error {
@@ -22,7 +23,7 @@ func (s *Server) tuningList(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	page := tuningList{Finished: l.tunings}
+	page := tuningList{Finished: l.tunings, Damage: s.records.damageIn(l, tuningFolder)}
 	if page.Unfinished, err = catalog.Unfinished(s.config.Ledger); err != nil {
 		return err
 	}
@@ -77,6 +78,9 @@ func (s *Server) readTuning(ctx context.Context, id string) (tuningPage, error) 
 	if slices.ContainsFunc(l.tunings, func(e report.TuningEntry) bool { return e.ID == id }) {
 		return s.finishedTuning(ctx, id)
 	}
+	if err := l.reason(tuningFolder, id); err != nil {
+		return tuningPage{}, err
+	}
 	found, err := s.unfinishedSearch(id)
 	if err != nil {
 		return tuningPage{}, err
@@ -86,6 +90,15 @@ func (s *Server) readTuning(ctx context.Context, id string) (tuningPage, error) 
 		page.Plots = livePlots(found)
 	}
 	return page, nil
+}
+
+// damagedTuning is the error of a search whose record cannot be read, or nil.
+func (s *Server) damagedTuning(ctx context.Context, id string) error {
+	l, err := s.records.now(ctx)
+	if err != nil {
+		return err
+	}
+	return l.reason(tuningFolder, id)
 }
 
 // finishedTuning reads the record of a search.
