@@ -162,8 +162,11 @@ func (a *app) historyLadder(ctx context.Context, kept *ledger.Ledger, o historyO
 		device = "cuda"
 	}
 	runs, err := ladderRuns(ctx, kept, kernel, device)
-	if err != nil {
+	if err != nil && len(runs) == 0 {
 		return err
+	}
+	for _, reason := range catalog.Reasons(err) {
+		fmt.Fprintf(a.stderr, "attune: left out: %s\n", reason)
 	}
 	if a.json {
 		return a.printJSON(map[string]any{"schema_version": 1, "runs": runs})

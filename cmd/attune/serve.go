@@ -96,7 +96,7 @@ func (a *app) serve(ctx context.Context, o serveOptions) error {
 	private := !web.Loopback(o.address) || !web.Loopback(bound)
 	server, err := web.New(web.Config{
 		Ledger: kept, LedgerName: a.ledgerPath(), Version: version(), Kernel: a.kernel, Images: a.lookups(ctx),
-		Address: bound, Host: calledName(o.address), Token: o.token, Private: private, Command: a.startedRun, Errors: log.New(a.stderr, "attune: serve: ", 0),
+		Address: bound, Host: calledName(o.address), Token: o.token, Private: private, Commands: a.reader(kept).Commands, Command: a.startedRun, Errors: log.New(a.stderr, "attune: serve: ", 0),
 	})
 	if err != nil {
 		return err

@@ -43,7 +43,7 @@ func (s *Server) runReport(w http.ResponseWriter, r *http.Request) error {
 	if _, err := s.records.run(r.Context(), id); err != nil {
 		return err
 	}
-	study, err := document.Reader{Ledger: s.config.Ledger}.Run(r.Context(), id)
+	study, err := s.reader().Run(r.Context(), id)
 	if err != nil {
 		return err
 	}
@@ -55,7 +55,7 @@ func (s *Server) benchReport(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	study, err := document.Reader{Ledger: s.config.Ledger}.Bench(r.Context(), b.ID)
+	study, err := s.reader().Bench(r.Context(), b.ID)
 	if err != nil {
 		return err
 	}
@@ -74,7 +74,7 @@ func (s *Server) tuningReport(w http.ResponseWriter, r *http.Request) error {
 	if err := s.damagedTuning(r.Context(), id); err != nil {
 		return err
 	}
-	study, err := document.Reader{Ledger: s.config.Ledger}.Tuning(r.Context(), id)
+	study, err := s.reader().Tuning(r.Context(), id)
 	if err != nil {
 		return failure(http.StatusNotFound, "%v", err)
 	}
@@ -99,4 +99,9 @@ func (s *Server) ladderReport(w http.ResponseWriter, r *http.Request) error {
 		return failure(http.StatusNotFound, "%v on a GPU", err)
 	}
 	return s.renderReport(w, r, d, "/", "the overview")
+}
+
+// reader reads records for reports, whose commands work as printed.
+func (s *Server) reader() document.Reader {
+	return document.Reader{Ledger: s.config.Ledger, Commands: s.config.Commands}
 }

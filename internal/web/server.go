@@ -44,6 +44,8 @@ type Config struct {
 	Token   string // needed to start a run
 	Private bool   // the token is needed to read too
 
+	// Commands are what the commands of a report need to work as printed.
+	Commands document.Commands
 	// Command returns the command line of a run that a page starts, or why there is none.
 	Command func(StartRequest) ([]string, error)
 	Errors  *log.Logger // of the server itself; may be nil
