@@ -57,21 +57,27 @@ func BenchmarkTenThousandRuns(b *testing.B) {
 }
 
 // BenchmarkBrowserLoad opens every page in Chromium. Its usable-ms is when the page can be used, in
-// milliseconds from the start of its load, and worst-ms that of the slowest page.
+// milliseconds from the start of its load: the mean of the medians of all pages. The slowest-ms is the
+// largest of these medians.
 func BenchmarkBrowserLoad(b *testing.B) {
 	s := newServer(b, published(b))
 	server := httptest.NewServer(s)
 	defer server.Close()
 	tab := openTab(b, server.URL)
 	paths := browserPages(b, s)
-	sum, worst, loads := 0.0, 0.0, 0
+	times := make([][]float64, len(paths))
 	for b.Loop() {
-		for _, path := range paths {
+		for i, path := range paths {
 			tab.open(path)
-			usable := value[float64](tab, `performance.getEntriesByType("navigation")[0].domContentLoadedEventEnd`)
-			sum, worst, loads = sum+usable, max(worst, usable), loads+1
+			times[i] = append(times[i], value[float64](tab, `performance.getEntriesByType("navigation")[0].domContentLoadedEventEnd`))
 		}
 	}
-	b.ReportMetric(sum/float64(loads), "usable-ms")
-	b.ReportMetric(worst, "worst-ms")
+	sum, slowest := 0.0, 0.0
+	for i := range times {
+		slices.Sort(times[i])
+		median := times[i][len(times[i])/2]
+		sum, slowest = sum+median, max(slowest, median)
+	}
+	b.ReportMetric(sum/float64(len(paths)), "usable-ms")
+	b.ReportMetric(slowest, "slowest-ms")
 }
