@@ -86,5 +86,5 @@ attune_sdpa_status attune_launch_decode(const problem *x, context *c,
                         &scale,       &k_map,        &v_map,         &q_fp16,
                         &q_bf16,      &queries.strides[0], &queries.strides[1],
                         &queries.strides[2]};
-  return attune_launch(c, form, grid, parameters, stream);
+  return attune_launch(c, form, grid, parameters, stream, false);
 }

@@ -291,39 +291,30 @@ attune_sdpa_status attune_encode_map(const tensor_map *map, encoded_map *into) {
   return ATTUNE_SDPA_OK;
 }
 
-static attune_sdpa_status launch(context *c, const attune_sdpa_form_info *form,
+attune_sdpa_status attune_launch(context *c, const attune_sdpa_form_info *form,
                                  const unsigned grid[3], void **parameters, CUstream stream,
-                                 launch_attribute *attributes, unsigned count) {
+                                 bool dependent) {
+  launch_attribute attribute = {.id = LAUNCH_CLUSTER};
+  if (dependent) {
+    attribute.id = LAUNCH_DEPENDENT;
+    attribute.value.dependent = 1;
+  } else if (form->cooperative) {
+    attribute.id = LAUNCH_COOPERATIVE;
+    attribute.value.cooperative = 1;
+  } else {
+    attribute.value.cluster[0] = (unsigned)form->cluster;
+    attribute.value.cluster[1] = attribute.value.cluster[2] = 1;
+  }
+  const bool has_attribute = dependent || form->cooperative || form->cluster > 1;
   const launch_config config = {.grid = {grid[0], grid[1], grid[2]},
                                 .block = {(unsigned)form->threads, 1, 1},
                                 .shared_bytes = (unsigned)form->shared_bytes,
                                 .stream = stream,
-                                .attributes = count > 0 ? attributes : NULL,
-                                .attribute_count = count};
+                                .attributes = has_attribute ? &attribute : NULL,
+                                .attribute_count = has_attribute};
   DRIVER(cuLaunchKernelEx, &config, atomic_load(&c->forms[form - attune_sdpa_forms].function),
          parameters, NULL);
   return ATTUNE_SDPA_OK;
-}
-
-attune_sdpa_status attune_launch(context *c, const attune_sdpa_form_info *form,
-                                 const unsigned grid[3], void **parameters, CUstream stream) {
-  launch_attribute attribute = {.id = LAUNCH_COOPERATIVE};
-  if (form->cooperative) {
-    attribute.value.cooperative = 1;
-  } else {
-    attribute.id = LAUNCH_CLUSTER;
-    attribute.value.cluster[0] = (unsigned)form->cluster;
-    attribute.value.cluster[1] = attribute.value.cluster[2] = 1;
-  }
-  return launch(c, form, grid, parameters, stream, &attribute,
-                form->cooperative || form->cluster > 1);
-}
-
-attune_sdpa_status attune_launch_dependent(context *c, const attune_sdpa_form_info *form,
-                                           const unsigned grid[3], void **parameters,
-                                           CUstream stream) {
-  launch_attribute attribute = {.id = LAUNCH_DEPENDENT, .value.dependent = 1};
-  return launch(c, form, grid, parameters, stream, &attribute, 1);
 }
 
 /* ---- pointers ------------------------------------------------------------------------------- */

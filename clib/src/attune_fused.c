@@ -42,5 +42,5 @@ attune_sdpa_status attune_launch_fused(const problem *x, context *c,
                         &output.strides[1], &output.strides[2],
                         &q_map,     &k_map,
                         &v_map};
-  return attune_launch(c, form, grid, parameters, stream);
+  return attune_launch(c, form, grid, parameters, stream, false);
 }

@@ -108,17 +108,12 @@ typedef struct encoded_map {
 
 ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_encode_map(const tensor_map *map, encoded_map *into);
 
-/* Launches a form that is loaded, with the threads, shared memory and cluster of its contract. */
+/* Launches a form that is loaded, with the threads, shared memory and cluster of its contract. A
+ * dependent launch may start before the end of the one before it on the stream, which allows it; the
+ * form waits for that where it first reads its inputs. */
 ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_launch(context *c, const attune_sdpa_form_info *form,
                                                      const unsigned grid[3], void **parameters,
-                                                     CUstream stream);
-
-/* The same behind a launch on the stream that lets this one start before its end. The form waits
- * for it where it first reads its inputs. */
-ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_launch_dependent(context *c,
-                                                               const attune_sdpa_form_info *form,
-                                                               const unsigned grid[3],
-                                                               void **parameters, CUstream stream);
+                                                     CUstream stream, bool dependent);
 
 /* ---- pointers ------------------------------------------------------------------------------- */
 

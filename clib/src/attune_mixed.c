@@ -36,6 +36,5 @@ attune_sdpa_status attune_launch_mixed(const problem *x, context *c,
   void *parameters[] = {&p.q,    &p.k,   &p.v,         &o,           &o_bf16, &p.lse,
                         &p.descale_k, &p.descale_v, &heads, &group, &p.queries, &p.keys,
                         &causal, &q_bf16, &scale,      &q_map,       &k_map,  &v_map};
-  return (x->dependent ? attune_launch_dependent : attune_launch)(c, form, grid, parameters,
-                                                                  stream);
+  return attune_launch(c, form, grid, parameters, stream, x->dependent);
 }

@@ -55,6 +55,5 @@ attune_sdpa_status attune_launch_prefill(const problem *x, context *c,
       &scale,         &q.strides[0],  &q.strides[1],  &q.strides[2],
       &output.strides[0], &output.strides[1], &output.strides[2], &lse_batch,
       &lse_head,      &q_map,         &k_map,         &v_map};
-  return (x->dependent ? attune_launch_dependent : attune_launch)(c, form, grid, parameters,
-                                                                  stream);
+  return attune_launch(c, form, grid, parameters, stream, x->dependent);
 }

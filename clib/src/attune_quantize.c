@@ -90,7 +90,7 @@ static attune_sdpa_status launch_cast(const quantization *z, context *c,
       &copy.v.strides[0], &copy.v.strides[1], &copy.v.strides[2], &copy.batch,
       &copy.heads,        &copy.kv_heads,     &copy.q_rows,       &copy.kv_rows,
       &copy.head_dim,     &copy.bf16,         &copy.copies};
-  return attune_launch(c, form, grid, parameters, stream);
+  return attune_launch(c, form, grid, parameters, stream, false);
 }
 
 /* Blocks of kernels/quantize wait for each other, so that all of them must be resident. */
@@ -114,7 +114,7 @@ attune_sdpa_status attune_launch_quantization(const quantization *z, context *c,
       &copy.batch,        &copy.heads,        &copy.kv_heads,     &copy.q_rows,
       &copy.kv_rows,      &copy.head_dim,     &copy.bf16,         &copy.smooth,
       &copy.hadamard,     &copy.copies};
-  return attune_launch(c, form, grid, parameters, stream);
+  return attune_launch(c, form, grid, parameters, stream, false);
 }
 
 static attune_sdpa_status check_quantize(const attune_quantize_params *p, bool has_q, bool has_kv) {
@@ -276,7 +276,7 @@ static attune_sdpa_status launch_append(attune_append_params p, tensor *k, tenso
       &p.k_cache,     &p.v_cache,     &k->strides[0], &k->strides[1], &k->strides[2],
       &v->strides[0], &v->strides[1], &v->strides[2], &p.batch,       &p.kv_heads,    &p.rows,
       &p.head_dim,    &paged,         &p.page_size,   &p.max_pages,   &bf16};
-  return attune_launch(c, form, grid, parameters, stream);
+  return attune_launch(c, form, grid, parameters, stream, false);
 }
 
 attune_sdpa_status attune_sdpa_append(const attune_append_params *params,

@@ -598,8 +598,7 @@ static attune_sdpa_status launch_dense(const problem *x, context *c,
     TRY(encode_dense_map(x, &form->maps[i], &maps[i]));
     parameters[n++] = &maps[i];
   }
-  return (x->dependent ? attune_launch_dependent : attune_launch)(c, form, grid, parameters,
-                                                                  stream);
+  return attune_launch(c, form, grid, parameters, stream, x->dependent);
 }
 
 /* ---- the interface -------------------------------------------------------------------------- */
