@@ -25,11 +25,12 @@ func TestLocatePTX(t *testing.T) {
 
 func TestPlacesOfFindings(t *testing.T) {
 	t.Parallel()
+	const inlined = "race at k.cu:65 in k.cu:52 in k.cu:26 (ptx:255) with k.cu:65 in k.cu:23 (ptx:234) (105 times): thread 0"
 	for text, want := range map[string][]place{
-		"race at k.cu:65 in k.cu:52 in k.cu:26 (ptx:255) with k.cu:65 in k.cu:23 (ptx:234) (105 times): thread 0": {{"k.cu", 26}, {"k.cu", 23}},
-		"race at k.cu:26 (ptx:1) with k.cu:26 (ptx:2)":                                                            {{"k.cu", 26}},
-		"an output was not written":                                                                               {{"k.cu", 9}},
-		"k.cu:99999999999999999999 (ptx:1)":                                                                       {{"k.cu", 9}},
+		inlined: {{"k.cu", 26}, {"k.cu", 23}},
+		"race at k.cu:26 (ptx:1) with k.cu:26 (ptx:2)": {{"k.cu", 26}},
+		"an output was not written":                    {{"k.cu", 9}},
+		"k.cu:99999999999999999999 (ptx:1)":            {{"k.cu", 9}},
 	} {
 		if got := placesOf(device.Finding{Text: text, File: "k.cu", Line: 9}); !slices.Equal(got, want) {
 			t.Errorf("%s: %v, want %v", text, got, want)

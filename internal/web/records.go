@@ -169,19 +169,11 @@ func (k *records) readLadder(ctx context.Context, l *lists) {
 
 // ladderRuns are the newest runs of the stages that can be read. The caller holds the lock.
 func (k *records) ladderRuns(ctx context.Context, kernel *spec.Kernel, entries []ledger.Entry) ([]*run.Run, error) {
-	for {
-		failed := map[string]bool{}
-		runs, err := catalog.Ladder(kernel, ladderDevice, entries, func(id string) (*run.Run, error) {
-			r, err := k.readRun(ctx, id)
-			failed[id] = err != nil
-			return r, err
-		})
-		sound := slices.DeleteFunc(slices.Clone(entries), func(e ledger.Entry) bool { return failed[e.ID] })
-		if err == nil || len(sound) == len(entries) || ctx.Err() != nil {
-			return runs, err
-		}
-		entries = sound
+	runs, err := catalog.Ladder(kernel, ladderDevice, entries, func(id string) (*run.Run, error) { return k.readRun(ctx, id) })
+	if len(runs) > 0 {
+		return runs, nil // readRun remembers those that were left out
 	}
+	return nil, err
 }
 
 // isApproximate reports whether the kernel behind a run's headline computes exponentials by a linear
