@@ -4,42 +4,24 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	"attune/internal/device"
 	simdevice "attune/internal/device/sim"
-	"attune/internal/gate"
 	"attune/internal/half"
 	"attune/internal/lab"
 	"attune/internal/problem"
-	"attune/internal/run"
-	"attune/internal/spec"
-	"attune/internal/toolchain"
 )
 
 // fusedFolder is the folder of the attention that converts its inputs. The program does not carry it.
 const fusedFolder = "fused"
 
-// fusedBuilder returns that kernel. It skips the test without the compiler or numpy.
-func fusedBuilder(t *testing.T) (*spec.Kernel, *toolchain.Builder) {
-	t.Helper()
-	kernel, builder := pinnedBuilder(t, os.DirFS(fusedFolder))
-	var err error
-	if builder.Dir, err = filepath.Abs(fusedFolder); err != nil { // of -I
-		t.Fatal(err)
-	}
-	needNumPy(t)
-	return kernel, builder
-}
-
 // Every stage is right on all shapes of the simulator with all checkers, and so are FP16, other tiles,
 // rounds of one and of three steps, and exact exponentials. With steps of 64 keys two warps share the
 // keys.
 func TestFusedIsCorrect(t *testing.T) {
-	kernel, builder := fusedBuilder(t)
+	kernel, builder := declaredBuilder(t, fusedFolder)
 	few := []string{"ragged", "mean", "causal"}
 	for name, shapeNames := range map[string][]string{
 		"fused": kernel.Run.SimShapes, "fused256": kernel.Run.SimShapes, "fused128": kernel.Run.SimShapes,
@@ -50,27 +32,7 @@ func TestFusedIsCorrect(t *testing.T) {
 				skipUnlessFourth(t, 1)
 			}
 			t.Parallel()
-			shapes, err := kernel.Shapes(strings.Join(shapeNames, ","))
-			if err != nil {
-				t.Fatal(err)
-			}
-			l := &lab.Lab{
-				Kernel: kernel, Builder: builder, Problem: lab.NewProblem(kernel, os.DirFS(fusedFolder), fusedFolder),
-				Device: simulator(simdevice.Options{Checks: true, Strict: true}),
-			}
-			request := lab.Request{
-				Variants: []spec.Variant{variantOf(t, kernel, name)}, Shapes: shapes,
-				Seeds: kernel.Run.SimSeeds, Samples: 10,
-			}
-			err = l.Run(t.Context(), request, func(r *run.Run) {
-				if r.Gates.Resources != gate.Pass || r.Gates.Correctness != gate.Pass {
-					t.Errorf("resources %s, correctness %s\n%s", r.Gates.Resources, r.Gates.Correctness,
-						strings.Join(append(r.Reasons.Resources, r.Reasons.Correctness...), "\n"))
-				}
-			})
-			if err != nil {
-				t.Error(err)
-			}
+			checkDeclared(t, kernel, builder, fusedFolder, name, shapeNames)
 		})
 	}
 }
@@ -179,7 +141,7 @@ func multiply(rows [][]float64, factor float64) {
 // runFused computes O of a head on the simulator.
 func runFused(t *testing.T, in *fusedInputs) []float64 {
 	t.Helper()
-	kernel, builder := fusedBuilder(t)
+	kernel, builder := declaredBuilder(t, fusedFolder)
 	shapes, err := kernel.Shapes("batch=1,kv_heads=1,group=1,queries=64,keys=300,blocks=1,causal=0,rows_first=0,lse=0,q_max=1,k_max=1,v_max=1")
 	if err != nil {
 		t.Fatal(err)

@@ -5,63 +5,28 @@ import (
 	"encoding/binary"
 	"math"
 	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	"attune/internal/device"
 	simdevice "attune/internal/device/sim"
-	"attune/internal/gate"
 	"attune/internal/half"
 	"attune/internal/lab"
 	"attune/internal/problem"
-	"attune/internal/run"
-	"attune/internal/spec"
-	"attune/internal/toolchain"
 )
 
 // mixedFolder is the folder of the attention that converts Q.
 const mixedFolder = "mixed"
 
-// mixedBuilder returns that kernel. It skips the test without the compiler.
-func mixedBuilder(t *testing.T) (*spec.Kernel, *toolchain.Builder) {
-	t.Helper()
-	kernel, builder := pinnedBuilder(t, os.DirFS(mixedFolder))
-	var err error
-	if builder.Dir, err = filepath.Abs(mixedFolder); err != nil { // of -I
-		t.Fatal(err)
-	}
-	return kernel, builder
-}
-
 // The stage is right on all shapes of the simulator with all checkers, and so are two pipeline stages
 // with exact exponentials.
 func TestMixedIsCorrect(t *testing.T) {
-	fusedBuilder(t) // skips without numpy
-	kernel, builder := mixedBuilder(t)
+	kernel, builder := declaredBuilder(t, mixedFolder)
 	for index, name := range []string{"mixed", "mixed+KV_STAGES=2+EXP2_LINEAR_EIGHTHS=0+EXP2_SEGMENTS=1"} {
 		t.Run(name, func(t *testing.T) {
 			skipUnlessFourth(t, index)
 			t.Parallel()
-			shapes, err := kernel.Shapes(strings.Join(kernel.Run.SimShapes, ","))
-			if err != nil {
-				t.Fatal(err)
-			}
-			l := &lab.Lab{
-				Kernel: kernel, Builder: builder, Problem: lab.NewProblem(kernel, os.DirFS(mixedFolder), mixedFolder),
-				Device: simulator(simdevice.Options{Checks: true, Strict: true}),
-			}
-			request := lab.Request{Variants: []spec.Variant{variantOf(t, kernel, name)}, Shapes: shapes, Seeds: kernel.Run.SimSeeds, Samples: 10}
-			err = l.Run(t.Context(), request, func(r *run.Run) {
-				if r.Gates.Resources != gate.Pass || r.Gates.Correctness != gate.Pass {
-					t.Errorf("resources %s, correctness %s\n%s", r.Gates.Resources, r.Gates.Correctness,
-						strings.Join(append(r.Reasons.Resources, r.Reasons.Correctness...), "\n"))
-				}
-			})
-			if err != nil {
-				t.Error(err)
-			}
+			checkDeclared(t, kernel, builder, mixedFolder, name, kernel.Run.SimShapes)
 		})
 	}
 }
@@ -120,8 +85,7 @@ func TestMixedSpecialValues(t *testing.T) {
 // scale.
 func runMixed(t *testing.T, change func(q []float32, scale *float32)) []byte {
 	t.Helper()
-	fusedBuilder(t) // skips without numpy
-	kernel, builder := mixedBuilder(t)
+	kernel, builder := declaredBuilder(t, mixedFolder)
 	shapes, err := kernel.Shapes("batch=1,kv_heads=1,group=1,queries=64,keys=300,blocks=1,causal=0,lse=0,q_fp16=0,o_bf16=1,q_max=100,k_max=16,v_max=2")
 	if err != nil {
 		t.Fatal(err)

@@ -4,66 +4,38 @@ import (
 	"encoding/binary"
 	"os"
 	"slices"
-	"strings"
 	"testing"
 
 	"attune/internal/device"
 	simdevice "attune/internal/device/sim"
-	"attune/internal/gate"
 	"attune/internal/lab"
 	"attune/internal/problem"
 	"attune/internal/run"
 	"attune/internal/spec"
-	"attune/internal/toolchain"
 )
 
 // prefillFolder is the folder of the prefill kernel. It includes headers of the folder sdpa.
 const prefillFolder = "prefill"
 
-// prefillBuilder returns the prefill kernel. It skips the test without the compiler or numpy.
-func prefillBuilder(t *testing.T) (*spec.Kernel, *toolchain.Builder) {
-	t.Helper()
-	kernel, builder := pinnedBuilder(t, os.DirFS(prefillFolder))
-	builder.Dir = prefillFolder
-	needNumPy(t)
-	return kernel, builder
-}
-
 // Every head dim is right on all shapes of the simulator with all checkers. So is a form with
 // smaller steps, more stages and the transpose in a loop, on the shapes with the most options.
 func TestPrefillIsCorrect(t *testing.T) {
-	kernel, builder := prefillBuilder(t)
-	all := strings.Join(kernel.Run.SimShapes, ",")
-	for name, list := range map[string]string{
+	kernel, builder := declaredBuilder(t, prefillFolder)
+	all := kernel.Run.SimShapes
+	for name, shapeNames := range map[string][]string{
 		"prefill": all, "prefill64": all, "prefill256": all,
-		"prefill+TILE_N=128+KV_STAGES=3+TRANSPOSE_BATCH=0+USE_SKIP_MASKED=0": "packed_all,paged_192",
+		"prefill+TILE_N=128+KV_STAGES=3+TRANSPOSE_BATCH=0+USE_SKIP_MASKED=0": {"packed_all", "paged_192"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if name != "prefill" {
 				skipUnlessFourth(t, 1)
 			}
 			t.Parallel()
-			shapes, err := kernel.Shapes(list)
-			if err != nil {
-				t.Fatal(err)
-			}
-			l := &lab.Lab{
-				Kernel: kernel, Builder: builder, Problem: lab.NewProblem(kernel, os.DirFS(prefillFolder), prefillFolder),
-				Device: simulator(simdevice.Options{Checks: true, Strict: true}),
-			}
-			request := lab.Request{Variants: []spec.Variant{variantOf(t, kernel, name)}, Shapes: shapes, Seeds: kernel.Run.SimSeeds, Samples: 10}
-			err = l.Run(t.Context(), request, func(r *run.Run) {
+			checkDeclared(t, kernel, builder, prefillFolder, name, shapeNames, func(r *run.Run) {
 				if r.Build != nil && r.Build.Resources.StackBytes+r.Build.Resources.SpillBytes() > 0 {
 					t.Errorf("it spills or uses a stack: %+v", r.Build.Resources)
 				}
-				if r.Gates.Resources != gate.Pass || r.Gates.Correctness != gate.Pass {
-					t.Errorf("resources %s, correctness %s\n%s", r.Gates.Resources, r.Gates.Correctness,
-						strings.Join(append(r.Reasons.Resources, r.Reasons.Correctness...), "\n"))
-				}
 			})
-			if err != nil {
-				t.Error(err)
-			}
 		})
 	}
 }
@@ -78,7 +50,7 @@ type prefillJob struct {
 
 func newPrefillJob(t *testing.T, stage, shape string) *prefillJob {
 	t.Helper()
-	kernel, builder := prefillBuilder(t)
+	kernel, builder := declaredBuilder(t, prefillFolder)
 	shapes, err := kernel.Shapes(shape)
 	if err != nil {
 		t.Fatal(err)

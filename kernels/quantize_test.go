@@ -5,13 +5,11 @@ import (
 	"encoding/binary"
 	"math"
 	"os"
-	"strings"
 	"testing"
 
 	"attune/internal/device"
 	simdevice "attune/internal/device/sim"
 	"attune/internal/fp8"
-	"attune/internal/gate"
 	"attune/internal/half"
 	"attune/internal/lab"
 	"attune/internal/run"
@@ -31,30 +29,13 @@ func TestQuantisersAreCorrect(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			kernel, builder := pinnedBuilder(t, os.DirFS(name))
-			needNumPy(t)
-			l := &lab.Lab{
-				Kernel: kernel, Builder: builder, Problem: lab.NewProblem(kernel, os.DirFS(name), name),
-				Device: simulator(simdevice.Options{Checks: true, Strict: true}),
-			}
-			request := lab.Request{Seeds: kernel.Run.SimSeeds, Samples: 10}
-			for _, text := range variants {
-				request.Variants = append(request.Variants, variantOf(t, kernel, text))
-			}
-			var err error
-			if request.Shapes, err = kernel.Shapes(strings.Join(kernel.Run.SimShapes, ",")); err != nil {
-				t.Fatal(err)
-			}
-			if err := l.Run(t.Context(), request, func(r *run.Run) {
-				if r.Gates.Resources != gate.Pass || r.Gates.Correctness != gate.Pass {
-					t.Errorf("%s: resources %s, correctness %s\n%s", r.Variant, r.Gates.Resources, r.Gates.Correctness,
-						strings.Join(append(r.Reasons.Resources, r.Reasons.Correctness...), "\n"))
-				}
-				if r.Build != nil && r.Build.Resources.StackBytes+r.Build.Resources.SpillBytes() > 0 {
-					t.Errorf("%s spills or uses a stack: %+v", r.Variant, r.Build.Resources)
-				}
-			}); err != nil {
-				t.Error(err)
+			kernel, builder := declaredBuilder(t, name)
+			for _, variant := range variants {
+				checkDeclared(t, kernel, builder, name, variant, kernel.Run.SimShapes, func(r *run.Run) {
+					if r.Build != nil && r.Build.Resources.StackBytes+r.Build.Resources.SpillBytes() > 0 {
+						t.Errorf("%s spills or uses a stack: %+v", r.Variant, r.Build.Resources)
+					}
+				})
 			}
 		})
 	}
