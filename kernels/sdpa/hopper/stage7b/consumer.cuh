@@ -73,17 +73,9 @@ __device__ __forceinline__ void load_query(Q& q, Descales& descales, const Probl
   if constexpr (!knob::kQInShared) descales.load(p, tile.head);
 }
 
-// The same where Q has no descale factors.
-template <typename Q>
-__device__ __forceinline__ void load_query(Q& q, const Problem& p, const TileScheduler& scheduler,
-                                           const TileIndex& at) {
-  if (scheduler.has(at)) q.load(p, scheduler.tile(p, at));
-}
-
-// With Q in 16 bits: Q to E4M3. Returns the factor that undoes its scale.
+// In kernels/mixed: Q to E4M3. Returns the factor that undoes its scale.
 template <typename Q>
 __device__ __forceinline__ float convert_query(Q& q, [[maybe_unused]] const Problem& p) {
-  if constexpr (knob::kHalves) return q.convert();
   if constexpr (knob::kMixed) return q.convert(p);
   return 1.0f;
 }
@@ -107,7 +99,7 @@ __device__ __forceinline__ void consumer_loop(const Problem& p, const SharedStor
   KvPipeline kv(smem, k_state);
   Query<knob::kQInShared> q;
   if constexpr (kEarlyLoads) {
-    if constexpr (knob::kQInShared || knob::kHalves || knob::kMixed) {
+    if constexpr (knob::kQInShared || knob::kMixed) {
       q.attach(smem, consumer_index(), q_map);
       q.init_barrier();
     }
@@ -127,12 +119,6 @@ __device__ __forceinline__ void consumer_loop(const Problem& p, const SharedStor
     const WorkTile tile = scheduler.tile(p, at);
     // Here, before O occupies all registers.
     if constexpr (knob::kQInShared) descales.load(p, tile.head);
-    if constexpr (knob::kHalves) {
-      descales.q = convert_query(q, p), descales.k = 1.0f;
-      TileIndex ahead = at;
-      scheduler.next(p, ahead);
-      load_query(q, p, scheduler, ahead);
-    }
     if constexpr (knob::kMixed) {
       descales.q = convert_query(q, p);
       TileIndex ahead = at;
@@ -154,10 +140,10 @@ __device__ __forceinline__ void consumer_loop(const Problem& p, const SharedStor
 
     // The products have read Q, so the next Q is loaded while O is stored.
     const WorkTile done = scheduler.tile(p, at.opaque());
-    const float descale_v = knob::kHalves ? rows.o_descale : descales.v;
+    const float descale_v = descales.v;
     if constexpr (Sizes::kSplitKeys) merge_split_keys(rows, smem, consumer, at.round);
     scheduler.next(p, at);
-    if constexpr (!knob::kHalves) load_query(q, descales, p, scheduler, at);
+    load_query(q, descales, p, scheduler, at);
     store_output(p, rows, done, descale_v, Sizes::kSplitKeys ? consumer : 0);
   }
 }

@@ -16,16 +16,14 @@ __device__ __forceinline__ void init_barriers(Barriers& barriers) {
   constexpr int kReaders = Sizes::kSplitKeys ? 1 : Sizes::kConsumers;  // consumers of a step
 #pragma unroll
   for (int stage = 0; stage < Sizes::kStages; ++stage) {
-    if (stage > 0 || !kEarlyLoads || knob::kHalves) {
-      ptx::mbarrier_init(&barriers.k_full[stage], knob::kHalves ? 4 : 1);
-    }
+    if (stage > 0 || !kEarlyLoads) ptx::mbarrier_init(&barriers.k_full[stage], 1);
     ptx::mbarrier_init(&barriers.k_empty[stage], 4 * kReaders);
     if (stage > 0 || !kEarlyLoads) ptx::mbarrier_init(&barriers.v_full[stage], 1);
     ptx::mbarrier_init(&barriers.v_empty[stage], 4);
     ptx::mbarrier_init(&barriers.v_t_full[stage], 4);
     ptx::mbarrier_init(&barriers.v_t_empty[stage], 4 * kReaders);
   }
-  if constexpr ((knob::kQInShared || knob::kHalves) && !kEarlyLoads) {
+  if constexpr (knob::kQInShared && !kEarlyLoads) {
 #pragma unroll
     for (int consumer = 0; consumer < Sizes::kConsumers; ++consumer) {
       ptx::mbarrier_init(&barriers.q_full[consumer], 1);
