@@ -18,6 +18,7 @@ import (
 var companionKnobs = map[string][]string{
 	"decode":   {spec.HeadDimKnob, "BLOCKS_PER_SM", "Q_BITS"},
 	"prefill":  {spec.HeadDimKnob, "TILE_M"},
+	"native":   {spec.HeadDimKnob, "TILE_M", "TILE_N", "BLOCKS_PER_SM"},
 	"fused":    {spec.HeadDimKnob, "TILE_M", "TILE_N", "BLOCKS_PER_SM"},
 	"mixed":    {spec.HeadDimKnob, "TILE_M", "TILE_N"},
 	"cast":     {"THREADS", "CHUNKS"},
@@ -26,8 +27,8 @@ var companionKnobs = map[string][]string{
 }
 
 // companionStages are the stages that a library takes of a kernel; it takes all where none are named.
-// The stage of the fused kernel for head dim 128 has not been timed.
-var companionStages = map[string][]string{"fused": {"fused", "fused256"}}
+// The native kernel is better than the other stages of the fused one.
+var companionStages = map[string][]string{"fused": {"fused256"}}
 
 // Item is an image that a library needs.
 type Item struct {
@@ -50,7 +51,7 @@ type Plan struct {
 // architecture that all its variants have, and the companions.
 func NewPlan(kernel *spec.Kernel, folder fs.FS, s *spec.Selection, outputs []int) (*Plan, error) {
 	p := &Plan{
-		Folders:  []fs.FS{folder, kernels.Decode(), kernels.Prefill(), kernels.Fused(), kernels.Mixed(), kernels.Cast(), kernels.Quantize(), kernels.Append()},
+		Folders:  []fs.FS{folder, kernels.Decode(), kernels.Prefill(), kernels.Fused(), kernels.Native(), kernels.Mixed(), kernels.Cast(), kernels.Quantize(), kernels.Append()},
 		library:  Library{Selection: s, Arch: s.Archs[len(s.Archs)-1]},
 		variants: make([][Outputs]string, len(s.Choices)),
 	}

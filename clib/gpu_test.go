@@ -291,34 +291,43 @@ func companionOf(t *testing.T, l Library, kernel string) Companion {
 	return l.Companions[i]
 }
 
-// fusedSize is a shape of kernels/fused with two K/V heads and four query heads.
-type fusedSize struct{ batch, queries, keys int }
+// bf16Size is a shape of kernels/native and kernels/fused with two K/V heads and four query heads.
+type bf16Size struct{ batch, queries, keys, headDim, causal int }
 
 // axes are those of the shape, with the scale that a probe sets.
-func (s fusedSize) axes(rowsFirst int) spec.Axes {
-	return spec.Axes(fmt.Sprintf("batch=%d,kv_heads=2,group=2,queries=%d,keys=%d,blocks=132,causal=1,rows_first=%d,lse=0,q_max=1,k_max=1,v_max=1",
-		s.batch, s.queries, s.keys, rowsFirst))
+func (s bf16Size) axes(rowsFirst int) spec.Axes {
+	return spec.Axes(fmt.Sprintf("batch=%d,kv_heads=2,group=2,queries=%d,keys=%d,blocks=132,causal=%d,rows_first=%d,lse=0,q_max=1,k_max=1,v_max=1",
+		s.batch, s.queries, s.keys, s.causal, rowsFirst))
 }
 
-// fusedStages are the stages of kernels/fused that a library chooses.
-var fusedStages = map[fusedSize]string{{3, 300, 197}: "fused", {12, 512, 600}: "fused256"}
+// bf16Stages are the stages of kernels/native and kernels/fused that a library chooses.
+var bf16Stages = map[bf16Size]string{
+	{3, 300, 197, 64, 1}:  "native",
+	{12, 512, 600, 64, 1}: "native256",
+	{3, 300, 500, 128, 1}: "native_d128",
+	{12, 512, 700, 64, 0}: "fused256",
+}
 
-// fusedStage returns a stage of kernels/fused.
-func fusedStage(t *testing.T, l Library, name string) Companion {
+// bf16Stage returns such a stage, and the folder of its kernel.
+func bf16Stage(t *testing.T, l Library, name string) (fs.FS, Companion) {
 	t.Helper()
 	i := slices.IndexFunc(l.Companions, func(c Companion) bool { return c.Image.Record.Variant == name })
 	if i < 0 {
 		t.Fatalf("the library has no %s", name)
 	}
-	return l.Companions[i]
+	if strings.HasPrefix(name, "fused") {
+		return kernels.Fused(), l.Companions[i]
+	}
+	return kernels.Native(), l.Companions[i]
 }
 
-// Short problems in BF16 have the bits of kernels/fused in the lab.
-func TestFusedMatchesLabOnGPU(t *testing.T) {
+// Short problems in BF16 have the bits of kernels/native and kernels/fused in the lab.
+func TestBF16MatchesLabOnGPU(t *testing.T) {
 	machine, c, l := onGPU(t)
-	for size, stage := range fusedStages {
+	for size, stage := range bf16Stages {
 		for rowsFirst := range 2 {
-			job := labJob(t, kernels.Fused(), fusedStage(t, l, stage), size.axes(rowsFirst))
+			folder, companion := bf16Stage(t, l, stage)
+			job := labJob(t, folder, companion, size.axes(rowsFirst))
 			want := runJob(t, machine, job)[0]
 			call := gpuCall{
 				lines:   size.lines(rowsFirst),

@@ -9,7 +9,7 @@ import (
 	"io/fs"
 )
 
-//go:embed sdpa decode prefill fused mixed cast quantize append
+//go:embed sdpa decode prefill fused native mixed cast quantize append
 var files embed.FS
 
 // SDPA returns the folder of the attention kernel.
@@ -22,8 +22,13 @@ func Decode() fs.FS { return folder("decode") }
 // the headers that the kernel shares with SDPA, so it is whole without the folder beside it.
 func Prefill() fs.FS { return whole{folder("prefill"), folder("sdpa")} }
 
-// Fused returns the folder of the attention kernel for BF16 and FP16, with the headers of SDPA.
+// Fused returns the folder of the attention kernel for BF16 and FP16 with products in FP8, with the
+// headers of SDPA.
 func Fused() fs.FS { return whole{folder("fused"), folder("sdpa")} }
+
+// Native returns the folder of the attention kernel for BF16 and FP16 with products in their type, with
+// the headers of SDPA.
+func Native() fs.FS { return whole{folder("native"), folder("sdpa")} }
 
 // Mixed returns the folder of the attention kernel for Q in BF16 or FP16 with K and V in E4M3, with
 // the headers of SDPA.

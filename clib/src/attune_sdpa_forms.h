@@ -25,6 +25,7 @@ typedef enum attune_sdpa_kernel {
   ATTUNE_KERNEL_DECODE,
   ATTUNE_KERNEL_PREFILL,
   ATTUNE_KERNEL_FUSED,
+  ATTUNE_KERNEL_NATIVE,
   ATTUNE_KERNEL_MIXED,
   ATTUNE_KERNEL_CAST,
   ATTUNE_KERNEL_QUANTIZE,
@@ -43,7 +44,7 @@ typedef struct attune_sdpa_form_info {
 
   /* Forms of many query rows. */
   int32_t query_rows; /* per block */
-  int32_t step_keys;  /* of a fused, mixed or prefill form */
+  int32_t step_keys;  /* of a fused, native, mixed or prefill form */
   int32_t cluster;    /* blocks of a cluster; 0 for none */
   int32_t has_lse;    /* the parameter lse follows o */
   int32_t map_count;
@@ -73,10 +74,13 @@ ATTUNE_SDPA_PRIVATE int attune_sdpa_choose(const attune_sdpa_shape *shape);
 /* Whether the decode kernel should compute a problem without options that it can compute. */
 ATTUNE_SDPA_PRIVATE int attune_sdpa_prefers_decode(const attune_sdpa_shape *shape);
 
-/* Whether the fused kernel should compute a problem in BF16 that it can compute. */
+/* Whether the native kernel should compute a problem in BF16 that it can compute. */
+ATTUNE_SDPA_PRIVATE int attune_sdpa_prefers_native(const attune_sdpa_shape *shape);
+
+/* Whether the fused kernel should, if the native one should not. */
 ATTUNE_SDPA_PRIVATE int attune_sdpa_prefers_fused(const attune_sdpa_shape *shape);
 
-/* Whether it should have tiles of 128 query rows, else of 256. */
+/* Whether the native kernel should have tiles of 128 query rows. */
 ATTUNE_SDPA_PRIVATE int attune_sdpa_prefers_small_tiles(const attune_sdpa_shape *shape);
 
 /* Whether the mixed kernel should compute a problem with q in 16 bits that it can compute. */

@@ -1,4 +1,5 @@
-/* The fused kernel: q, k and v in BF16, converted on the way, for short sequences. */
+/* The native and the fused kernel: q, k and v in BF16 by one launch, for short sequences. They have
+ * the same parameters. */
 #include "attune_internal.h"
 
 enum { BOX_COLUMNS = 64, BOX_QUERIES = 64, SWIZZLE_BYTES = 128, ELEMENT_BYTES = 2 };
@@ -19,8 +20,8 @@ static attune_sdpa_status encode_map(const tensor *t, int32_t head_dim, int32_t 
   return attune_encode_map(&map, into);
 }
 
-attune_sdpa_status attune_launch_fused(const problem *x, context *c,
-                                       const attune_sdpa_form_info *form, CUstream stream) {
+attune_sdpa_status attune_launch_bf16(const problem *x, context *c,
+                                      const attune_sdpa_form_info *form, CUstream stream) {
   attune_sdpa_params p = x->p;
   unsigned grid[3];
   TRY(attune_set_persistent_grid(&p, form, c, grid));

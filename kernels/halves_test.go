@@ -1,0 +1,131 @@
+package kernels
+
+import (
+	"math"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"testing"
+
+	"attune/internal/device"
+	simdevice "attune/internal/device/sim"
+	"attune/internal/half"
+	"attune/internal/lab"
+	"attune/internal/problem"
+)
+
+// halfInputs are Q, K and V of one head in BF16, for kernels/fused and kernels/native.
+type halfInputs struct {
+	q, k, v [][]float64
+	scale   float64
+	within  float64 // error of O that is allowed
+	share   float64 // and of its largest addend
+}
+
+// rounded returns the BF16 next to x.
+func rounded(x float64) float64 {
+	return float64(half.BFloat16FromFloat32(float32(x)).Float32())
+}
+
+// offset adds to all elements.
+func offset(rows [][]float64, by float64) {
+	for _, row := range rows {
+		for c := range row {
+			row[c] = rounded(row[c] + by)
+		}
+	}
+}
+
+// matrix draws rows of 64 columns from -1 to 1, as BF16 has them.
+func matrix(random *rand.Rand, rows int) [][]float64 {
+	m := make([][]float64, rows)
+	for i := range m {
+		m[i] = make([]float64, 64)
+		for c := range m[i] {
+			m[i][c] = rounded(2*random.Float64() - 1)
+		}
+	}
+	return m
+}
+
+func multiply(rows [][]float64, factor float64) {
+	for _, row := range rows {
+		for c := range row {
+			row[c] *= factor
+		}
+	}
+}
+
+// run computes O of a head on the simulator, with the first stage of a kernel.
+func (in *halfInputs) run(t *testing.T, folder string) []float64 {
+	t.Helper()
+	kernel, builder := declaredBuilder(t, folder)
+	shapes, err := kernel.Shapes("batch=1,kv_heads=1,group=1,queries=64,keys=300,blocks=1,causal=0,rows_first=0,lse=0,q_max=1,k_max=1,v_max=1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := kernel.Stages[0].Variant()
+	image, _, err := builder.Build(t.Context(), lab.Target(kernel, v, "sm_90a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := lab.NewProblem(kernel, os.DirFS(folder), folder)
+	refs := p.References(problem.Options{})
+	defer refs.Close()
+	ref, err := refs.Get(t.Context(), p.Plain(shapes[0], 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	job, err := ref.Job(problem.Build{Variant: v, Image: image, Code: image.PTX}, device.Facts{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, rows := range map[string][][]float64{"q": in.q, "k": in.k, "v": in.v} {
+		i := slices.IndexFunc(job.Args, func(a device.Arg) bool { return a.Name == name })
+		var values []float32
+		for _, row := range rows {
+			for _, x := range row {
+				values = append(values, float32(x))
+			}
+		}
+		job.Args[i].Input = bfloats(values)
+	}
+	outcome, err := simdevice.Open(simdevice.Options{Checks: true, Strict: true}).Run(t.Context(), job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(outcome.Findings) > 0 {
+		t.Errorf("findings %v", outcome.Findings)
+	}
+	return half.DecodeBFloat16(outcome.Outputs[0])
+}
+
+// compare reports an element of O that is wrong.
+func (in *halfInputs) compare(t *testing.T, got []float64) {
+	t.Helper()
+	for i, q := range in.q {
+		p, sum := make([]float64, len(in.k)), 0.0
+		rowMax := math.Inf(-1)
+		for j, k := range in.k {
+			for c := range q {
+				p[j] += q[c] * k[c] * in.scale
+			}
+			rowMax = max(rowMax, p[j])
+		}
+		for j := range p {
+			p[j] = math.Exp(p[j] - rowMax)
+			sum += p[j]
+		}
+		for c := range q {
+			want, most := 0.0, 0.0
+			for j, v := range in.v {
+				want += p[j] / sum * v[c]
+				most = max(most, p[j]/sum*math.Abs(v[c]))
+			}
+			x := got[i*64+c]
+			if math.IsNaN(x) != math.IsNaN(want) || math.Abs(x-want) > in.within+most*in.share {
+				t.Fatalf("row %d, column %d: got %v, want %v", i, c, x, want)
+			}
+		}
+	}
+}
