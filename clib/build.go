@@ -18,8 +18,8 @@ import (
 var companionKnobs = map[string][]string{
 	"decode":   {spec.HeadDimKnob, "BLOCKS_PER_SM", "Q_BITS"},
 	"prefill":  {spec.HeadDimKnob, "TILE_M"},
-	"native":   {spec.HeadDimKnob, "TILE_M", "TILE_N", "BLOCKS_PER_SM"},
-	"fused":    {spec.HeadDimKnob, "TILE_M", "TILE_N", "BLOCKS_PER_SM"},
+	"native":   {spec.HeadDimKnob, "TILE_M", "TILE_N", "BLOCKS_PER_SM", "USE_BF16"},
+	"fused":    {spec.HeadDimKnob, "TILE_M", "TILE_N", "BLOCKS_PER_SM", "USE_BF16"},
 	"mixed":    {spec.HeadDimKnob, "TILE_M", "TILE_N"},
 	"cast":     {"THREADS", "CHUNKS"},
 	"quantize": {"THREADS", "CHUNKS", "BLOCKS"},

@@ -536,11 +536,11 @@ func TestQueriesConvertedInDecode(t *testing.T) {
 }
 
 // lines are those of the probe for the shape.
-func (s bf16Size) lines(rowsFirst int) []string {
+func (s halvesSize) lines(rowsFirst int) []string {
 	lines := []string{
 		"reset", setting("batch", s.batch), "set heads 4", "set kv_heads 2", setting("queries", s.queries), setting("keys", s.keys),
 		setting("head_dim", s.headDim), setting("causal", s.causal), fmt.Sprintf("set scale %.9g", 1.5/math.Sqrt(float64(s.headDim))),
-		"set dtype 3", "set out_dtype 3", "set descale_q 0", "set descale_k 0", "set descale_v 0",
+		setting("dtype", s.dtype), setting("out_dtype", s.dtype), "set descale_q 0", "set descale_k 0", "set descale_v 0",
 	}
 	for name, heads := range map[string]int{"q": 4, "o": 4} {
 		lines = append(lines, rowStrides(name, s.headDim, heads, s.queries, rowsFirst)...)
@@ -551,29 +551,29 @@ func (s bf16Size) lines(rowsFirst int) []string {
 	return lines
 }
 
-// Short problems in BF16 take one launch of kernels/native or kernels/fused and no workspace. What
+// Short problems in 16 bits take one launch of kernels/native or kernels/fused and no workspace. What
 // these do not have, and long ones, take a quantiser.
-func TestBF16Launch(t *testing.T) {
+func TestHalvesLaunch(t *testing.T) {
 	t.Parallel()
 	c := shippedProbe(t)
 	l, err := shippedLibrary()
 	if err != nil {
 		t.Fatal(err)
 	}
-	places := maps.Clone(addressOf)
-	places["o"] = 0
-	for size, stage := range bf16Stages {
+	for size, stage := range halvesStages {
+		places := maps.Clone(addressOf)
+		places[map[int]string{fp16Code: "o_bf16", bf16Code: "o"}[size.dtype]] = 0
 		for rowsFirst := range 2 {
 			got := c.ask(t, slices.Concat([]string{"context 0"}, size.lines(rowsFirst), []string{"form", "workspace", "call 0x77", "print"})...)
-			folder, companion := bf16Stage(t, l, stage)
+			folder, companion := halvesStage(t, l, stage)
 			job := labJob(t, folder, companion, size.axes(rowsFirst))
 			if want := declaredLaunch(job, places); got[0] != stage+" " || got[1] != "0 " || got[2] != ok || got[len(got)-1] != want {
 				t.Errorf("got  %.100q\n     %s\nwant %s", got, got[len(got)-1], want)
 			}
 		}
 	}
-	for _, change := range []string{"keys 1025", "queries 2", "hadamard 1", "smooth_k 1", "lse 0x100400000000", "dtype 2", "out_dtype 2", "sinks 0x100900000000", "window_left 9", "head_dim 256"} {
-		lines := slices.Concat([]string{"context 0"}, bf16Size{3, 300, 200, 64, 1}.lines(0), []string{"set workspace 0x100800000000"})
+	for _, change := range []string{"keys 1025", "queries 2", "hadamard 1", "smooth_k 1", "lse 0x100400000000", "q_dtype 2", "out_dtype 2", "sinks 0x100900000000", "window_left 9", "head_dim 256"} {
+		lines := slices.Concat([]string{"context 0"}, halvesSize{3, 300, 200, 64, 1, bf16Code}.lines(0), []string{"set workspace 0x100800000000"})
 		for _, name := range []string{"q", "k", "v", "o"} {
 			lines = append(lines, strides(name+"_stride", 0, 0, 0)...)
 		}

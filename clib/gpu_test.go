@@ -291,25 +291,31 @@ func companionOf(t *testing.T, l Library, kernel string) Companion {
 	return l.Companions[i]
 }
 
-// bf16Size is a shape of kernels/native and kernels/fused with two K/V heads and four query heads.
-type bf16Size struct{ batch, queries, keys, headDim, causal int }
+// halvesSize is a shape of kernels/native and kernels/fused with two K/V heads and four query heads.
+type halvesSize struct{ batch, queries, keys, headDim, causal, dtype int }
 
 // axes are those of the shape, with the scale that a probe sets.
-func (s bf16Size) axes(rowsFirst int) spec.Axes {
+func (s halvesSize) axes(rowsFirst int) spec.Axes {
 	return spec.Axes(fmt.Sprintf("batch=%d,kv_heads=2,group=2,queries=%d,keys=%d,blocks=132,causal=%d,rows_first=%d,lse=0,q_max=1,k_max=1,v_max=1",
 		s.batch, s.queries, s.keys, s.causal, rowsFirst))
 }
 
-// bf16Stages are the stages of kernels/native and kernels/fused that a library chooses.
-var bf16Stages = map[bf16Size]string{
-	{3, 300, 197, 64, 1}:  "native",
-	{12, 512, 600, 64, 1}: "native256",
-	{3, 300, 500, 128, 1}: "native_d128",
-	{12, 512, 700, 64, 0}: "fused256",
+// Values of attune_sdpa_dtype.
+const fp16Code, bf16Code = 2, 3
+
+// halvesStages are the stages of kernels/native and kernels/fused that a library chooses.
+var halvesStages = map[halvesSize]string{
+	{3, 300, 197, 64, 1, bf16Code}:  "native",
+	{12, 512, 600, 64, 1, bf16Code}: "native256",
+	{8, 500, 500, 128, 1, bf16Code}: "native_d128",
+	{12, 512, 700, 64, 0, bf16Code}: "fused256",
+	{3, 300, 197, 64, 1, fp16Code}:  "native_fp16",
+	{12, 512, 600, 64, 1, fp16Code}: "native256_fp16",
+	{8, 500, 500, 128, 1, fp16Code}: "native_d128_fp16",
 }
 
-// bf16Stage returns such a stage, and the folder of its kernel.
-func bf16Stage(t *testing.T, l Library, name string) (fs.FS, Companion) {
+// halvesStage returns such a stage, and the folder of its kernel.
+func halvesStage(t *testing.T, l Library, name string) (fs.FS, Companion) {
 	t.Helper()
 	i := slices.IndexFunc(l.Companions, func(c Companion) bool { return c.Image.Record.Variant == name })
 	if i < 0 {
@@ -321,12 +327,12 @@ func bf16Stage(t *testing.T, l Library, name string) (fs.FS, Companion) {
 	return kernels.Native(), l.Companions[i]
 }
 
-// Short problems in BF16 have the bits of kernels/native and kernels/fused in the lab.
-func TestBF16MatchesLabOnGPU(t *testing.T) {
+// Short problems in 16 bits have the bits of kernels/native and kernels/fused in the lab.
+func TestHalvesMatchLabOnGPU(t *testing.T) {
 	machine, c, l := onGPU(t)
-	for size, stage := range bf16Stages {
+	for size, stage := range halvesStages {
 		for rowsFirst := range 2 {
-			folder, companion := bf16Stage(t, l, stage)
+			folder, companion := halvesStage(t, l, stage)
 			job := labJob(t, folder, companion, size.axes(rowsFirst))
 			want := runJob(t, machine, job)[0]
 			call := gpuCall{

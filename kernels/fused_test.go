@@ -86,7 +86,7 @@ func TestFusedScales(t *testing.T) {
 			random := rand.New(rand.NewPCG(1, 2))
 			in := &halfInputs{q: matrix(random, 64), k: matrix(random, keys), v: matrix(random, keys), scale: 1.5 / math.Sqrt(64), within: 0.04, share: 1.0 / 6}
 			change(in)
-			in.compare(t, in.run(t, fusedFolder))
+			in.compare(t, in.run(t, fusedFolder, "fused"))
 		})
 	}
 }
@@ -96,7 +96,7 @@ func TestFusedInfinities(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	in := &halfInputs{q: matrix(random, 64), k: matrix(random, 300), v: matrix(random, 300)}
 	in.q[9][1], in.k[100][4], in.v[200][6] = math.Inf(1), math.Inf(-1), math.Inf(1)
-	for i, x := range in.run(t, fusedFolder) {
+	for i, x := range in.run(t, fusedFolder, "fused") {
 		if math.IsNaN(x) {
 			t.Fatalf("row %d, column %d is NaN", i/64, i%64)
 		}

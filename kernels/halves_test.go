@@ -1,10 +1,12 @@
 package kernels
 
 import (
+	"encoding/binary"
 	"math"
 	"math/rand/v2"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 
 	"attune/internal/device"
@@ -14,7 +16,7 @@ import (
 	"attune/internal/problem"
 )
 
-// halfInputs are Q, K and V of one head in BF16, for kernels/fused and kernels/native.
+// halfInputs are Q, K and V of one head, for kernels/fused and kernels/native.
 type halfInputs struct {
 	q, k, v [][]float64
 	scale   float64
@@ -56,15 +58,16 @@ func multiply(rows [][]float64, factor float64) {
 	}
 }
 
-// run computes O of a head on the simulator, with the first stage of a kernel.
-func (in *halfInputs) run(t *testing.T, folder string) []float64 {
+// run computes O of a head on the simulator.
+func (in *halfInputs) run(t *testing.T, folder, stage string) []float64 {
 	t.Helper()
 	kernel, builder := declaredBuilder(t, folder)
 	shapes, err := kernel.Shapes("batch=1,kv_heads=1,group=1,queries=64,keys=300,blocks=1,causal=0,rows_first=0,lse=0,q_max=1,k_max=1,v_max=1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	v := kernel.Stages[0].Variant()
+	v := variantOf(t, kernel, stage)
+	fp16 := strings.HasSuffix(stage, "_fp16")
 	image, _, err := builder.Build(t.Context(), lab.Target(kernel, v, "sm_90a"))
 	if err != nil {
 		t.Fatal(err)
@@ -82,13 +85,14 @@ func (in *halfInputs) run(t *testing.T, folder string) []float64 {
 	}
 	for name, rows := range map[string][][]float64{"q": in.q, "k": in.k, "v": in.v} {
 		i := slices.IndexFunc(job.Args, func(a device.Arg) bool { return a.Name == name })
-		var values []float32
-		for _, row := range rows {
-			for _, x := range row {
-				values = append(values, float32(x))
+		job.Args[i].Input = nil
+		for _, x := range slices.Concat(rows...) {
+			bits := uint16(half.BFloat16FromFloat32(float32(x)))
+			if fp16 {
+				bits = uint16(half.Float16FromFloat64(x))
 			}
+			job.Args[i].Input = binary.LittleEndian.AppendUint16(job.Args[i].Input, bits)
 		}
-		job.Args[i].Input = bfloats(values)
 	}
 	outcome, err := simdevice.Open(simdevice.Options{Checks: true, Strict: true}).Run(t.Context(), job)
 	if err != nil {
@@ -96,6 +100,9 @@ func (in *halfInputs) run(t *testing.T, folder string) []float64 {
 	}
 	if len(outcome.Findings) > 0 {
 		t.Errorf("findings %v", outcome.Findings)
+	}
+	if fp16 {
+		return half.DecodeFloat16(outcome.Outputs[0])
 	}
 	return half.DecodeBFloat16(outcome.Outputs[0])
 }

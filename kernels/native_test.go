@@ -3,6 +3,7 @@ package kernels
 import (
 	"math"
 	"math/rand/v2"
+	"strings"
 	"testing"
 )
 
@@ -16,7 +17,7 @@ func TestNativeIsCorrect(t *testing.T) {
 	few := []string{"ragged", "mean", "causal"}
 	for name, shapes := range map[string][]string{
 		"native": kernel.Run.SimShapes, "native256": kernel.Run.SimShapes, "native_d128": kernel.Run.SimShapes,
-		"native+USE_BF16=0": few, "native256+TILE_N=64+KV_STAGES=6": few, "native_d128+HEAD_DIM=64+TILE_M=64+USE_BF16=0": few,
+		"native_fp16": kernel.Run.SimShapes, "native256_fp16": few, "native_d128_fp16": few, "native256+TILE_N=64+KV_STAGES=6": few, "native_d128+HEAD_DIM=64+TILE_M=64+USE_BF16=0": few,
 		"native_d128+HEAD_DIM=64+TILE_M=192+KV_STAGES=2+EXP2_LINEAR_EIGHTHS=0+EXP2_SEGMENTS=1": few,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -72,7 +73,10 @@ func TestNativeValues(t *testing.T) {
 				scale: 1.5 / math.Sqrt(64), within: 0.003, share: 0.015,
 			}
 			change(in)
-			in.compare(t, in.run(t, nativeFolder))
+			in.compare(t, in.run(t, nativeFolder, "native"))
+			if !strings.Contains(name, "large") && !strings.Contains(name, "small") {
+				in.compare(t, in.run(t, nativeFolder, "native_fp16"))
+			}
 		})
 	}
 }
@@ -82,7 +86,7 @@ func TestNativeInfinities(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	in := &halfInputs{q: matrix(random, 64), k: matrix(random, 300), v: matrix(random, 300)}
 	in.q[9][1] = math.Inf(1)
-	for i, x := range in.run(t, nativeFolder) {
+	for i, x := range in.run(t, nativeFolder, "native") {
 		if math.IsNaN(x) != (i/64 == 9) {
 			t.Fatalf("row %d, column %d is %v", i/64, i%64, x)
 		}

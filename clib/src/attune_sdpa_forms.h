@@ -54,6 +54,7 @@ typedef struct attune_sdpa_form_info {
   int32_t blocks_per_multiprocessor;
 
   int32_t q_bits; /* decode: 8 for q in E4M3, 16 for FP16 or BF16, which the form converts */
+  int32_t bf16;   /* fused, native: tensors are BF16, else FP16 */
 
   /* Quantiser. */
   int32_t chunks;     /* 16-byte chunks of a thread in a tile */
@@ -74,7 +75,7 @@ ATTUNE_SDPA_PRIVATE int attune_sdpa_choose(const attune_sdpa_shape *shape);
 /* Whether the decode kernel should compute a problem without options that it can compute. */
 ATTUNE_SDPA_PRIVATE int attune_sdpa_prefers_decode(const attune_sdpa_shape *shape);
 
-/* Whether the native kernel should compute a problem in BF16 that it can compute. */
+/* Whether the native kernel should compute a problem in 16 bits that it can compute. */
 ATTUNE_SDPA_PRIVATE int attune_sdpa_prefers_native(const attune_sdpa_shape *shape);
 
 /* Whether the fused kernel should, if the native one should not. */

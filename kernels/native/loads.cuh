@@ -41,6 +41,7 @@ struct KvLoads {
   // Those of the first steps of the block. One thread.
   __device__ __forceinline__ void issue_first() const {
     const int n_block = num_n_blocks(smem.schedule().tile(p, smem.at(0))) - 1;
+#pragma unroll 1
     for (int stage = 0; stage < Sizes::kStages; ++stage) issue(0, n_block, stage, stage);
   }
 

@@ -1,5 +1,5 @@
-/* The native and the fused kernel: q, k and v in BF16 by one launch, for short sequences. They have
- * the same parameters. */
+/* The native and the fused kernel: q, k and v in 16 bits by one launch, for short sequences. They
+ * have the same parameters. */
 #include "attune_internal.h"
 
 enum { BOX_COLUMNS = 64, BOX_QUERIES = 64, SWIZZLE_BYTES = 128, ELEMENT_BYTES = 2 };
@@ -7,7 +7,7 @@ enum { BOX_COLUMNS = 64, BOX_QUERIES = 64, SWIZZLE_BYTES = 128, ELEMENT_BYTES = 
 static attune_sdpa_status encode_map(const tensor *t, int32_t head_dim, int32_t rows,
                                      encoded_map *into) {
   const tensor_map map = {
-      .type = MAP_BF16,
+      .type = MAP_BF16, /* or FP16: the loads copy bits */
       .l2_promotion = MAP_L2_128B,
       .swizzle_bytes = SWIZZLE_BYTES,
       .rank = 4,
@@ -20,12 +20,12 @@ static attune_sdpa_status encode_map(const tensor *t, int32_t head_dim, int32_t 
   return attune_encode_map(&map, into);
 }
 
-attune_sdpa_status attune_launch_bf16(const problem *x, context *c,
-                                      const attune_sdpa_form_info *form, CUstream stream) {
+attune_sdpa_status attune_launch_halves(const problem *x, context *c,
+                                        const attune_sdpa_form_info *form, CUstream stream) {
   attune_sdpa_params p = x->p;
   unsigned grid[3];
   TRY(attune_set_persistent_grid(&p, form, c, grid));
-  void *o = NULL;
+  void *o = form->bf16 ? NULL : p.o, *o_bf16 = form->bf16 ? p.o : NULL;
   tensor output = x->o;
   int32_t group = p.heads / p.kv_heads, causal = x->causal;
   float scale = x->scale;
@@ -35,7 +35,7 @@ attune_sdpa_status attune_launch_bf16(const problem *x, context *c,
   TRY(encode_map(&x->v, p.head_dim, form->step_keys, &v_map));
   void *parameters[] = {&p.q,       &p.k,
                         &p.v,       &o,
-                        &p.o,       &p.lse,
+                        &o_bf16,    &p.lse,
                         &p.batch,   &p.kv_heads,
                         &group,     &p.queries,
                         &p.keys,    &causal,
