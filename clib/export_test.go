@@ -1,6 +1,7 @@
 package clib
 
 import (
+	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -61,6 +62,37 @@ func TestReadmeCommands(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, "example")); err != nil {
 		t.Error(err)
 	}
+}
+
+// The example has at most 40 lines. It reports each failure of the driver, and outputs that are not
+// 1, which the double returns on request.
+func TestExample(t *testing.T) {
+	t.Parallel()
+	c := shippedProbe(t)
+	program, source := filepath.Join(t.TempDir(), "example"), filepath.Join(c.library, "example.c")
+	if err := c.link(program, source, strict...); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(source)
+	if lines := bytes.Count(text, []byte("\n")); err != nil || lines > 40 {
+		t.Errorf("the example has %d lines (%v); want at most 40", lines, err)
+	}
+	check := func(driver, variable string, wantCode int, want string) {
+		t.Helper()
+		cmd := exec.Command(program)
+		cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+driver, variable)
+		out, err := cmd.CombinedOutput()
+		if cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != wantCode || !strings.Contains(string(out), want) {
+			t.Errorf("%s: %v, %q; want exit code %d and %q", variable, err, out, wantCode, want)
+		}
+	}
+	check(c.driver, "DOUBLE_FP16=3c00", 0, "\n262144 of 262144 outputs are 1\n")
+	check(c.driver, "DOUBLE_FP16=3bff", 1, "\n0 of 262144 outputs are 1\n")
+	for _, name := range []string{"cuInit", "cuDevicePrimaryCtxRetain", "cuCtxSetCurrent", "cuMemAlloc_v2", "cuMemsetD8_v2", "cuMemsetD32_v2"} {
+		check(c.driver, "DOUBLE_FAIL="+name, 1, "the driver failed\n")
+	}
+	check(c.driver, "DOUBLE_FAIL=cuLaunchKernelEx", 1, "as requested")
+	check(c.driver, "DOUBLE_FAIL=cuMemcpyDtoH_v2", 1, "the copy failed\n")
 }
 
 // The commands and the C code of docs/library.md build, beside an export of its name.

@@ -102,6 +102,16 @@ func runJob(t *testing.T, machine *cuda.Machine, job device.Job) [][]byte {
 	return outcome.Outputs
 }
 
+// On a GPU all outputs of the example are 1.
+func TestExampleOnGPU(t *testing.T) {
+	_, c, _ := onGPU(t)
+	program := filepath.Join(t.TempDir(), "example")
+	if err := c.link(program, filepath.Join(c.library, "example.c"), strict...); err != nil {
+		t.Fatal(err)
+	}
+	t.Log(command(t, c.library, program)) // it exits with 1 if an output is not
+}
+
 // On a GPU the library, in a process of its own, has the bits of the lab.
 func TestOutputsMatchLabOnGPU(t *testing.T) {
 	machine, c, l := onGPU(t)

@@ -114,7 +114,7 @@ func (a *app) bench(ctx context.Context, o benchOptions, args []string) error {
 	}
 	defer w.close()
 	o.reference.set(w)
-	defer o.files.discard()
+	defer a.endFiles(&o.files, o.markdown)
 	if err := o.files.create(); err != nil {
 		return err
 	}

@@ -50,7 +50,8 @@ type resultFile struct {
 
 type createdFile struct {
 	*os.File
-	written bool
+	begun bool // it has contents
+	named bool // the command says that it wrote it
 }
 
 // add adds the flag of the file, which the help page about continuous integration describes.
@@ -78,17 +79,19 @@ func (r *resultFile) write(content func(io.Writer) error) error {
 	if r.created == nil {
 		return nil
 	}
-	r.created.written = true
-	if err := errors.Join(content(r.created), r.created.Close()); err != nil {
+	r.created.begun = true
+	info, err := r.created.Stat()
+	if err := errors.Join(err, content(r.created), r.created.Close()); err != nil {
 		return fmt.Errorf("--%s: write %s: %w", r.flag, r.path, err)
 	}
+	r.created.named = info.Mode().IsRegular() // the reader of /dev/stdout wants the document alone
 	return nil
 }
 
 // discard removes the file of a command that ended before there was a result: an empty file is an
 // error to the programs that read it. A device or a link stays.
 func (r *resultFile) discard() {
-	if r.created == nil || r.created.written {
+	if r.created == nil || r.created.begun {
 		return
 	}
 	r.created.Close()
@@ -113,15 +116,27 @@ func (r *resultFiles) benchstatFlag(f *pflag.FlagSet) {
 	r.benchstat.add(f, "benchstat", "write the samples for benchstat to this `file`")
 }
 
-// create creates the files. The caller discards those that it does not write.
+// create creates the files. The caller ends them.
 func (r *resultFiles) create() error {
 	return errors.Join(r.junit.create(), r.sarif.create(), r.benchstat.create())
 }
 
-func (r *resultFiles) discard() {
-	r.junit.discard()
-	r.sarif.discard()
-	r.benchstat.discard()
+// endFiles names the files that were written, and removes those that were not. It is quiet where
+// standard output is for a program.
+func (a *app) endFiles(files *resultFiles, quiet bool) {
+	for _, r := range []*resultFile{&files.junit, &files.sarif, &files.benchstat} {
+		r.discard()
+		if r.created != nil && r.created.named && !quiet {
+			a.wrote(r.path)
+		}
+	}
+}
+
+// wrote names a file that a command wrote besides its output, unless that is JSON.
+func (a *app) wrote(path string) {
+	if !a.json {
+		fmt.Fprintf(a.stdout, "wrote %s\n", filepath.ToSlash(path))
+	}
 }
 
 // locateIn finds files that are named relative to a folder. Without a folder there are none: the

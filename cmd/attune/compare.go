@@ -111,7 +111,7 @@ func (a *app) compare(ctx context.Context, o compareOptions, args []string) erro
 	if err != nil {
 		return err
 	}
-	defer o.files.discard()
+	defer a.endFiles(&o.files, o.format != "")
 	if err := o.files.create(); err != nil {
 		return err
 	}

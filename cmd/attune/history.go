@@ -31,7 +31,8 @@ func (a *app) historyCommand() *cobra.Command {
 		Long: `History lists the last 20 runs of the ledger, the newest first; with --json all
 of them. With --kernel it lists the runs of that kernel. Every command accepts
 the short ids that it prints. Below it lists the tunings, and searches that are
-not finished.
+not finished. A damaged run is named and left out. Of a long list only the newest
+200 runs are checked for damage; attune ledger verify checks every record.
 
 With --ladder it shows the newest timed run of each stage and selection on a
 device, in the order of the spec: the change from its parent, time, speedups,
@@ -83,13 +84,9 @@ func (a *app) history(ctx context.Context, o historyOptions) error {
 		}
 		o.filter.Kernel = kernel.Name
 	}
-	entries, err := kept.List(ctx, o.filter)
+	entries, total, err := a.historyRuns(ctx, kept, o)
 	if err != nil {
 		return err
-	}
-	total := len(entries)
-	if limit := o.most(a.json); limit > 0 {
-		entries = entries[:min(limit, total)]
 	}
 	tunings, err := a.historySearches(ctx, kept, o)
 	if err != nil {
@@ -107,6 +104,41 @@ func (a *app) history(ctx context.Context, o historyOptions) error {
 		return err
 	}
 	return tunings.print(ctx, a, kept, o, len(entries) > 0)
+}
+
+// checkedRuns is how many listed runs are compared with their checksums. It takes 22 ms on two cores.
+const checkedRuns = 200
+
+// historyRuns returns the runs of the list and how many there are in total. It leaves out damaged ones
+// and names them, as far as the ledger and the check of the newest runs find them.
+func (a *app) historyRuns(ctx context.Context, kept *ledger.Ledger, o historyOptions) (entries []ledger.Entry, total int, err error) {
+	if entries, err = kept.List(ctx, o.filter); err != nil {
+		return nil, 0, err
+	}
+	damaged := kept.Unlisted()
+	total = len(entries)
+	if limit := o.most(a.json); limit > 0 {
+		entries = entries[:min(limit, total)]
+	}
+	var ids []string
+	for _, e := range entries[:min(len(entries), checkedRuns)] {
+		ids = append(ids, e.ID)
+	}
+	unreadable, err := kept.Unreadable(ctx, ids)
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, p := range unreadable {
+		entries = slices.DeleteFunc(entries, func(e ledger.Entry) bool { return e.ID == p.Run })
+	}
+	damaged = append(damaged, unreadable...)
+	for _, p := range damaged {
+		a.note("left out: " + p.What)
+	}
+	if len(damaged) > 0 {
+		a.note("`attune ledger verify` checks every file; restore damaged ones from git or a copy")
+	}
+	return entries, total - len(unreadable), nil
 }
 
 // printRuns prints the table of runs, of which there are more in total.

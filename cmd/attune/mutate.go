@@ -67,7 +67,7 @@ equivalent. More shapes, seeds and schedules kill more.`,
 		if err != nil {
 			return err
 		}
-		defer o.files.discard()
+		defer a.endFiles(&o.files, false)
 		if err := o.files.create(); err != nil {
 			return err
 		}

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"attune/internal/child/childtest"
 	"attune/internal/device"
 	"attune/internal/device/isolate"
 )
@@ -62,9 +63,7 @@ exec sleep 600
 		t.Fatal(err)
 	}
 	for _, name := range []string{"nvcc", "ptxas"} {
-		if err := os.WriteFile(filepath.Join(dir, "bin", name), []byte(script), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		childtest.Program(t, filepath.Join(dir, "bin", name), script)
 	}
 	return dir, started
 }

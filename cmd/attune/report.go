@@ -294,5 +294,9 @@ func (a *app) writeHTML(ctx context.Context, kept *ledger.Ledger, path string, r
 	if err != nil {
 		return err
 	}
-	return document.WriteFile(path, page)
+	if err := document.WriteFile(path, page); err != nil {
+		return err
+	}
+	a.wrote(path)
+	return nil
 }

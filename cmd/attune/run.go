@@ -140,7 +140,7 @@ func (a *app) run(ctx context.Context, o runOptions, args []string) error {
 	}
 	defer w.close()
 	o.reference.set(w)
-	defer o.files.discard()
+	defer a.endFiles(&o.files, false)
 	if err := o.files.create(); err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"attune/internal/child/childtest"
 	"attune/internal/device/cuda"
 	"attune/internal/python"
 	"attune/internal/toolchain"
@@ -83,7 +84,7 @@ func TestScripts(t *testing.T) {
 			}
 			return false, fmt.Errorf("unknown condition %q", name)
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "keys": keys, "measured": measured, "benched": benched},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "keys": keys, "measured": measured, "benched": benched, "program": program},
 	})
 }
 
@@ -118,6 +119,17 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	if got != want {
 		ts.Fatalf("exit code %d, want %d", got, want)
 	}
+}
+
+// program FILE makes a file of the script executable. It is written again, since the package
+// testscript writes while other scripts start processes.
+func program(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: program FILE")
+	}
+	text, path := []byte(ts.ReadFile(args[0])), ts.MkAbs(args[0])
+	ts.Check(os.Remove(path)) // a child may have the old file open
+	ts.Check(childtest.Write(func() error { return os.WriteFile(path, text, 0o755) }))
 }
 
 // keys FILE KEY... looks for keys in a JSON document, such as runs.0.gates.profile.

@@ -108,7 +108,7 @@ takes two, and print 1 MiB.
 			if err := errors.Join(o.check(), checkLimit(limit)); err != nil {
 				return usageError{err}
 			}
-			defer files.discard()
+			defer a.endFiles(&files, false)
 			if err := files.create(); err != nil {
 				return err
 			}

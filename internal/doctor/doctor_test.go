@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"attune/internal/child/childtest"
 	"attune/internal/device"
 	"attune/internal/peer"
 	"attune/internal/toolchain"
@@ -26,9 +27,7 @@ func programs(t *testing.T, scripts map[string]string) string {
 	t.Helper()
 	folder := t.TempDir()
 	for name, script := range scripts {
-		if err := os.WriteFile(filepath.Join(folder, name), []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		childtest.Program(t, filepath.Join(folder, name), "#!/bin/sh\n"+script+"\n")
 	}
 	t.Setenv("PATH", folder)
 	for _, name := range []string{"CUDA_HOME", "CUDA_PATH", "NVCC_CCBIN", peer.PythonVariable} {
@@ -244,9 +243,7 @@ func TestCompilerInCache(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"nvcc", "ptxas"} {
-		if err := os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\n"+nvcc+"\n"), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		childtest.Program(t, filepath.Join(bin, name), "#!/bin/sh\n"+nvcc+"\n")
 	}
 	want := "nvcc 13.0.88 from attune's cache (" + filepath.Join(bin, "nvcc") + ")"
 	damaged := want + " is damaged: nvidia/cu13/bin/nvcc belongs to no wheel, "
@@ -260,9 +257,7 @@ func TestCompilerInCache(t *testing.T) {
 	if a := ability(t, Examine(t.Context(), m), "build variants"); a.OK || !forged.MatchString(a.Why) {
 		t.Errorf("got %+v; want %s", a, forged)
 	}
-	if err := os.WriteFile(filepath.Join(bin, "ptxas"), nil, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	childtest.Program(t, filepath.Join(bin, "ptxas"), "")
 	damaged = want + " is damaged: nvidia/cu13/bin/ptxas does not match its hash, "
 	if a := ability(t, Examine(t.Context(), m), "build variants"); a.OK || !strings.HasPrefix(a.Why, damaged) {
 		t.Errorf("got %+v; want %q", a, damaged)

@@ -312,7 +312,7 @@ func TestSearchWithoutResult(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	contains(t, w.verified(study.Document()), "- No variant is better than the default beyond doubt.", "- incorrect: `stage6+TILE_N=64`: wrong\n",
+	contains(t, w.verified(study.Document()), "- No variant is better than the default beyond doubt.", "- Objective: time in us, on", "- incorrect: `stage6+TILE_N=64`: wrong\n",
 		"Left out of this report", "the journal: read journal.jsonl")
 	contains(t, w.verified(w.study(w.record(w.base(), nil)).Document()),
 		"no variant is better than the default beyond doubt. The knob that matters most is `TILE_N`: its values differ by a factor of 1.50.")

@@ -36,7 +36,7 @@ func (s *TuningStudy) headline() []Text {
 		second = append(second, say(" of ", from.figure("%.0f", *t.Variants, "variants"), " variants")...)
 	}
 	second = append(second, say(" in ", from.figure("%.0f", t.Seconds, "seconds"), " s; ", from.text(t.Ended, "ended"), ".")...)
-	third := say("Objective: ", from.text(t.Objective, "objective"), " in ", from.text(t.Unit, "unit"), ", on ", from.text(t.Facts.Name, "facts.name"), ".")
+	third := say("Objective: ", from.text(t.Objective, "objective"), " in ", report.CostUnit(t.Unit), ", on ", from.text(t.Facts.Name, "facts.name"), ".")
 	return []Text{first, second, third}
 }
 

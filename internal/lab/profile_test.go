@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"attune/internal/child/childtest"
 	"attune/internal/device"
 	"attune/internal/device/isolate"
 	simdevice "attune/internal/device/sim"
@@ -248,9 +249,7 @@ func TestProfileWithoutCounters(t *testing.T) {
 echo "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters on the target device 0." >"$2"
 exit 1
 `
-	if err := os.WriteFile(forbidden, []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	childtest.Program(t, forbidden, script)
 	check := func(what, reason string, set func(*ProfileRequest)) {
 		t.Helper()
 		s := newSetup(t)

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"attune/internal/child/childtest"
 	"attune/internal/oracle"
 	"attune/internal/peer"
 	"attune/internal/report"
@@ -74,9 +75,7 @@ func TestBenchWithAnyPython(t *testing.T) {
 		folder := t.TempDir()
 		t.Setenv("PATH", folder)
 		if script != "" {
-			if err := os.WriteFile(filepath.Join(folder, "python3"), []byte(script), 0o755); err != nil {
-				t.Fatal(err)
-			}
+			childtest.Program(t, filepath.Join(folder, "python3"), script)
 			t.Setenv("PATH", folder+string(os.PathListSeparator)+usual)
 		}
 		s := newSetup(t)

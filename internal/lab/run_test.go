@@ -20,6 +20,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"attune/internal/child/childtest"
 	"attune/internal/device"
 	"attune/internal/half"
 	"attune/internal/ledger"
@@ -637,9 +638,7 @@ func TestCancelEndsTheCompilers(t *testing.T) {
 	t.Setenv("TMPDIR", temporary)
 	nvcc := filepath.Join(tools, "nvcc")
 	script := "#!/bin/sh\necho $$ >> " + tools + "/started\nexec sleep 600\n"
-	if err := os.WriteFile(nvcc, []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	childtest.Program(t, nvcc, script)
 	s := newSetupOf(t, kernels.SDPA(), &toolchain.Compiler{NVCC: nvcc, PTXAS: nvcc, Version: "0"}, t.TempDir())
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

@@ -124,7 +124,7 @@ func BenchmarkOpen10000(b *testing.B) {
 	}
 }
 
-// BenchmarkHistory10000 makes the queries of `attune history`: open, list, shorten ids.
+// BenchmarkHistory10000 makes the queries of `attune history`: open, list, check 20 runs, shorten ids.
 func BenchmarkHistory10000(b *testing.B) {
 	dir := large(b)
 	for b.Loop() {
@@ -136,6 +136,9 @@ func BenchmarkHistory10000(b *testing.B) {
 		if err != nil || len(entries) != 20 {
 			b.Fatal(len(entries), err)
 		}
+		if damaged, err := l.Unreadable(b.Context(), ids(entries)); err != nil || damaged != nil {
+			b.Fatal(damaged, err)
+		}
 		short, err := l.ShortIDs(b.Context())
 		if err != nil {
 			b.Fatal(err)
@@ -144,6 +147,20 @@ func BenchmarkHistory10000(b *testing.B) {
 			short(e.ID)
 		}
 		l.Close()
+	}
+}
+
+// BenchmarkUnreadable200 checks as many runs as `attune history --all` does.
+func BenchmarkUnreadable200(b *testing.B) {
+	l := open(b, large(b))
+	entries, err := l.List(b.Context(), Filter{Limit: 200})
+	if err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		if damaged, err := l.Unreadable(b.Context(), ids(entries)); err != nil || damaged != nil {
+			b.Fatal(damaged, err)
+		}
 	}
 }
 

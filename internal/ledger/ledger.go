@@ -77,7 +77,7 @@ func (l *Ledger) List(ctx context.Context, f Filter) ([]Entry, error) {
 }
 
 // Unlisted returns the runs that the last query left out, with the reason why each cannot be read.
-// A run that was damaged after it was listed is not among them; Verify finds all.
+// A run that was damaged after it was listed is not among them; Unreadable finds it.
 func (l *Ledger) Unlisted() []Problem {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -96,6 +96,22 @@ func (l *Ledger) Files(ctx context.Context, id string) ([]string, error) {
 // Read returns a file of a run. A file whose checksum differs from the recorded one is an error.
 func (l *Ledger) Read(ctx context.Context, id, name string) ([]byte, error) {
 	return l.runs().read(ctx, id, name)
+}
+
+// Unreadable returns those of the runs whose document cannot be read or was changed, with the reason.
+// It reads all of them, up to 100 KB each.
+func (l *Ledger) Unreadable(ctx context.Context, ids []string) ([]Problem, error) {
+	errs := make([]error, len(ids))
+	if err := forEach(ctx, len(ids), func(i int) { _, errs[i] = l.Read(ctx, ids[i], runName) }); err != nil {
+		return nil, err
+	}
+	var all []Problem
+	for i, err := range errs {
+		if err != nil {
+			all = append(all, Problem{Run: ids[i], What: err.Error()})
+		}
+	}
+	return all, nil
 }
 
 // Damage returns what is wrong with the files of a run, bench or tuning, other than its document.

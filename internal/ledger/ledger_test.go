@@ -558,8 +558,12 @@ func TestDamagedRunIsNotListed(t *testing.T) {
 		t.Fatal(err)
 	}
 	overwrite(t, path, strings.Replace(string(document), `"not-measured"`, `"merge"`, 1))
+	wantRuns(t, l, all) // as in the index
+	if found, err := l.Unreadable(t.Context(), ids(all)); err != nil || len(found) != 1 || found[0].Run != all[0].ID || !strings.Contains(found[0].What, "run.json was changed") {
+		t.Errorf("Unreadable: %+v, %v", found, err)
+	}
 	r, err := l.Reindex(t.Context())
-	if err != nil || r.Runs != 1 || len(r.Problems) != 1 || r.Problems[0].Run != all[0].ID {
+	if err != nil || r.Runs != 1 || len(r.Problems) != 1 || r.Problems[0].Run != all[0].ID || !strings.Contains(r.Problems[0].What, "`attune ledger remove "+all[0].ID+"`") {
 		t.Errorf("Reindex: %+v, %v", r, err)
 	}
 	wantRuns(t, l, all[1:])

@@ -277,7 +277,8 @@ func (l *Ledger) Reindex(ctx context.Context) (Report, error) {
 	var entries []Entry
 	for i, e := range read {
 		if errs[i] != nil {
-			r.Problems = append(r.Problems, Problem{Run: ids[i], What: "not indexed: " + errs[i].Error()})
+			r.Problems = append(r.Problems, Problem{Run: ids[i], What: fmt.Sprintf(
+				"not indexed: %v; restore it from git or a copy, or run `attune ledger remove %s`", errs[i], ids[i])})
 		} else {
 			entries = append(entries, e)
 		}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"attune/internal/child/childtest"
 	"attune/internal/problem"
 	"attune/internal/tensor"
 )
@@ -520,14 +521,10 @@ func TestFindPython(t *testing.T) {
 	t.Setenv(PythonVariable, "./adder")
 	check("a variable with a missing program", "", `there is no program "./adder", which ATTUNE_PYTHON names`)
 	script := filepath.Join(empty, "python3")
-	if err := os.WriteFile(script, []byte("#!/no/such/interpreter\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	childtest.Program(t, script, "#!/no/such/interpreter\n")
 	t.Chdir(empty)
 	check("a program that cannot be started", "./python3", script+" does not start: ")
-	if err := os.WriteFile(script, []byte("#!/bin/sh\necho 'python: no such module' >&2\nexit 4\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	childtest.Program(t, script, "#!/bin/sh\necho 'python: no such module' >&2\nexit 4\n")
 	check("a program that exits", "./python3", "python3 exited (exit status 4): python: no such module; name a Python that has PyTorch")
 	t.Setenv("TMPDIR", filepath.Join(empty, "no", "such", "folder"))
 	check("no folder for files", "./python3", "make a folder for the peers' inputs")

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"attune/internal/child/childtest"
 	"attune/internal/device"
 	"attune/internal/device/devicetest"
 	"attune/internal/device/isolate"
@@ -121,9 +122,7 @@ func nsight(t *testing.T, behaviour string) *Nsight {
 		t.Fatal(err)
 	}
 	program := filepath.Join(t.TempDir(), "ncu")
-	if err := os.WriteFile(program, []byte(fakeNCU), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	childtest.Program(t, program, fakeNCU)
 	t.Setenv("FAKE_NCU", behaviour)
 	t.Setenv("TMPDIR", t.TempDir())
 	return &Nsight{Program: program, Arch: "sm_90", Child: isolate.Options{Command: []string{self, childArg}, Limit: time.Minute}}

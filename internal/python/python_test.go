@@ -5,20 +5,19 @@ package python
 import (
 	"context"
 	"errors"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"attune/internal/child/childtest"
 )
 
 // script writes a shell script that is started as Python. The program is on its standard input.
 func script(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "python3")
-	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+text), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	childtest.Program(t, path, "#!/bin/sh\n"+text)
 	return path
 }
 

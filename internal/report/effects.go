@@ -24,6 +24,15 @@ func CostScale(unit string) (name string, factor float64) {
 	}
 }
 
+// CostUnit names the unit of CostScale in a sentence about an objective. A simulated cost says that it
+// is no time.
+func CostUnit(unit string) string {
+	if name, factor := CostScale(unit); factor != 1 {
+		return name
+	}
+	return unit
+}
+
 // costText prints a cost in the unit of CostScale with four significant digits; "-" if there is none.
 func costText(cost *float64, unit string) string {
 	if cost == nil {

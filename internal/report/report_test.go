@@ -417,7 +417,7 @@ func TestLadderWithoutTimesOfTheFirst(t *testing.T) {
 
 func TestHistory(t *testing.T) {
 	entry := func(variant, device, verdict string, h ledger.Headline) ledger.Entry {
-		return ledger.Entry{ID: "20261115-031522-" + variant[:6] + "-3f9a1c", Variant: variant, Device: device, Arch: "sm_89", Verdict: verdict, Headline: h}
+		return ledger.Entry{ID: "20261115-031522-" + variant[:6] + "-3f9a1c", Time: time.Date(2026, 11, 15, 3, 15, 22, 0, time.UTC), Variant: variant, Device: device, Arch: "sm_89", Verdict: verdict, Headline: h}
 	}
 	var out bytes.Buffer
 	err := History(&out, []ledger.Entry{
@@ -430,6 +430,34 @@ func TestHistory(t *testing.T) {
 	}
 	golden(t, "history.txt", out.Bytes())
 	noTrailingSpace(t, "the history", out.String())
+}
+
+// On a screen of 80 columns dates and shapes stay, and the speedup is dropped.
+func TestHistoryOnNarrowScreen(t *testing.T) {
+	at := time.Date(2026, 11, 16, 14, 5, 0, 0, time.UTC)
+	entries := []ledger.Entry{
+		{ID: "20261116-140500-stage7-3f9a1c", Time: at, Variant: "stage7a+USE_RELAXED_LOADS=1", Device: "cuda", Verdict: "valid-negative", Headline: ledger.Headline{
+			Shape: "1x8x200x64:kvheads=2", P50US: ptr(123.45), ParentRatio: ptr(1.2),
+		}},
+		{ID: "20261115-140500-stage3-000000", Time: at.AddDate(0, 0, -1), Variant: "stage3b", Device: "sim", Verdict: "not-measured (correct)"},
+	}
+	narrow := screen
+	narrow.Width = 80
+	text := printed(t, func(w *bytes.Buffer) error { return History(w, entries, nil, shortID, narrow) })
+	want := `run     date (2026)  variant    verdict             shape                 p50 us
+3f9a1c  11-16 14:05  stage7a+1  valid-negative      1x8x200x64:kvheads=2  123.45
+000000  11-15 14:05  stage3b    not-measured        -                          -
+                                (correct)
+stage7a+1 is stage7a+USE_RELAXED_LOADS=1
+`
+	if diff := cmp.Diff(want, strings.Join(strings.SplitAfter(text, "\n")[:5], "")); diff != "" {
+		t.Error(diff)
+	}
+	entries[1].Time = at.AddDate(-1, 0, 0)
+	text = printed(t, func(w *bytes.Buffer) error { return History(w, entries, nil, shortID, narrow) })
+	if !strings.Contains(text, "2025-11-16 14:05") || !strings.Contains(text, "2026-11-16 14:05") {
+		t.Errorf("runs of two years have dates without a year:\n%s", text)
+	}
 }
 
 // A run without a device and a build has no figures.

@@ -17,15 +17,19 @@ const documentWidth = 100
 // maxVariantName is the longest variant that tables print as it is, in bytes.
 const maxVariantName = 30
 
+// narrowVariantName is the same on a narrow screen.
+const narrowVariantName = 16
+
 // shortNames shortens variants in tables: the stage and the number of other knob values, such as
 // stage7b+8. The full names are printed once, below the table.
 type shortNames struct {
-	short map[string]string // by variant
-	full  []string          // the shortened variants
+	longest int               // variant that is printed as it is, in bytes
+	short   map[string]string // by variant
+	full    []string          // the shortened variants
 }
 
 func newShortNames(variants ...string) *shortNames {
-	n := &shortNames{short: map[string]string{}}
+	n := &shortNames{longest: maxVariantName, short: map[string]string{}}
 	for _, v := range variants {
 		n.add(v)
 	}
@@ -38,7 +42,7 @@ func (n *shortNames) add(variant string) string {
 		return name
 	}
 	name := variant
-	if stage, knobs, found := strings.Cut(variant, "+"); found && len(variant) > maxVariantName {
+	if stage, knobs, found := strings.Cut(variant, "+"); found && len(variant) > n.longest {
 		name = fmt.Sprintf("%s+%d", stage, strings.Count(knobs, "+")+1)
 		for letter, base := 'b', name; n.taken(name); letter++ {
 			name = base + string(letter)

@@ -387,23 +387,33 @@ func textPerformanceRows(r *run.Run) [][]string {
 	return rows
 }
 
+// wideHistory is the width of a screen that has room for all columns of the history.
+const wideHistory = 120
+
 // History writes runs as a table, one line each, in the given order. ids has the printed id of a run.
+// A narrow screen has short dates and variants, so that dates and shapes fit.
 func History(w io.Writer, entries []ledger.Entry, champions Champions, ids func(id string) string, s terminal.Screen) error {
+	names, date, layout := newShortNames(), "date", "2006-01-02 15:04"
+	if s.Width < wideHistory {
+		names.longest = narrowVariantName
+		if year, one := oneYear(entries); one {
+			date, layout = fmt.Sprintf("date (%d)", year), "01-02 15:04"
+		}
+	}
 	t := terminal.Table{Columns: []terminal.Column{
 		{Name: "run"},
-		{Name: "date", Keep: true, Optional: 6},
+		{Name: date, Keep: true, Optional: 1},
 		{Name: "variant", Keep: true},
-		{Name: "verdict", Keep: true, Colour: verdictColour},
+		{Name: "verdict", Keep: true, Wrap: true, Colour: verdictColour},
 		{Name: "device", Optional: 5},
-		{Name: "shape", Optional: 4},
+		{Name: "shape", Optional: 2},
 		{Name: "p50 us", Keep: true},
-		{Name: "speedup", Keep: true, Optional: 1},
-		{Name: "champion", Keep: true, Optional: 2},
+		{Name: "speedup", Keep: true, Optional: 3},
+		{Name: "champion", Keep: true, Optional: 4},
 	}}
-	names := newShortNames()
 	marked := slices.ContainsFunc(entries, func(e ledger.Entry) bool { return champions[e.ID] != "" })
 	for _, e := range entries {
-		row := append([]string{ids(e.ID), e.Time.Format("2006-01-02 15:04"), names.add(e.Variant), e.Verdict}, historyFigures(e)...)
+		row := append([]string{ids(e.ID), e.Time.Format(layout), names.add(e.Variant), e.Verdict}, historyFigures(e)...)
 		t.Rows = append(t.Rows, append(row, champions[e.ID]))
 	}
 	if !marked {
@@ -424,6 +434,15 @@ func History(w io.Writer, entries []ledger.Entry, champions Champions, ids func(
 	writeVerdictNote(&out, s, verdicts)
 	_, err := w.Write(out.Bytes())
 	return err
+}
+
+// oneYear returns the year of the runs, if it is the same of all.
+func oneYear(entries []ledger.Entry) (year int, one bool) {
+	if len(entries) == 0 {
+		return 0, false
+	}
+	year = entries[0].Time.Year()
+	return year, !slices.ContainsFunc(entries, func(e ledger.Entry) bool { return e.Time.Year() != year })
 }
 
 // severalKernels reports whether the runs are of more than one kernel, so that a variant alone does

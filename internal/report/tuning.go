@@ -228,7 +228,7 @@ func TuningMarkdown(t *run.Tuning) []byte {
 		fmt.Fprintf(&out, "- %s\n\n", strings.Join(lines, "\n- "))
 	}
 	fmt.Fprintf(&out, "Kernel %s, stage %s, shapes %s, objective %s (%s), strategy %s with seed %d, %s, %s, %s.\n",
-		t.Kernel, t.Stage, strings.Join(t.Identity.Shapes, ", "), t.Objective, t.Unit, t.Identity.Strategy, t.Identity.SearchSeed,
+		t.Kernel, t.Stage, strings.Join(t.Identity.Shapes, ", "), t.Objective, CostUnit(t.Unit), t.Identity.Strategy, t.Identity.SearchSeed,
 		t.Facts.Name, t.Identity.Arch, t.Identity.Compiler)
 	out.WriteString("\n## Effect of each knob\n\n")
 	effectsMarkdown(&out, t.Effects, t.Unit)

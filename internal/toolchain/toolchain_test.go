@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"testing"
 	"testing/fstest"
+
+	"attune/internal/child/childtest"
 )
 
 // pinned is the compiler that Install installs. It skips the test under -short and if the compiler is
@@ -155,9 +157,7 @@ func script(t testing.TB, file, text string) {
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(file, []byte("#!/bin/sh\n"+text), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	childtest.Program(t, file, "#!/bin/sh\n"+text)
 }
 
 // ptxFrom compiles a file to PTX and leaves machine paths in it.

@@ -15,6 +15,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"attune/internal/child/childtest"
 )
 
 // copyInstalled copies the pinned compiler to a cache of its own, so that a test can damage it.
@@ -22,7 +24,7 @@ func copyInstalled(t *testing.T) (c *Compiler, cacheDir string) {
 	t.Helper()
 	from := pinned(t).folder()
 	cacheDir = t.TempDir()
-	if err := os.CopyFS(installDir(cacheDir), os.DirFS(from)); err != nil {
+	if err := childtest.Write(func() error { return os.CopyFS(installDir(cacheDir), os.DirFS(from)) }); err != nil {
 		t.Fatal(err)
 	}
 	c, err := Installed(t.Context(), cacheDir)
@@ -82,7 +84,7 @@ func TestBuildWithDamagedCompiler(t *testing.T) {
 			if isProgram := bytes.HasPrefix(data, []byte("\x7fELF")); !isProgram && programsOnly[kind] {
 				continue
 			}
-			if err := damage(file, data); err != nil {
+			if err := childtest.Write(func() error { return damage(file, data) }); err != nil {
 				t.Fatal(err)
 			}
 			image, err := build(c)
@@ -96,9 +98,10 @@ func TestBuildWithDamagedCompiler(t *testing.T) {
 					t.Errorf("%s %s, without hashes: image %t, error %v, want a FaultError", name, kind, image != nil, err)
 				}
 			}
-			if err := errors.Join(os.RemoveAll(file), os.WriteFile(file, data, 0o755)); err != nil {
+			if err := os.RemoveAll(file); err != nil {
 				t.Fatal(err)
 			}
+			childtest.Program(t, file, string(data))
 		}
 	}
 	nvdisasm := filepath.Join(dir, toolkitDir, "bin", "nvdisasm")
@@ -113,9 +116,10 @@ func TestBuildWithDamagedCompiler(t *testing.T) {
 		t.Errorf("%v, %v, want one damaged file", found, err)
 	}
 	from, err := os.ReadFile(filepath.Join(pinned(t).folder(), toolkitDir, "bin", "nvdisasm"))
-	if err = errors.Join(err, os.WriteFile(nvdisasm, from, 0o755)); err != nil {
+	if err != nil {
 		t.Fatal(err)
 	}
+	childtest.Program(t, nvdisasm, string(from))
 	if again, err := build(c); err != nil || again.Record.CodeHash != good.Record.CodeHash {
 		t.Errorf("after the repair: %v", err)
 	}
@@ -233,9 +237,7 @@ func TestVerifyForgedList(t *testing.T) {
 	write := func(name, text string) {
 		t.Helper()
 		script(t, filepath.Join(dir, name), "")
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		childtest.Program(t, filepath.Join(dir, name), text)
 	}
 	expect := func(want ...Damage) {
 		t.Helper()
@@ -275,9 +277,7 @@ func TestVerify(t *testing.T) {
 	dir := installDir(cacheDir)
 	for name, text := range fakeWheels(InstalledVersion) {
 		script(t, filepath.Join(dir, name), "")
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		childtest.Program(t, filepath.Join(dir, name), text)
 	}
 	v, err := Verify(t.Context(), cacheDir)
 	if err != nil || v.Folder != dir || v.Files != 2 || len(v.Damaged) != 0 {

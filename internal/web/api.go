@@ -61,6 +61,11 @@ func checkRunQuery(q url.Values) error {
 	if err := checkParameters(q, runParameters...); err != nil {
 		return err
 	}
+	return checkVerdict(q)
+}
+
+// checkVerdict refuses an unknown verdict.
+func checkVerdict(q url.Values) error {
 	if v := gate.Verdict(q.Get("verdict")); v != "" && !slices.Contains(gate.Verdicts, v) {
 		return failure(http.StatusBadRequest, "verdict %q: there are %s", clip(string(v), 40), joined(gate.Verdicts))
 	}

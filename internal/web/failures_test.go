@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"attune/internal/measure"
+	"attune/internal/report"
+	"attune/internal/run"
 	"attune/internal/spec"
 )
 
@@ -256,6 +258,29 @@ func TestAssets(t *testing.T) {
 	}
 	if w := get(s, "/favicon.ico"); w.Code != http.StatusNoContent {
 		t.Errorf("the icon: status %d", w.Code)
+	}
+}
+
+// TestCostsHaveOneUnit reads the unit of times in a search: the record has seconds, and the pages us.
+func TestCostsHaveOneUnit(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, published(t))
+	for path, want := range map[string][]string{
+		"/tunings/20261117-073319-stage7b-dd7911": {"<dd>time, us</dd>", "Cost (us)"},
+		"/knobs?variant=stage7b":                  {": cost 6.376 us, default over it"},
+	} {
+		body := get(s, path).Body.String()
+		for _, text := range want {
+			if !strings.Contains(body, text) {
+				t.Errorf("%s has no %q", path, text)
+			}
+		}
+		if strings.Contains(body, "seconds") {
+			t.Errorf("%s names seconds", path)
+		}
+	}
+	if got := report.CostUnit(run.ObjectiveUnit(run.ObjectiveCost)); got != "cycles ("+run.CostLabel+")" {
+		t.Errorf("the unit of a simulated cost is %q", got)
 	}
 }
 

@@ -50,8 +50,8 @@ type recordedRun struct {
 
 // tunedVariant is the result of the chosen variant in the finals of a search.
 type tunedVariant struct {
-	ID   string
-	Unit string
+	ID       string
+	CostText string // with its unit
 	run.TunedVariant
 }
 
@@ -176,7 +176,7 @@ func (s *Server) readRecorded(ctx context.Context, p *knobPage) error {
 		}
 		for _, v := range append([]run.TunedVariant{page.Record.Default}, page.Record.Elites...) {
 			if v.Variant == p.Variant && v.Patch == "" {
-				p.Tuned = append(p.Tuned, tunedVariant{e.ID, page.Record.Unit, v})
+				p.Tuned = append(p.Tuned, tunedVariant{e.ID, page.Cost(v.Cost) + " " + page.ObjectiveUnit(), v})
 			}
 		}
 	}

@@ -106,6 +106,9 @@ func (s *Server) runList(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	q := r.URL.Query()
+	if err := checkVerdict(q); err != nil {
+		return err
+	}
 	page := runList{Marked: l.marked, Total: len(l.entries), Filter: newFilter(q), Verdicts: gate.Verdicts, Kernels: kernelNames(l.entries), Damage: s.records.damageIn(l, runFolder)}
 	matched := page.Filter.selected(l)
 	page.Matched = len(matched)

@@ -248,6 +248,7 @@ func TestUnknownPages(t *testing.T) {
 		"/api/runs?verdict=bogus":                            {400, "there are merge, valid-negative"},
 		"/api/runs?verdct=merge":                             {400, "there are q, kernel, variant"},
 		"/api/compare?a=x&b=y&shape=all":                     {400, "there are a, b, shapes"},
+		"/runs?verdict=bogus":                                {400, "verdict &#34;bogus&#34;: there are merge, valid-negative"},
 		"/runs/20261116-160615-stage2-000000":                {404, "nearest"},
 		"/benches/x":                                         {404, "no bench"},
 		"/tunings/x":                                         {404, "no search"},

@@ -48,12 +48,18 @@ func (p tuningPage) CostUnit() string {
 	return unit
 }
 
+// ObjectiveUnit is the same unit beside the objective.
+func (p tuningPage) ObjectiveUnit() string { return report.CostUnit(p.Unit) }
+
 // Cost is a cost in the unit of the page.
-func (p tuningPage) Cost(cost *float64) string {
+func (p tuningPage) Cost(cost *float64) string { return scaledCost(cost, p.Unit) }
+
+// scaledCost is a cost in the unit that it is printed in.
+func scaledCost(cost *float64, unit string) string {
 	if cost == nil {
 		return none
 	}
-	_, factor := report.CostScale(p.Unit)
+	_, factor := report.CostScale(unit)
 	return number(factor * *cost)
 }
 

@@ -4,10 +4,10 @@ package isolate
 
 import (
 	"errors"
-	"os"
 	"path/filepath"
 	"testing"
 
+	"attune/internal/child/childtest"
 	"attune/internal/device"
 )
 
@@ -34,9 +34,7 @@ func profiled(t *testing.T, ends, kind string) (*Profiled, error) {
 	t.Helper()
 	folder := t.TempDir()
 	ncu := filepath.Join(folder, "ncu")
-	if err := os.WriteFile(ncu, []byte(fakeProfiler), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	childtest.Program(t, ncu, fakeProfiler)
 	t.Setenv("PROFILER_ENDS", ends)
 	p, err := StartProfiled(t.Context(), Options{Command: command(t, kind), Limit: long}, ncu, []string{"--set", "full"}, filepath.Join(folder, "log"))
 	if p != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"attune/internal/child/childtest"
 	"attune/internal/device"
 )
 
@@ -49,9 +50,7 @@ exit $code
 func sanitized(t *testing.T, ends, kind string) (*Sanitized, error) {
 	t.Helper()
 	folder := t.TempDir()
-	if err := os.WriteFile(filepath.Join(folder, "compute-sanitizer"), []byte(fakeSanitizer), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	childtest.Program(t, filepath.Join(folder, "compute-sanitizer"), fakeSanitizer)
 	t.Setenv("PATH", folder+string(os.PathListSeparator)+os.Getenv("PATH"))
 	t.Setenv("SANITIZER_ENDS", ends)
 	t.Setenv("TMPDIR", t.TempDir())
@@ -185,9 +184,7 @@ func TestNoSanitizer(t *testing.T) {
 
 func TestNoFolderForTheLog(t *testing.T) {
 	folder := t.TempDir()
-	if err := os.WriteFile(filepath.Join(folder, "compute-sanitizer"), []byte(fakeSanitizer), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	childtest.Program(t, filepath.Join(folder, "compute-sanitizer"), fakeSanitizer)
 	t.Setenv("PATH", folder)
 	t.Setenv("TMPDIR", filepath.Join(folder, "none"))
 	_, err := StartSanitized(t.Context(), Options{Command: command(t, "serve"), Limit: long}, "memcheck")

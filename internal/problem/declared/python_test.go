@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"attune/internal/child/childtest"
 	"attune/internal/problem"
 	"attune/internal/python"
 	"attune/internal/spec"
@@ -130,9 +131,7 @@ func fakePython(t *testing.T, hello, compute string) string {
 	path := filepath.Join(t.TempDir(), "python3")
 	text := "#!/bin/sh\ncat >/dev/null\nwhile read -r line <&3; do\nid=${line#*\\\"id\\\":}; id=${id%%,*}\n" +
 		"out=${line##*\\\"file\\\":\\\"}; out=${out%%\\\"*}\ncase $line in\n*hello*) " + hello + " ;;\n*) " + compute + " ;;\nesac\ndone\n"
-	if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	childtest.Program(t, path, text)
 	return path
 }
 
@@ -195,9 +194,7 @@ func TestRealNumPyIsMissing(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := filepath.Join(t.TempDir(), "python3")
-	if err := os.WriteFile(path, []byte("#!/bin/sh\nexec "+real+" -S \"$@\"\n"), 0o755); err != nil { // without site-packages
-		t.Fatal(err)
-	}
+	childtest.Program(t, path, "#!/bin/sh\nexec "+real+" -S \"$@\"\n") // without site-packages
 	p := load(t, scale, map[string]string{"reference.py": ""})
 	_, err = stop(t, p.References(problem.Options{Python: path})).Get(t.Context(), p.instance(0))
 	checkFailure(t, err, "No module named 'numpy'; PYTHON -m pip install numpy")
