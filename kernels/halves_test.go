@@ -2,6 +2,7 @@ package kernels
 
 import (
 	"encoding/binary"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -19,6 +20,7 @@ import (
 // halfInputs are Q, K and V of one head, for kernels/fused and kernels/native.
 type halfInputs struct {
 	q, k, v [][]float64
+	causal  bool
 	scale   float64
 	within  float64 // error of O that is allowed
 	share   float64 // and of its largest addend
@@ -62,7 +64,9 @@ func multiply(rows [][]float64, factor float64) {
 func (in *halfInputs) run(t *testing.T, folder, stage string) []float64 {
 	t.Helper()
 	kernel, builder := declaredBuilder(t, folder)
-	shapes, err := kernel.Shapes("batch=1,kv_heads=1,group=1,queries=64,keys=300,blocks=1,causal=0,rows_first=0,lse=0,q_max=1,k_max=1,v_max=1")
+	causal := map[bool]int{true: 1}[in.causal]
+	shapes, err := kernel.Shapes(fmt.Sprintf(
+		"batch=1,kv_heads=1,group=1,queries=%d,keys=%d,blocks=1,causal=%d,rows_first=0,lse=0,q_max=1,k_max=1,v_max=1", len(in.q), len(in.k), causal))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,9 +115,13 @@ func (in *halfInputs) run(t *testing.T, folder, stage string) []float64 {
 func (in *halfInputs) compare(t *testing.T, got []float64) {
 	t.Helper()
 	for i, q := range in.q {
-		p, sum := make([]float64, len(in.k)), 0.0
+		seen := in.k
+		if in.causal {
+			seen = in.k[:max(0, i+1+len(in.k)-len(in.q))]
+		}
+		p, sum := make([]float64, len(seen)), 0.0
 		rowMax := math.Inf(-1)
-		for j, k := range in.k {
+		for j, k := range seen {
 			for c := range q {
 				p[j] += q[c] * k[c] * in.scale
 			}
@@ -125,9 +133,9 @@ func (in *halfInputs) compare(t *testing.T, got []float64) {
 		}
 		for c := range q {
 			want, most := 0.0, 0.0
-			for j, v := range in.v {
-				want += p[j] / sum * v[c]
-				most = max(most, p[j]/sum*math.Abs(v[c]))
+			for j := range p {
+				want += p[j] / sum * in.v[j][c]
+				most = max(most, p[j]/sum*math.Abs(in.v[j][c]))
 			}
 			x := got[i*64+c]
 			if math.IsNaN(x) != math.IsNaN(want) || math.Abs(x-want) > in.within+most*in.share {

@@ -1,6 +1,7 @@
 package kernels
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"strings"
@@ -78,6 +79,30 @@ func TestNativeValues(t *testing.T) {
 				in.compare(t, in.run(t, nativeFolder, "native_fp16"))
 			}
 		})
+	}
+}
+
+// With a causal mask every row attends to its keys and to no other, wherever the diagonal crosses the
+// edges of steps, of consumers and of tiles. The column of V that a key adds to tells it from its
+// neighbours.
+func TestNativeCausalEdges(t *testing.T) {
+	for _, beyond := range []int{0, 1, 2, 62, 63, 64, 65, 126, 127, 128, 129, -1, -64, -127} {
+		for stage, rows := range map[string]int{"native": 130, "native256": 258} {
+			t.Run(fmt.Sprintf("%s %d", stage, beyond), func(t *testing.T) {
+				if stage != "native" {
+					skipUnlessFourth(t, 1)
+				}
+				t.Parallel()
+				random := rand.New(rand.NewPCG(1, 2))
+				in := &halfInputs{q: matrix(random, rows), k: matrix(random, rows+beyond), v: matrix(random, rows+beyond), causal: true, scale: 1.5 / 8, within: 1e-6, share: 0.05}
+				multiply(in.q, 0)
+				multiply(in.v, 0)
+				for key, v := range in.v {
+					v[key%64] = 1
+				}
+				in.compare(t, in.run(t, nativeFolder, stage))
+			})
+		}
 	}
 }
 

@@ -27,9 +27,9 @@ func (a *app) exportCommand() *cobra.Command {
 		Use:   "export SELECTION",
 		Short: "write a selection as a C library",
 		Long: `Export writes the C library attune_sdpa, which launches the variants of a
-selection, the kernel for few query rows, and the quantisers of its inputs:
-header, sources, images, CMake and pkg-config files, and an example. It builds
-with any C11 compiler, and needs only NVIDIA's driver to run.
+selection, kernels for few query rows, for options and for 16-bit tensors, and
+the quantisers: header, sources, images, CMake and pkg-config files, and an
+example. It builds with any C11 compiler, and needs only NVIDIA's driver to run.
 
 The images are machine code if a CUDA compiler is installed, else the PTX that
 attune ships, which the driver compiles at the first call. With a compiler each
