@@ -16,6 +16,7 @@ import (
 	"attune/internal/problem"
 	"attune/internal/python"
 	"attune/internal/run"
+	"attune/internal/spec"
 	"attune/internal/toolchain"
 )
 
@@ -250,5 +251,20 @@ func TestMutateWithAFailingReference(t *testing.T) {
 	}
 	if names := s.recorded(); len(names) > 0 {
 		t.Errorf("recorded %v", names)
+	}
+}
+
+// A shape with many axes has its name in messages, a short one or one without a name its axes.
+func TestInstanceNames(t *testing.T) {
+	few, many := spec.Axes("rows=8,n=256"), spec.Axes("batch=1,heads=2,queries=300,keys=500,causal=1")
+	unnamed := spec.Axes("batch=1,heads=2,queries=300,keys=501,causal=1")
+	l := &Lab{Kernel: &spec.Kernel{
+		Declared: &spec.Declaration{},
+		Groups:   []spec.Group{{Name: "few", Shapes: []spec.Shape{few}}, {Name: "many", Shapes: []spec.Shape{many}}},
+	}}
+	for shape, want := range map[spec.Axes]string{few: "rows=8,n=256 seed 3", many: "many seed 3", unnamed: unnamed.String() + " seed 3"} {
+		if got := l.instanceName(problem.Instance{Shape: shape, Seed: 3}); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"math"
+	"strings"
 
 	"attune/internal/device"
 	"attune/internal/device/sim"
@@ -104,6 +105,19 @@ func (l *Lab) shapeName(s spec.Shape) string {
 		return names[0]
 	}
 	return ""
+}
+
+// longShape is the longest text of a shape, in bytes, that messages print where it has a name.
+const longShape = 40
+
+// instanceName names an instance in messages. Many axes would hide what the message says, so a shape
+// with many has the name that kernel.toml gives it.
+func (l *Lab) instanceName(i problem.Instance) string {
+	name := l.shapeName(i.Shape)
+	if shape := i.Shape.String(); name != "" && len(shape) > longShape {
+		return strings.Replace(i.String(), shape, name, 1)
+	}
+	return i.String()
 }
 
 // NewProblem returns what a kernel computes. The folder is the kernel's, and dir its path on disk,

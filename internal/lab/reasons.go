@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"attune/internal/device"
-	"attune/internal/problem"
 	"attune/internal/run"
 )
 
@@ -22,24 +21,24 @@ type failureReason struct {
 	text        string
 }
 
-func (r *failureReasons) add(p problem.Instance, row *run.Correctness) {
+func (r *failureReasons) add(name string, row *run.Correctness) {
 	if r.index == nil {
 		r.index = map[string]int{}
 	}
 	for _, f := range row.Findings {
 		key := f.Place()
 		if i, known := r.index[key]; known {
-			if r.list[i].last != p.String() {
-				r.list[i].last = p.String()
+			if r.list[i].last != name {
+				r.list[i].last = name
 				r.list[i].others++
 			}
 			continue
 		}
 		r.index[key] = len(r.list)
-		r.list = append(r.list, failureReason{first: p.String(), last: p.String(), text: findingText(f)})
+		r.list = append(r.list, failureReason{first: name, last: name, text: findingText(f)})
 	}
 	for _, text := range row.Wrong[len(row.Findings):] {
-		r.list = append(r.list, failureReason{first: p.String(), text: text})
+		r.list = append(r.list, failureReason{first: name, text: text})
 	}
 }
 

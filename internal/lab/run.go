@@ -338,7 +338,8 @@ func (a *attempt) checkAll(ctx context.Context) ([]string, error) {
 	var reasons failureReasons
 	all := a.plan.instances(a.variant, a.shapes)
 	for i, p := range all {
-		a.step("correctness "+p.String(), i, len(all))
+		name := a.instanceName(p)
+		a.step("correctness "+name, i, len(all))
 		row, failure, err := a.checkOne(ctx, p)
 		a.work.add(a.work.ofInstance(p.Shape))
 		if err != nil {
@@ -346,14 +347,14 @@ func (a *attempt) checkAll(ctx context.Context) ([]string, error) {
 		}
 		if failure != nil {
 			a.recordFailure(failure)
-			text := fmt.Sprintf("%s: %v", p, failure)
+			text := fmt.Sprintf("%s: %v", name, failure)
 			if a.result.TimedOut {
 				a.timeout = text
 				return reasons.texts(), nil
 			}
 			return append(reasons.texts(), text), nil
 		}
-		reasons.add(p, row)
+		reasons.add(name, row)
 		a.result.Correctness = append(a.result.Correctness, *row)
 		if s := a.result.Requested.Simulation; s != nil {
 			s.Schedules = max(s.Schedules, row.Schedules)
