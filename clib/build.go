@@ -18,13 +18,16 @@ import (
 var companionKnobs = map[string][]string{
 	"decode":   {spec.HeadDimKnob, "BLOCKS_PER_SM", "Q_BITS"},
 	"prefill":  {spec.HeadDimKnob, "TILE_M"},
-	"native":   {spec.HeadDimKnob, "TILE_M", "TILE_N", "BLOCKS_PER_SM", "USE_BF16"},
-	"fused":    {spec.HeadDimKnob, "TILE_M", "TILE_N", "BLOCKS_PER_SM", "USE_BF16"},
+	"native":   {spec.HeadDimKnob, "TILE_M", "TILE_N", "BLOCKS_PER_SM", "USE_BF16", exponentialsKnob},
+	"fused":    {spec.HeadDimKnob, "TILE_M", "TILE_N", "BLOCKS_PER_SM", "USE_BF16", exponentialsKnob},
 	"mixed":    {spec.HeadDimKnob, "TILE_M", "TILE_N"},
 	"cast":     {"THREADS", "CHUNKS"},
 	"quantize": {"THREADS", "CHUNKS", "BLOCKS"},
 	"append":   {"THREADS"},
 }
+
+// exponentialsKnob is how many of eight exponentials are approximated.
+const exponentialsKnob = "EXP2_LINEAR_EIGHTHS"
 
 // companionStages are the stages that a library takes of a kernel; it takes all where none are named.
 // The native kernel is better than the other stages of the fused one.

@@ -540,7 +540,7 @@ func (s halvesSize) lines(rowsFirst int) []string {
 	lines := []string{
 		"reset", setting("batch", s.batch), "set heads 4", "set kv_heads 2", setting("queries", s.queries), setting("keys", s.keys),
 		setting("head_dim", s.headDim), setting("causal", s.causal), fmt.Sprintf("set scale %.9g", 1.5/math.Sqrt(float64(s.headDim))),
-		setting("dtype", s.dtype), setting("out_dtype", s.dtype), "set descale_q 0", "set descale_k 0", "set descale_v 0",
+		[]string{"set lse 0", "set lse 0x100400000000"}[s.lse], setting("dtype", s.dtype), setting("out_dtype", s.dtype), "set descale_q 0", "set descale_k 0", "set descale_v 0",
 	}
 	for name, heads := range map[string]int{"q": 4, "o": 4} {
 		lines = append(lines, rowStrides(name, s.headDim, heads, s.queries, rowsFirst)...)
@@ -563,6 +563,9 @@ func TestHalvesLaunch(t *testing.T) {
 	for size, stage := range halvesStages {
 		places := maps.Clone(addressOf)
 		places[map[int]string{fp16Code: "o_bf16", bf16Code: "o"}[size.dtype]] = 0
+		if size.lse == 0 {
+			places["lse"] = 0
+		}
 		for rowsFirst := range 2 {
 			got := c.ask(t, slices.Concat([]string{"context 0"}, size.lines(rowsFirst), []string{"form", "workspace", "call 0x77", "print"})...)
 			folder, companion := halvesStage(t, l, stage)
@@ -572,8 +575,8 @@ func TestHalvesLaunch(t *testing.T) {
 			}
 		}
 	}
-	for _, change := range []string{"keys 1025", "queries 2", "hadamard 1", "smooth_k 1", "lse 0x100400000000", "q_dtype 2", "out_dtype 2", "sinks 0x100900000000", "window_left 9", "head_dim 256"} {
-		lines := slices.Concat([]string{"context 0"}, halvesSize{3, 300, 200, 64, 1, bf16Code}.lines(0), []string{"set workspace 0x100800000000"})
+	for _, change := range []string{"keys 1025", "queries 2", "hadamard 1", "smooth_k 1", "q_dtype 2", "out_dtype 2", "sinks 0x100900000000", "window_left 9", "head_dim 256"} {
+		lines := slices.Concat([]string{"context 0"}, halvesSize{3, 300, 200, 64, 1, bf16Code, 0}.lines(0), []string{"set workspace 0x100800000000"})
 		for _, name := range []string{"q", "k", "v", "o"} {
 			lines = append(lines, strides(name+"_stride", 0, 0, 0)...)
 		}

@@ -276,7 +276,8 @@ func checkCompanion(c Companion) error {
 		return fmt.Errorf("the library cannot launch the kernel %q", record.Kernel)
 	}
 	for _, knob := range needed {
-		if value, has := record.Knobs[knob]; !has || value < 1 && !strings.HasPrefix(knob, "USE_") {
+		mayBeZero := strings.HasPrefix(knob, "USE_") || knob == exponentialsKnob
+		if value, has := record.Knobs[knob]; !has || value < 1 && !mayBeZero {
 			return fmt.Errorf("it has no knob %s, which the library needs for its launch", knob)
 		}
 	}
@@ -319,8 +320,8 @@ func writeCompanion(c *bytes.Buffer, of Companion, image string) {
 	writeCode(c, strings.ToUpper(of.Image.Record.Kernel), of.Image, image)
 	fmt.Fprintf(c, "     .head_dim = %d, .threads = %d, .shared_bytes = %d, .cooperative = %d,\n",
 		knobs[spec.HeadDimKnob], of.Threads, of.SharedBytes, cooperative)
-	fmt.Fprintf(c, "     .blocks_per_multiprocessor = %d, .query_rows = %d, .step_keys = %d, .chunks = %d,\n     .max_blocks = %d, .q_bits = %d, .bf16 = %d},\n",
-		knobs["BLOCKS_PER_SM"], knobs["TILE_M"], knobs["TILE_N"], knobs["CHUNKS"], knobs["BLOCKS"], knobs["Q_BITS"], knobs["USE_BF16"])
+	fmt.Fprintf(c, "     .blocks_per_multiprocessor = %d, .query_rows = %d, .step_keys = %d, .chunks = %d,\n     .max_blocks = %d, .q_bits = %d, .bf16 = %d,\n     .linear_eighths = %d},\n",
+		knobs["BLOCKS_PER_SM"], knobs["TILE_M"], knobs["TILE_N"], knobs["CHUNKS"], knobs["BLOCKS"], knobs["Q_BITS"], knobs["USE_BF16"], knobs[exponentialsKnob])
 }
 
 // writeForm writes a line of attune_sdpa_forms.

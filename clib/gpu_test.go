@@ -302,12 +302,12 @@ func companionOf(t *testing.T, l Library, kernel string) Companion {
 }
 
 // halvesSize is a shape of kernels/native and kernels/fused with two K/V heads and four query heads.
-type halvesSize struct{ batch, queries, keys, headDim, causal, dtype int }
+type halvesSize struct{ batch, queries, keys, headDim, causal, dtype, lse int }
 
 // axes are those of the shape, with the scale that a probe sets.
 func (s halvesSize) axes(rowsFirst int) spec.Axes {
-	return spec.Axes(fmt.Sprintf("batch=%d,kv_heads=2,group=2,queries=%d,keys=%d,blocks=132,causal=%d,rows_first=%d,lse=0,q_max=1,k_max=1,v_max=1",
-		s.batch, s.queries, s.keys, s.causal, rowsFirst))
+	return spec.Axes(fmt.Sprintf("batch=%d,kv_heads=2,group=2,queries=%d,keys=%d,blocks=132,causal=%d,rows_first=%d,lse=%d,q_max=1,k_max=1,v_max=1",
+		s.batch, s.queries, s.keys, s.causal, rowsFirst, s.lse))
 }
 
 // Values of attune_sdpa_dtype.
@@ -315,13 +315,17 @@ const fp16Code, bf16Code = 2, 3
 
 // halvesStages are the stages of kernels/native and kernels/fused that a library chooses.
 var halvesStages = map[halvesSize]string{
-	{3, 300, 197, 64, 1, bf16Code}:  "native",
-	{12, 512, 600, 64, 1, bf16Code}: "native256",
-	{8, 500, 500, 128, 1, bf16Code}: "native_d128",
-	{12, 512, 700, 64, 0, bf16Code}: "fused256",
-	{3, 300, 197, 64, 1, fp16Code}:  "native_fp16",
-	{12, 512, 600, 64, 1, fp16Code}: "native256_fp16",
-	{8, 500, 500, 128, 1, fp16Code}: "native_d128_fp16",
+	{3, 300, 197, 64, 1, bf16Code, 0}:  "native",
+	{12, 512, 600, 64, 1, bf16Code, 0}: "native256",
+	{8, 500, 500, 128, 1, bf16Code, 0}: "native_d128",
+	{12, 512, 700, 64, 0, bf16Code, 0}: "fused256",
+	{3, 300, 197, 64, 1, fp16Code, 0}:  "native_fp16",
+	{12, 512, 600, 64, 1, fp16Code, 0}: "native256_fp16",
+	{8, 500, 500, 128, 1, fp16Code, 0}: "native_d128_fp16",
+	{12, 512, 600, 64, 1, bf16Code, 1}: "native_lse",
+	{12, 512, 600, 64, 1, fp16Code, 1}: "native_lse_fp16",
+	{8, 500, 500, 128, 1, bf16Code, 1}: "native_d128_lse",
+	{8, 500, 500, 128, 1, fp16Code, 1}: "native_d128_lse_fp16",
 }
 
 // halvesStage returns such a stage, and the folder of its kernel.
@@ -344,13 +348,17 @@ func TestHalvesMatchLabOnGPU(t *testing.T) {
 		for rowsFirst := range 2 {
 			folder, companion := halvesStage(t, l, stage)
 			job := labJob(t, folder, companion, size.axes(rowsFirst))
-			want := runJob(t, machine, job)[0]
+			want := runJob(t, machine, job)
 			call := gpuCall{
 				lines:   size.lines(rowsFirst),
 				inputs:  map[string][]byte{"q": job.Args[0].Input, "k": job.Args[1].Input, "v": job.Args[2].Input},
-				outputs: map[string]int{"o": len(want)},
+				outputs: map[string]int{"o": len(want[0])},
 			}
-			if !slices.Equal(call.run(t, c)["o"], want) {
+			if size.lse == 1 {
+				call.outputs["lse"] = len(want[1])
+			}
+			got := call.run(t, c)
+			if !slices.Equal(got["o"], want[0]) || size.lse == 1 && !slices.Equal(got["lse"], want[1]) {
 				t.Errorf("%s, rows_first=%d: the output differs from the lab's", stage, rowsFirst)
 			}
 		}

@@ -346,22 +346,22 @@ static attune_sdpa_shape shape_of(const problem *x) {
 
 /* The form of the native or the fused kernel for a problem in 16 bits, which then needs no quantiser
  * and no workspace; NULL if it has another form. With a log-sum-exp all exponentials are exact, which
- * those of these forms are not. Few query rows are left to decode. */
+ * forms of native alone have, in tiles of 128 rows. Few query rows are left to decode. */
 static const attune_sdpa_form_info *find_halves(const problem *x) {
   const attune_sdpa_params *p = &x->p;
   const bool halves = p->dtype != ATTUNE_SDPA_E4M3 && p->q_dtype == p->dtype &&
                       p->out_dtype == p->dtype,
-             other = p->smooth_k != 0 || p->hadamard != 0 || p->lse != NULL || x->scale <= 0;
+             other = p->smooth_k != 0 || p->hadamard != 0 || x->scale <= 0, exact = p->lse != NULL;
   if (!halves || other || has_options(x) || attune_decode_rows_fit(p)) return NULL;
   const attune_sdpa_shape shape = shape_of(x);
   const bool native = attune_sdpa_prefers_native(&shape);
-  if (!native && !attune_sdpa_prefers_fused(&shape)) return NULL;
+  if (!native && (exact || !attune_sdpa_prefers_fused(&shape))) return NULL;
   const attune_sdpa_kernel kernel = native ? ATTUNE_KERNEL_NATIVE : ATTUNE_KERNEL_FUSED;
-  const int32_t rows = native && attune_sdpa_prefers_small_tiles(&shape) ? 128 : 256;
+  const bool small = native && (exact || attune_sdpa_prefers_small_tiles(&shape));
   for (int i = attune_sdpa_dense_count; i < attune_sdpa_form_count; ++i) {
     const attune_sdpa_form_info *f = &attune_sdpa_forms[i];
-    if (f->kernel == kernel && f->head_dim == p->head_dim && f->query_rows == rows &&
-        f->bf16 == (p->dtype == ATTUNE_SDPA_BF16)) {
+    if (f->kernel == kernel && f->head_dim == p->head_dim && f->query_rows == (small ? 128 : 256) &&
+        f->bf16 == (p->dtype == ATTUNE_SDPA_BF16) && (f->linear_eighths == 0) == exact) {
       return f;
     }
   }
@@ -369,7 +369,7 @@ static const attune_sdpa_form_info *find_halves(const problem *x) {
 }
 
 /* The mixed form for a problem with q in 16 bits, of which k and v alone are quantised; NULL if it
- * has another form. What find_halves says of the log-sum-exp holds here too. */
+ * has another form. With a log-sum-exp all exponentials are exact, which those of this form are not. */
 static const attune_sdpa_form_info *find_mixed(const problem *x) {
   const attune_sdpa_params *p = &x->p;
   const bool cast = p->dtype != ATTUNE_SDPA_E4M3, /* makes k and v contiguous */

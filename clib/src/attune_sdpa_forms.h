@@ -55,6 +55,7 @@ typedef struct attune_sdpa_form_info {
 
   int32_t q_bits; /* decode: 8 for q in E4M3, 16 for FP16 or BF16, which the form converts */
   int32_t bf16;   /* fused, native: tensors are BF16, else FP16 */
+  int32_t linear_eighths; /* fused, native: exponentials of every eight that are approximated */
 
   /* Quantiser. */
   int32_t chunks;     /* 16-byte chunks of a thread in a tile */
