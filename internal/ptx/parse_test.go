@@ -397,6 +397,32 @@ $g: .b8 103 }
 	}
 }
 
+// The lines of inlined functions come before those of the calls.
+func TestSourceLines(t *testing.T) {
+	module := &Module{Files: map[int]string{1: "k.cu", 2: "../lib/a.cuh", 3: "cuda/b.h"}}
+	kernel := &Location{File: 1, Line: 30}
+	helper := &Location{File: 2, Line: 5, Inlined: kernel}
+	header := &Location{File: 3, Line: 7, Inlined: helper}
+	for _, c := range []struct {
+		at     *Location
+		place  string
+		frames []Frame
+	}{
+		{nil, "ptx:9", nil},
+		{kernel, "k.cu:30 (ptx:9)", []Frame{{"k.cu", 30}}},
+		{helper, "../lib/a.cuh:5 (ptx:9, called from k.cu:30)", []Frame{{"../lib/a.cuh", 5}, {"k.cu", 30}}},
+		{header, "cuda/b.h:7 (ptx:9, called from ../lib/a.cuh:5, k.cu:30)", []Frame{{"../lib/a.cuh", 5}, {"k.cu", 30}}},
+		{&Location{File: 3, Line: 7}, "cuda/b.h:7 (ptx:9)", nil},
+	} {
+		if got := Place(module.SourceLine(c.at), 9); got != c.place {
+			t.Errorf("%q; want %q", got, c.place)
+		}
+		if diff := cmp.Diff(c.frames, module.Frames(c.at)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", c.place, diff)
+		}
+	}
+}
+
 func TestLinesAndText(t *testing.T) {
 	f := kernel(t, "/* a\nb */ @p // guard\n  add.u32\n %r1, %r2,\t%r3 ; L:\n\nret; exit;\nbra\nL;")
 	var got []string
