@@ -147,9 +147,9 @@ func locateIn(tree ci.Tree, folder string) report.Locate {
 		case folder == "" || file == "":
 			return ""
 		case filepath.IsAbs(file):
-			return tree.Path(file)
+			return tree.Locate(file)
 		}
-		return tree.Path(filepath.Join(folder, filepath.FromSlash(file)))
+		return tree.Locate(filepath.Join(folder, filepath.FromSlash(file)))
 	}
 }
 
@@ -223,7 +223,7 @@ func (s *simulation) findings(tree ci.Tree) []ci.Issue {
 	}
 	var all []ci.Issue
 	for _, f := range s.Findings {
-		all = append(all, report.FindingIssue(s.Name, f, locateIn(tree, filepath.Dir(s.file)), tree.Path(s.ptx)))
+		all = append(all, report.FindingIssue(s.Name, f, locateIn(tree, filepath.Dir(s.file)), tree.Locate(s.ptx), tree.Locate(s.file)))
 	}
 	return all
 }
