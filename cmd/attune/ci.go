@@ -184,7 +184,7 @@ func (a *app) reportStep(err error, code int, command string) {
 	failed := gateError{}
 	collected := errors.As(err, &failed) && a.step.HasIssues()
 	if code != exitOK && code != exitInterrupted && err != nil && !collected {
-		a.step.Add(ci.Issue{Level: ci.Error, Rule: command, Message: a.withKernel(err.Error())})
+		a.step.Add(ci.Issue{Level: ci.Error, Rule: command, Message: a.withKernel(withRemedy(err))})
 	}
 	if err := a.step.Report(a.stderr); err != nil {
 		a.note(err.Error())
