@@ -3,6 +3,7 @@ package ptx
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -131,29 +132,49 @@ func (f Frame) String() string { return fmt.Sprintf("%s:%d", f.File, f.Line) }
 // Frames returns the source lines of a location from the innermost inlined function outwards, without
 // those of NVIDIA's headers.
 func (m *Module) Frames(l *Location) []Frame {
+	return slices.DeleteFunc(m.allFrames(l), func(f Frame) bool { return strings.HasPrefix(f.File, toolkit) })
+}
+
+func (m *Module) allFrames(l *Location) []Frame {
 	var all []Frame
 	for ; l != nil; l = l.Inlined {
-		if file := m.Files[l.File]; !strings.HasPrefix(file, toolkit) {
-			all = append(all, Frame{file, l.Line})
-		}
+		all = append(all, Frame{m.Files[l.File], l.Line})
 	}
 	return all
+}
+
+// LineKey identifies the source lines of a location, those of NVIDIA's headers included. It is empty
+// for none.
+func (m *Module) LineKey(l *Location) string {
+	if l == nil {
+		return ""
+	}
+	return fmt.Sprint(m.allFrames(l))
 }
 
 // calledFrom stands between a line inside an inlined function and those of the calls.
 const calledFrom = ", called from "
 
 // SourceLine returns file:line of a location; empty for none. The lines of the calls follow that of an
-// inlined function, from the inside outwards: "b.cuh:5, called from a.cuh:9, k.cu:20".
+// inlined function, from the inside outwards: "b.cuh:5, called from a.cuh:9, k.cu:20". Lines of
+// NVIDIA's headers are left out, unless there are no others.
 func (m *Module) SourceLine(l *Location) string {
-	var lines []string
-	for ; l != nil; l = l.Inlined {
-		lines = append(lines, Frame{m.Files[l.File], l.Line}.String())
+	frames := m.Frames(l)
+	if len(frames) == 0 {
+		frames = m.allFrames(l)
 	}
-	if len(lines) < 2 {
-		return strings.Join(lines, "")
+	if len(frames) == 0 {
+		return ""
 	}
-	return lines[0] + calledFrom + strings.Join(lines[1:], ", ")
+	text := frames[0].String()
+	for i, f := range frames[1:] {
+		separator := ", "
+		if i == 0 {
+			separator = calledFrom
+		}
+		text += separator + f.String()
+	}
+	return text
 }
 
 // Place describes an instruction by the text of SourceLine, which may be empty, and its line in the

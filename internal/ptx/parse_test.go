@@ -3,6 +3,7 @@ package ptx
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -410,15 +411,19 @@ func TestSourceLines(t *testing.T) {
 	}{
 		{nil, "ptx:9", nil},
 		{kernel, "k.cu:30 (ptx:9)", []Frame{{"k.cu", 30}}},
+		{&Location{File: 2, Line: 6, Inlined: helper}, "../lib/a.cuh:6 (ptx:9, called from ../lib/a.cuh:5, k.cu:30)", []Frame{{"../lib/a.cuh", 6}, {"../lib/a.cuh", 5}, {"k.cu", 30}}},
 		{helper, "../lib/a.cuh:5 (ptx:9, called from k.cu:30)", []Frame{{"../lib/a.cuh", 5}, {"k.cu", 30}}},
-		{header, "cuda/b.h:7 (ptx:9, called from ../lib/a.cuh:5, k.cu:30)", []Frame{{"../lib/a.cuh", 5}, {"k.cu", 30}}},
+		{header, "../lib/a.cuh:5 (ptx:9, called from k.cu:30)", []Frame{{"../lib/a.cuh", 5}, {"k.cu", 30}}},
 		{&Location{File: 3, Line: 7}, "cuda/b.h:7 (ptx:9)", nil},
 	} {
+		if key := module.LineKey(c.at); key == "" != (c.at == nil) || c.at == header && key == module.LineKey(helper) {
+			t.Errorf("the key of %s is %q", c.place, key)
+		}
 		if got := Place(module.SourceLine(c.at), 9); got != c.place {
 			t.Errorf("%q; want %q", got, c.place)
 		}
-		if diff := cmp.Diff(c.frames, module.Frames(c.at)); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", c.place, diff)
+		if got := module.Frames(c.at); !slices.Equal(got, c.frames) {
+			t.Errorf("the frames of %s are %v, want %v", c.place, got, c.frames)
 		}
 	}
 }

@@ -56,7 +56,7 @@ func (c *code) numberLines() {
 	for i := range c.lines {
 		source := ""
 		if i < len(c.fn.Code) {
-			source = p.module.SourceLine(c.fn.Code[i].Location)
+			source = p.module.LineKey(c.fn.Code[i].Location)
 		}
 		if source == "" {
 			p.lines++
