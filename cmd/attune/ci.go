@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 
 	"attune/internal/ci"
 	"attune/internal/report"
+	"attune/internal/run"
 )
 
 // ciText is the help page about continuous integration.
@@ -116,9 +118,29 @@ func (r *resultFiles) benchstatFlag(f *pflag.FlagSet) {
 	r.benchstat.add(f, "benchstat", "write the samples for benchstat to this `file`")
 }
 
-// create creates the files. The caller ends them.
-func (r *resultFiles) create() error {
+// create creates the files. The caller ends them. The others are files that the command writes
+// besides; no two may be the same.
+func (r *resultFiles) create(others ...resultFile) error {
+	if err := checkApart(append(others, r.junit, r.sarif, r.benchstat)); err != nil {
+		return usageError{err}
+	}
 	return errors.Join(r.junit.create(), r.sarif.create(), r.benchstat.create())
+}
+
+// checkApart refuses two flags that name the same file: the second document would overwrite the
+// first. Devices such as /dev/null may be shared.
+func checkApart(files []resultFile) error {
+	for i, r := range files {
+		for _, other := range files[:i] {
+			if info, err := os.Stat(r.path); err == nil && !info.Mode().IsRegular() {
+				continue
+			}
+			if sameFile(r.path, other.path) {
+				return fmt.Errorf("--%s and --%s name the same file, %s; name two", other.flag, r.flag, r.path)
+			}
+		}
+	}
+	return nil
 }
 
 // endFiles names the files that were written, and removes those that were not. It is quiet where
@@ -147,9 +169,9 @@ func locateIn(tree ci.Tree, folder string) report.Locate {
 		case folder == "" || file == "":
 			return ""
 		case filepath.IsAbs(file):
-			return tree.Path(file)
+			return tree.Locate(file)
 		}
-		return tree.Path(filepath.Join(folder, filepath.FromSlash(file)))
+		return tree.Locate(filepath.Join(folder, filepath.FromSlash(file)))
 	}
 }
 
@@ -162,7 +184,7 @@ func (a *app) reportStep(err error, code int, command string) {
 	failed := gateError{}
 	collected := errors.As(err, &failed) && a.step.HasIssues()
 	if code != exitOK && code != exitInterrupted && err != nil && !collected {
-		a.step.Add(ci.Issue{Level: ci.Error, Rule: command, Message: a.withKernel(err.Error())})
+		a.step.Add(ci.Issue{Level: ci.Error, Rule: command, Message: a.withKernel(withRemedy(err))})
 	}
 	if err := a.step.Report(a.stderr); err != nil {
 		a.note(err.Error())
@@ -181,6 +203,9 @@ func (p *runPrinter) report(files *resultFiles) error {
 		findings = append(findings, report.RunFindings(r, locate)...)
 	}
 	p.step.Summarize(report.RunsStep(runs))
+	if files.benchstat.created != nil && !slices.ContainsFunc(runs, func(r *run.Run) bool { return len(r.Samples) > 0 }) {
+		p.note(fmt.Sprintf("--benchstat %s has no samples: no time was measured", files.benchstat.path))
+	}
 	return errors.Join(
 		files.junit.write(func(w io.Writer) error { return report.JUnit(w, runs, time.Since(p.started)) }),
 		files.sarif.write(func(w io.Writer) error { return ci.SARIF(w, version(), tree, report.FindingRules(), findings) }),
@@ -223,7 +248,7 @@ func (s *simulation) findings(tree ci.Tree) []ci.Issue {
 	}
 	var all []ci.Issue
 	for _, f := range s.Findings {
-		all = append(all, report.FindingIssue(s.Name, f, locateIn(tree, filepath.Dir(s.file)), tree.Path(s.ptx)))
+		all = append(all, report.FindingIssue(s.Name, f, locateIn(tree, filepath.Dir(s.file)), tree.Locate(s.ptx), tree.Locate(s.file)))
 	}
 	return all
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -79,7 +80,7 @@ func (a *app) ledgerReindexCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return a.printLedgerReport(report, "")
+				return a.printLedgerReport(report, "", reportSummary(report))
 			})
 		},
 	}
@@ -102,7 +103,7 @@ is named and the exit code is 1.`,
 				if err != nil {
 					return err
 				}
-				return a.printLedgerReport(report, "sealed")
+				return a.printLedgerReport(report, "sealed", reportSummary(report))
 			})
 		},
 	}
@@ -132,7 +133,7 @@ of a ledger without a chain is imported with a note.`,
 			for _, record := range report.Unchained {
 				a.note(record + " comes from a ledger without a chain: only its own checksums show that it is as it was recorded")
 			}
-			return a.printLedgerReport(report, "imported")
+			return a.printLedgerReport(report, "imported", reportSummary(report))
 		},
 	}
 }
@@ -207,12 +208,33 @@ func (a *app) printVerified(r ledger.Report, root string) error {
 	case root != "" && since > 0 && !a.json:
 		fmt.Fprintf(a.stdout, "%s since the given root\n", counted(since, "line was added", "lines were added"))
 	}
-	return a.printLedgerReport(r, "")
+	return a.printLedgerReport(r, "", verifiedSummary(r))
 }
 
-// printLedgerReport prints what was done to which records, the problems, the numbers of records and
-// the root. With a problem the exit code is 1.
-func (a *app) printLedgerReport(r ledger.Report, done string) error {
+// verifiedSummary is the last line of verify. It counts only intact records, and says so where there
+// are others; then it also says what to do, unless each problem does.
+func verifiedSummary(r ledger.Report) string {
+	if len(r.Problems) == 0 {
+		return reportSummary(r)
+	}
+	text := fmt.Sprintf("%s; intact: %s", counted(len(r.Problems), "problem", "problems"), recordCounts(r))
+	if slices.ContainsFunc(r.Problems, func(p ledger.Problem) bool { return !remedy.MatchString(p.What) }) {
+		text += "\nrestore damaged files from git or a copy, or remove a record: `attune ledger remove ID`"
+	}
+	return text
+}
+
+// remedy is in the texts of problems that say what to do.
+var remedy = regexp.MustCompile("restore |`attune ")
+
+// reportSummary counts records and problems.
+func reportSummary(r ledger.Report) string {
+	return fmt.Sprintf("%s, %s", recordCounts(r), counted(len(r.Problems), "problem", "problems"))
+}
+
+// printLedgerReport prints what was done to which records, the problems, the summary and the root. With
+// a problem the exit code is 1.
+func (a *app) printLedgerReport(r ledger.Report, done, summary string) error {
 	problems := []string{}
 	for _, p := range r.Problems {
 		problems = append(problems, p.String())
@@ -235,7 +257,7 @@ func (a *app) printLedgerReport(r ledger.Report, done string) error {
 		for _, p := range problems {
 			fmt.Fprintln(a.stdout, p)
 		}
-		fmt.Fprintf(a.stdout, "%s, %s\n", recordCounts(r), counted(len(problems), "problem", "problems"))
+		fmt.Fprintln(a.stdout, summary)
 		if r.Root != "" {
 			fmt.Fprintf(a.stdout, "root %s\n", r.Root)
 		}

@@ -58,6 +58,10 @@ failure. The first proof takes minutes; builds are cached.`,
 			if a.json {
 				return a.printJSON(listing(kernel, wants))
 			}
+			if len(args) == 1 && hasNone(kernel, args[0]) {
+				fmt.Fprintf(a.stdout, "%s has no %s\n", kernel.Name, args[0])
+				return nil
+			}
 			if len(args) == 0 && kernel.Declared != nil {
 				a.listProblem(kernel)
 			}
@@ -80,6 +84,11 @@ failure. The first proof takes minutes; builds are cached.`,
 	f.BoolVar(&prove.requested, "prove", false, "with knobs: build each value and show whether it changes the machine code")
 	f.StringVar(&prove.arch, "arch", "", "with --prove: build for this architecture (default: the newest of each stage)")
 	return cmd
+}
+
+// hasNone reports whether a kernel has nothing of a kind that it may leave out.
+func hasNone(kernel *spec.Kernel, kind string) bool {
+	return kind == "selections" && len(kernel.Selections) == 0 || kind == "knobs" && len(kernel.Knobs) == 0
 }
 
 var listKinds = []string{"stages", "selections", "knobs", "shapes", "champions"}

@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"attune/internal/crash"
+	"attune/internal/ledger"
 )
 
 func main() {
@@ -94,9 +95,18 @@ func reportCrash(crashed *crash.Panic, args []string, files ...string) string {
 	return "the report of it is " + path
 }
 
+// withRemedy is the text of an error. That of a damaged record gets what to do about it.
+func withRemedy(err error) string {
+	damaged, ok := errors.AsType[*ledger.DamageError](err)
+	if !ok || remedy.MatchString(err.Error()) {
+		return err.Error()
+	}
+	return fmt.Sprintf("%v; `attune ledger verify` checks every file: restore damaged ones from git or a copy, or run `attune ledger remove %s`", err, damaged.ID)
+}
+
 // printError writes an error as a line, or with --json as an object.
 func (a *app) printError(err error, code int) {
-	text := a.withKernel(err.Error())
+	text := a.withKernel(withRemedy(err))
 	if a.json {
 		// Without standard error there is nowhere left to report to.
 		_ = json.NewEncoder(a.stderr).Encode(map[string]any{"message_type": "exit_error", "code": code, "message": text})

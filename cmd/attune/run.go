@@ -141,7 +141,7 @@ func (a *app) run(ctx context.Context, o runOptions, args []string) error {
 	defer w.close()
 	o.reference.set(w)
 	defer a.endFiles(&o.files, false)
-	if err := o.files.create(); err != nil {
+	if err := o.files.create(resultFile{flag: "html", path: o.html}); err != nil {
 		return err
 	}
 	w.status.Set("looking for a device")

@@ -175,9 +175,9 @@ func (a *app) noteDamage(kept *ledger.Ledger, id string) {
 	}
 }
 
-// showFile prints a file of a record. A missing file is a usage error.
+// showFile prints a file of a record. One that the record never had is a usage error.
 func (a *app) showFile(text []byte, err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
+	if _, damaged := errors.AsType[*ledger.DamageError](err); errors.Is(err, fs.ErrNotExist) && !damaged {
 		return usageError{err}
 	}
 	if err == nil {

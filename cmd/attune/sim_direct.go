@@ -232,7 +232,7 @@ func (a *app) directPTX(ctx context.Context, o directOptions, file string) ([]by
 	if arch == "" {
 		arch = defaultArch
 	}
-	text, err := toolchain.CompilePTX(ctx, compiler, os.DirFS(filepath.Dir(file)), filepath.Base(file), arch, o.compiler...)
+	text, err := toolchain.CompilePTX(ctx, compiler, os.DirFS(filepath.Dir(file)), filepath.Dir(file), filepath.Base(file), arch, o.compiler...)
 	if refused, ok := errors.AsType[*toolchain.CompileError](err); ok {
 		return nil, errors.New(refused.Error()) // no gate has failed
 	}

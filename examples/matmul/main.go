@@ -109,7 +109,7 @@ func compile(ctx context.Context) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return toolchain.CompilePTX(ctx, compiler, sources, "matmul.cu", arch)
+	return toolchain.CompilePTX(ctx, compiler, sources, "", "matmul.cu", arch)
 }
 
 // writeCase writes a case of any size and the PTX beside it.

@@ -86,11 +86,7 @@ func (a *auditor) place(in *ptx.Instruction) string {
 	if in == nil {
 		return ""
 	}
-	line := fmt.Sprintf("ptx:%d", in.Line)
-	if source := a.module.SourceLine(in.Location); source != "" {
-		return fmt.Sprintf("%s (%s)", source, line)
-	}
-	return line
+	return ptx.Place(a.module.SourceLine(in.Location), in.Line)
 }
 
 // instruction reports the findings of one instruction. sleeping are reads of clocks that are none.

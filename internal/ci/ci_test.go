@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -334,6 +335,52 @@ func TestSARIF(t *testing.T) {
 	}
 	if level := at[string](t, results, 1, "level"); level != "note" {
 		t.Error(level)
+	}
+}
+
+// A file outside of the checkout has an absolute address, which annotations leave out. A file without
+// a line has line 1. Callers are related places, and no part of the fingerprint.
+func TestSARIFLocations(t *testing.T) {
+	checkout := tree(t, "a\nb\nc\n")
+	outside := filepath.ToSlash(filepath.Join(resolved(t.TempDir()), "a b.cuh"))
+	if err := os.WriteFile(outside, []byte("x\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := checkout.Locate(outside); got != outside || checkout.Path(outside) != "" {
+		t.Errorf("the file outside is %q", got)
+	}
+	inlined := Issue{Level: Error, Rule: "race", Message: "text", Location: Location{"k/k.cu", 2, ""}, Callers: []Location{{"k/k.cu", 3, "the call"}, {outside, 1, "the call"}}}
+	issues := []Issue{
+		{Level: Error, Rule: "race", Message: "text", Location: Location{outside, 1, ""}},
+		{Level: Error, Rule: "unwritten", Message: "text", Location: Location{File: "k/k.cu"}},
+		inlined,
+	}
+	var out bytes.Buffer
+	if err := SARIF(&out, "", checkout, nil, issues); err != nil {
+		t.Fatal(err)
+	}
+	var document any
+	if err := json.Unmarshal(out.Bytes(), &document); err != nil {
+		t.Fatal(err)
+	}
+	results := at[[]any](t, document, "runs", 0, "results")
+	address := at[map[string]any](t, results, 0, "locations", 0, "physicalLocation", "artifactLocation")
+	if want := map[string]any{"uri": "file://" + strings.ReplaceAll(outside, " ", "%20")}; !maps.Equal(address, want) {
+		t.Errorf("the file outside has the address %v, want %v", address, want)
+	}
+	if line := at[float64](t, results, 1, "locations", 0, "physicalLocation", "region", "startLine"); line != 1 {
+		t.Errorf("a file without a line has line %v", line)
+	}
+	if related := at[[]any](t, results, 2, "relatedLocations"); len(related) != 2 || at[string](t, related, 0, "message", "text") != "the call" {
+		t.Errorf("the callers are %v", related)
+	}
+	if line := command(issues[0]); strings.Contains(line, "file=") {
+		t.Errorf("an annotation outside of the checkout: %s", line)
+	}
+	moved := inlined
+	moved.Callers = nil
+	if checkout.fingerprints([]Issue{inlined})[0] != checkout.fingerprints([]Issue{moved})[0] || len(Merge([]Issue{inlined, moved})) != 2 {
+		t.Error("another caller is another alert, or the same issue")
 	}
 }
 

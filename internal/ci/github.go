@@ -89,7 +89,7 @@ func Annotate(w io.Writer, issues []Issue) error {
 // and standard error.
 func command(i Issue) string {
 	var properties []string
-	if i.Location.File != "" {
+	if i.Location.InTree() {
 		properties = append(properties, "file="+inProperty.Replace(oneLine(i.Location.File)))
 		if i.Location.Line > 0 {
 			properties = append(properties, fmt.Sprintf("line=%d", i.Location.Line))

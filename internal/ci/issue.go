@@ -30,15 +30,19 @@ type Issue struct {
 	Message  string
 	Location Location   // may be empty
 	Related  []Location // other places that take part
+	Callers  []Location // the calls of an inlined function that has the location, from the inside outwards
 	Key      string     // identifies the issue where its source line cannot be read: an instruction
 }
 
 // Location is a place in the sources.
 type Location struct {
-	File    string // relative to the root, with slashes; empty if unknown
+	File    string // relative to the root, with slashes; absolute outside of it; empty if unknown
 	Line    int    // from 1; 0 if only the file is known
 	Message string // of a related place
 }
+
+// InTree reports whether the file is in the checkout.
+func (l Location) InTree() bool { return l.File != "" && !filepath.IsAbs(l.File) }
 
 // title is an issue in a few words.
 func (i *Issue) title() string {
@@ -55,7 +59,7 @@ func Merge(issues []Issue) []Issue {
 	subjects := map[string][]string{}
 	keys := []string{}
 	for _, i := range issues {
-		key := fmt.Sprintf("%q %+v %+v %q", i.Rule, i.Location, i.Related, i.Key)
+		key := fmt.Sprintf("%q %+v %+v %+v %q", i.Rule, i.Location, i.Related, i.Callers, i.Key)
 		if i.Location.Line == 0 {
 			key += i.Message // without a line the text tells issues apart
 		}
@@ -120,6 +124,15 @@ func resolved(path string) string {
 // Path returns a path relative to the root, with slashes. It is empty for a file outside of the root,
 // or one that does not exist: readers of the formats look for it in the checkout.
 func (t Tree) Path(path string) string {
+	if located := (Location{File: t.Locate(path)}); located.InTree() {
+		return located.File
+	}
+	return ""
+}
+
+// Locate returns a path relative to the root, with slashes, or the absolute path of a file outside of
+// the root. It is empty for one that does not exist.
+func (t Tree) Locate(path string) string {
 	if path == "" {
 		return ""
 	}
@@ -129,7 +142,7 @@ func (t Tree) Path(path string) string {
 	}
 	relative, err := filepath.Rel(t.Root, absolute)
 	if err != nil || !filepath.IsLocal(relative) {
-		return ""
+		return filepath.ToSlash(absolute)
 	}
 	return filepath.ToSlash(relative)
 }
@@ -139,7 +152,11 @@ func (t Tree) line(l Location) string {
 	if l.File == "" || l.Line < 1 {
 		return ""
 	}
-	file, err := os.Open(filepath.Join(t.Root, filepath.FromSlash(l.File)))
+	path := filepath.FromSlash(l.File)
+	if l.InTree() {
+		path = filepath.Join(t.Root, path)
+	}
+	file, err := os.Open(path)
 	if err != nil {
 		return ""
 	}
@@ -155,7 +172,8 @@ func (t Tree) line(l Location) string {
 
 // fingerprints identify issues across changes of the sources that move them: a hash of the rule, the
 // file and the text of the line, and a number among equal ones. Without the text the key takes its
-// place, and without a key the line number.
+// place, and without a key the line number. Callers do not count: an edit of a call leaves the issue
+// the same.
 func (t Tree) fingerprints(issues []Issue) []string {
 	seen := map[string]int{}
 	prints := make([]string, len(issues))

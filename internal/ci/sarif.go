@@ -70,11 +70,11 @@ type (
 	}
 	sarifPhysical struct {
 		Artifact sarifArtifact `json:"artifactLocation"`
-		Region   *sarifRegion  `json:"region,omitempty"`
+		Region   sarifRegion   `json:"region"`
 	}
 	sarifArtifact struct {
 		URI  string `json:"uri"`
-		Base string `json:"uriBaseId"`
+		Base string `json:"uriBaseId,omitempty"` // of a relative address
 	}
 	sarifRegion struct {
 		StartLine int `json:"startLine"`
@@ -122,20 +122,22 @@ func result(i Issue, rule int, fingerprint string) sarifResult {
 	if i.Location.File != "" {
 		r.Locations = []sarifLocation{location(i.Location)}
 	}
-	for n, l := range i.Related {
+	for _, l := range slices.Concat(i.Related, i.Callers) {
 		if l.File != "" {
 			related := location(l)
-			related.ID, related.Message = n+1, &sarifText{printable(l.Message)}
+			related.ID, related.Message = len(r.Related)+1, &sarifText{printable(l.Message)}
 			r.Related = append(r.Related, related)
 		}
 	}
 	return r
 }
 
+// location is a place in a file. GitHub needs a line, so it is the first where only the file is known.
+// A file outside of the checkout has an absolute address, which has no base (SARIF 2.1.0, 3.4.4).
 func location(l Location) sarifLocation {
-	at := sarifLocation{Physical: sarifPhysical{Artifact: sarifArtifact{(&url.URL{Path: l.File}).String(), sourceRoot}}}
-	if l.Line > 0 {
-		at.Physical.Region = &sarifRegion{l.Line}
+	address := sarifArtifact{(&url.URL{Path: l.File}).String(), sourceRoot}
+	if !l.InTree() {
+		address = sarifArtifact{URI: (&url.URL{Scheme: "file", Path: l.File}).String()}
 	}
-	return at
+	return sarifLocation{Physical: sarifPhysical{address, sarifRegion{max(l.Line, 1)}}}
 }

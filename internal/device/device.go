@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -135,7 +136,8 @@ type Counters map[string]float64
 type Finding struct {
 	Kind string `json:"kind"`
 	Text string `json:"text"`
-	// The source line of a finding about an instruction, where the module has line information.
+	// The source line of a finding about an instruction, where the module has line information: the
+	// outermost, in the kernel function.
 	File string `json:"file,omitempty"`
 	Line int    `json:"line,omitempty"`
 	// Inner is the line inside inlined functions, and Other that of the access which it conflicts with.
@@ -143,10 +145,28 @@ type Finding struct {
 	Other *Place `json:"other,omitempty"`
 }
 
-// Place is a line of the sources.
+// Place is a line of the sources. The file is relative to the kernel's folder.
 type Place struct {
-	File string `json:"file"`
-	Line int    `json:"line"`
+	File    string  `json:"file"`
+	Line    int     `json:"line"`
+	Callers []Place `json:"callers,omitempty"` // of an inlined function: the calls, from the inside outwards
+}
+
+func (p Place) String() string { return fmt.Sprintf("%s:%d", p.File, p.Line) }
+
+// Frames are the place and the calls, from the inside outwards.
+func (p Place) Frames() []Place { return append([]Place{{File: p.File, Line: p.Line}}, p.Callers...) }
+
+// Own is the innermost line in the kernel's own folder, or else the innermost. Headers of -I begin
+// with .. or -I.
+func (p Place) Own() Place {
+	frames := p.Frames()
+	for _, f := range frames {
+		if filepath.IsLocal(filepath.FromSlash(f.File)) && !strings.HasPrefix(f.File, "-") {
+			return f
+		}
+	}
+	return frames[0]
 }
 
 // Place identifies a finding across jobs: its kind and the places in the code. In a text with a

@@ -49,20 +49,49 @@ func (f folder) sums(id string) (sums, error) {
 	if _, err := parseID(id); err != nil {
 		return nil, err
 	}
-	text, err := readRegular(filepath.Join(f.dir(id), sumsName))
+	text, err := f.readRecorded(id, sumsName)
 	if err != nil {
-		return nil, fmt.Errorf("%s %s: %w", f.kind, id, err)
+		return nil, err
 	}
 	c, _ := f.chain.load() // a damaged chain still has the seals before the defect
 	if seal, ok := c.seal(f.record(id)); ok && sumBytes(text) != seal {
-		return nil, fmt.Errorf("%s %s was rewritten after it was recorded: the SHA-256 of its %s is not the seal in %s",
-			f.kind, id, sumsName, chainName)
+		return nil, &DamageError{id, fmt.Errorf("%s %s was rewritten after it was recorded: the SHA-256 of its %s is not the seal in %s",
+			f.kind, id, sumsName, chainName)}
 	}
 	s, err := parseSums(string(text), f.document)
 	if err != nil {
-		return nil, fmt.Errorf("%s %s: %s: %w", f.kind, id, sumsName, err)
+		return nil, &DamageError{id, fmt.Errorf("%s %s: %s: %w", f.kind, id, sumsName, err)}
 	}
 	return s, nil
+}
+
+// DamageError is the error of a record whose files are not as they were recorded.
+type DamageError struct {
+	ID  string
+	err error
+}
+
+func (e *DamageError) Error() string { return e.err.Error() }
+func (e *DamageError) Unwrap() error { return e.err }
+
+// missingFile is the error of a file that a record has lost.
+type missingFile struct{ kind, id, name string }
+
+func (e missingFile) Error() string        { return fmt.Sprintf("%s %s: %s is missing", e.kind, e.id, e.name) }
+func (e missingFile) Is(target error) bool { return target == fs.ErrNotExist }
+
+// readRecorded reads a file that a record must have.
+func (f folder) readRecorded(id, name string) ([]byte, error) {
+	data, err := readRegular(filepath.Join(f.dir(id), name))
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, gone := os.Stat(f.dir(id)); gone == nil {
+			return nil, &DamageError{id, missingFile{f.kind, id, name}}
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", f.kind, id, err)
+	}
+	return data, nil
 }
 
 // read returns a file as it was recorded. A file recorded as NAME.gz is also read as NAME,
@@ -83,7 +112,7 @@ func (f folder) read(ctx context.Context, id, name string) ([]byte, error) {
 		}
 		text, err := decompress(data)
 		if err != nil {
-			return nil, fmt.Errorf("%s %s: decompress %s: %w", f.kind, id, name+compressedSuffix, err)
+			return nil, &DamageError{id, fmt.Errorf("%s %s: decompress %s: %w", f.kind, id, name+compressedSuffix, err)}
 		}
 		return text, nil
 	}
@@ -96,12 +125,12 @@ func (f folder) readFile(s sums, id, name string) ([]byte, error) {
 	if !ok {
 		return nil, fmt.Errorf("%s %s has no %q: %w; it has %s", f.kind, id, name, fs.ErrNotExist, strings.Join(s.names(), ", "))
 	}
-	data, err := readRegular(filepath.Join(f.dir(id), name))
+	data, err := f.readRecorded(id, name)
 	if err != nil {
-		return nil, fmt.Errorf("%s %s: %w", f.kind, id, err)
+		return nil, err
 	}
 	if sumBytes(data) != want {
-		return nil, fmt.Errorf("%s %s: %s was changed after it was recorded: its checksum is not the one in %s", f.kind, id, name, sumsName)
+		return nil, &DamageError{id, fmt.Errorf("%s %s: %s was changed after it was recorded: its checksum is not the one in %s", f.kind, id, name, sumsName)}
 	}
 	return data, nil
 }

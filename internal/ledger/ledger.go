@@ -141,7 +141,7 @@ func (l *Ledger) readEntry(ctx context.Context, id string) (Entry, error) {
 		return Entry{}, fmt.Errorf("run %s: %w", id, err)
 	}
 	if e.ID != id {
-		return Entry{}, fmt.Errorf("run %s: its %s has the id %s: the directory was renamed", id, runName, e.ID)
+		return Entry{}, &DamageError{id, fmt.Errorf("run %s: its %s has the id %s: the directory was renamed", id, runName, e.ID)}
 	}
 	return e, nil
 }

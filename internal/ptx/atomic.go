@@ -1,7 +1,7 @@
 package ptx
 
 import (
-	"fmt"
+	"cmp"
 	"slices"
 	"strings"
 )
@@ -19,10 +19,7 @@ func (m *Module) FirstUnorderedSum() string {
 			if !in.unorderedSum() {
 				continue
 			}
-			if source := m.SourceLine(in.Location); source != "" {
-				return source
-			}
-			return fmt.Sprintf("ptx:%d", in.Line)
+			return cmp.Or(m.SourceLine(in.Location), Place("", in.Line))
 		}
 	}
 	return ""

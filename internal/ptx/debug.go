@@ -3,6 +3,7 @@ package ptx
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -120,27 +121,71 @@ func (p *parser) resolveInlinedNames() {
 // toolkit begins the names of NVIDIA's headers.
 const toolkit = "cuda/"
 
-// InnerLine returns the file and line of a location, inside all inlined functions but those of
-// NVIDIA's headers. The file is empty for none.
-func (m *Module) InnerLine(l *Location) (file string, line int) {
-	for ; l != nil; l = l.Inlined {
-		if file = m.Files[l.File]; !strings.HasPrefix(file, toolkit) {
-			return file, l.Line
-		}
-	}
-	return "", 0
+// Frame is a source line of an instruction: inside an inlined function, or of a call of one.
+type Frame struct {
+	File string `json:"file"`
+	Line int    `json:"line"`
 }
 
-// SourceLine returns file:line of a location; empty for none. For an inlined function that is the
-// line of the call, followed by the line inside the function.
-func (m *Module) SourceLine(l *Location) string {
-	text := ""
+func (f Frame) String() string { return fmt.Sprintf("%s:%d", f.File, f.Line) }
+
+// Frames returns the source lines of a location from the innermost inlined function outwards, without
+// those of NVIDIA's headers.
+func (m *Module) Frames(l *Location) []Frame {
+	return slices.DeleteFunc(m.allFrames(l), func(f Frame) bool { return strings.HasPrefix(f.File, toolkit) })
+}
+
+func (m *Module) allFrames(l *Location) []Frame {
+	var all []Frame
 	for ; l != nil; l = l.Inlined {
-		line := fmt.Sprintf("%s:%d", m.Files[l.File], l.Line)
-		if text != "" {
-			line += " in " + text[strings.LastIndexByte(text, '/')+1:]
+		all = append(all, Frame{m.Files[l.File], l.Line})
+	}
+	return all
+}
+
+// LineKey identifies the source lines of a location, those of NVIDIA's headers included. It is empty
+// for none.
+func (m *Module) LineKey(l *Location) string {
+	if l == nil {
+		return ""
+	}
+	return fmt.Sprint(m.allFrames(l))
+}
+
+// calledFrom stands between a line inside an inlined function and those of the calls.
+const calledFrom = ", called from "
+
+// SourceLine returns file:line of a location; empty for none. The lines of the calls follow that of an
+// inlined function, from the inside outwards: "b.cuh:5, called from a.cuh:9, k.cu:20". Lines of
+// NVIDIA's headers are left out, unless there are no others.
+func (m *Module) SourceLine(l *Location) string {
+	frames := m.Frames(l)
+	if len(frames) == 0 {
+		frames = m.allFrames(l)
+	}
+	if len(frames) == 0 {
+		return ""
+	}
+	text := frames[0].String()
+	for i, f := range frames[1:] {
+		separator := ", "
+		if i == 0 {
+			separator = calledFrom
 		}
-		text = line
+		text += separator + f.String()
 	}
 	return text
+}
+
+// Place describes an instruction by the text of SourceLine, which may be empty, and its line in the
+// PTX: "b.cuh:5 (ptx:54, called from a.cuh:9, k.cu:20)".
+func Place(source string, ptxLine int) string {
+	if source == "" {
+		return fmt.Sprintf("ptx:%d", ptxLine)
+	}
+	line, calls, inlined := strings.Cut(source, calledFrom)
+	if inlined {
+		calls = calledFrom + calls
+	}
+	return fmt.Sprintf("%s (ptx:%d%s)", line, ptxLine, calls)
 }

@@ -3,6 +3,7 @@ package ptx
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -394,6 +395,36 @@ $g: .b8 103 }
 	}
 	if code[1].Location != code[2].Location || module.Functions[1].Code[0].Location != nil {
 		t.Error("instructions must share a location, and it must not extend into the next function")
+	}
+}
+
+// The lines of inlined functions come before those of the calls.
+func TestSourceLines(t *testing.T) {
+	module := &Module{Files: map[int]string{1: "k.cu", 2: "../lib/a.cuh", 3: "cuda/b.h"}}
+	kernel := &Location{File: 1, Line: 30}
+	helper := &Location{File: 2, Line: 5, Inlined: kernel}
+	header := &Location{File: 3, Line: 7, Inlined: helper}
+	for _, c := range []struct {
+		at     *Location
+		place  string
+		frames []Frame
+	}{
+		{nil, "ptx:9", nil},
+		{kernel, "k.cu:30 (ptx:9)", []Frame{{"k.cu", 30}}},
+		{&Location{File: 2, Line: 6, Inlined: helper}, "../lib/a.cuh:6 (ptx:9, called from ../lib/a.cuh:5, k.cu:30)", []Frame{{"../lib/a.cuh", 6}, {"../lib/a.cuh", 5}, {"k.cu", 30}}},
+		{helper, "../lib/a.cuh:5 (ptx:9, called from k.cu:30)", []Frame{{"../lib/a.cuh", 5}, {"k.cu", 30}}},
+		{header, "../lib/a.cuh:5 (ptx:9, called from k.cu:30)", []Frame{{"../lib/a.cuh", 5}, {"k.cu", 30}}},
+		{&Location{File: 3, Line: 7}, "cuda/b.h:7 (ptx:9)", nil},
+	} {
+		if key := module.LineKey(c.at); key == "" != (c.at == nil) || c.at == header && key == module.LineKey(helper) {
+			t.Errorf("the key of %s is %q", c.place, key)
+		}
+		if got := Place(module.SourceLine(c.at), 9); got != c.place {
+			t.Errorf("%q; want %q", got, c.place)
+		}
+		if got := module.Frames(c.at); !slices.Equal(got, c.frames) {
+			t.Errorf("the frames of %s are %v, want %v", c.place, got, c.frames)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 	"regexp"
@@ -14,11 +15,35 @@ import (
 	"attune/internal/mutate"
 	"attune/internal/run"
 	"attune/internal/sim/finding"
+	"attune/internal/spec"
 )
 
 // Locate returns the path in the checkout of a file that a compiler or a finding names, relative to
-// the kernel's folder. It returns an empty text for a file that is not there.
+// the kernel's folder. It returns the absolute path of a file outside of the checkout, and an empty
+// text for one that does not exist.
 type Locate func(file string) string
+
+// inSource is the innermost of several source lines, from the inside outwards, that is in the
+// checkout, and the calls that lead to it. Without one in the checkout it is the innermost that
+// exists.
+func inSource(frames []device.Place, locate Locate) (at ci.Location, callers []ci.Location) {
+	var found []ci.Location
+	for _, f := range frames {
+		if file := locate(f.File); file != "" {
+			found = append(found, ci.Location{File: file, Line: f.Line, Message: "the call of the inlined function"})
+		}
+	}
+	if len(found) == 0 {
+		return ci.Location{}, nil
+	}
+	first := max(0, slices.IndexFunc(found, ci.Location.InTree))
+	at = found[first]
+	at.Message = ""
+	if callers = found[first+1:]; len(callers) == 0 {
+		callers = nil
+	}
+	return at, callers
+}
 
 // RunFindings are the findings of a run: those that failed its correctness gate as errors, the others
 // as notices.
@@ -44,27 +69,40 @@ func RunFindings(r *run.Run, locate Locate) []ci.Issue {
 	for _, f := range r.Audit {
 		if !slices.Contains(allowed, f) {
 			i := ci.Issue{Level: ci.Error, Rule: string(f.Kind), Subject: r.Variant, Message: f.Reason(), Key: f.What}
-			i.Location = placeIn(f.Where, locate)
+			i.Location, i.Callers = inSource(framesIn(f.Where), locate)
 			all = append(all, i)
+		}
+	}
+	for n := range all {
+		if all[n].Location.File == "" {
+			all[n].Location.File = sourceOf(r, locate)
 		}
 	}
 	return all
 }
 
-func runIssue(r *run.Run, level ci.Level, f device.Finding, locate Locate) ci.Issue {
-	i := ci.Issue{Level: level, Rule: f.Kind, Subject: r.Variant, Message: f.Text}
-	i.Location = ci.Location{File: locate(f.File), Line: f.Line}
-	if f.Inner != nil {
-		if file := locate(f.Inner.File); file != "" {
-			i.Location = ci.Location{File: file, Line: f.Inner.Line}
+// sourceOf is the file of a finding without a source line: the source of the variant, or else
+// kernel.toml. GitHub shows no finding without a file.
+func sourceOf(r *run.Run, locate Locate) string {
+	if r.Build != nil {
+		if file := locate(r.Build.Source); file != "" {
+			return file
 		}
 	}
-	if i.Location.File == "" {
-		i.Location = ci.Location{}
+	return locate(spec.File)
+}
+
+func runIssue(r *run.Run, level ci.Level, f device.Finding, locate Locate) ci.Issue {
+	i := ci.Issue{Level: level, Rule: f.Kind, Subject: r.Variant, Message: f.Text}
+	frames := []device.Place{{File: f.File, Line: f.Line}}
+	if f.Inner != nil {
+		frames = f.Inner.Frames()
 	}
+	i.Location, i.Callers = inSource(frames, locate)
 	if f.Other != nil {
-		if file := locate(f.Other.File); file != "" {
-			i.Related = []ci.Location{{File: file, Line: f.Other.Line, Message: relatedText(f.Kind)}}
+		if other, _ := inSource(f.Other.Frames(), locate); other.File != "" {
+			other.Message = relatedText(f.Kind)
+			i.Related = []ci.Location{other}
 		}
 	}
 	return i
@@ -86,8 +124,8 @@ func RunIssues(r *run.Run, locate Locate) []ci.Issue {
 			continue
 		}
 		i := ci.Issue{Level: ci.Error, Rule: g.Name + " gate", Subject: r.Variant, Message: firstReason(g.Reasons)}
-		if len(g.Reasons) > 0 {
-			i.Location = placeIn(g.Reasons[0], locate)
+		if len(g.Reasons) > 0 { // such as an error of the compiler
+			i.Location, _ = inSource(framesIn(g.Reasons[0]), locate)
 		}
 		all = append(all, i)
 	}
@@ -102,27 +140,30 @@ func RunIssues(r *run.Run, locate Locate) []ci.Issue {
 
 var sourcePlace = regexp.MustCompile(`([\w./+-]+\.(?:cuh?|h|hpp|toml|py)):(\d+)`)
 
-// placeIn is the first place of a source file in a text, such as an error of the compiler.
-func placeIn(text string, locate Locate) ci.Location {
+// framesIn are the source lines in a text, in their order.
+func framesIn(text string) []device.Place {
+	var all []device.Place
 	for _, m := range sourcePlace.FindAllStringSubmatch(text, -1) {
-		line, err := strconv.Atoi(m[2])
-		if file := locate(path.Clean(m[1])); file != "" && err == nil {
-			return ci.Location{File: file, Line: line}
+		if line, err := strconv.Atoi(m[2]); err == nil {
+			all = append(all, device.Place{File: path.Clean(m[1]), Line: line})
 		}
 	}
-	return ci.Location{}
+	return all
 }
 
-// FindingIssue is a finding of `attune sim`. ptx is the path of the PTX in the checkout, for findings
-// without a source line; it may be empty.
-func FindingIssue(subject string, f finding.Finding, locate Locate, ptx string) ci.Issue {
+// FindingIssue is a finding of `attune sim`. ptx is the located file of the PTX, for findings without
+// a source line, and source the file that was run, for those without any line. Both may be empty.
+func FindingIssue(subject string, f finding.Finding, locate Locate, ptx, source string) ci.Issue {
 	i := ci.Issue{Level: ci.Error, Rule: string(f.Kind), Subject: subject, Message: f.String(), Key: PTXLine(f.Where.PTX)}
 	if f.Severity == finding.Strict {
 		i.Level = ci.Notice
 	}
-	i.Location = findingPlace(f.Where, locate, ptx)
+	i.Location, i.Callers = findingPlace(f.Where, locate, ptx)
+	if i.Location.File == "" {
+		i.Location.File = cmp.Or(ptx, source)
+	}
 	if f.Other != nil {
-		if other := findingPlace(*f.Other, locate, ptx); other.File != "" {
+		if other, _ := findingPlace(*f.Other, locate, ptx); other.File != "" {
 			other.Message = relatedText(string(f.Kind)) + ": " + PTXLine(f.Other.PTX)
 			i.Related = []ci.Location{other}
 		}
@@ -130,14 +171,17 @@ func FindingIssue(subject string, f finding.Finding, locate Locate, ptx string) 
 	return i
 }
 
-func findingPlace(p finding.Place, locate Locate, ptx string) ci.Location {
-	if file := locate(p.File); file != "" {
-		return ci.Location{File: file, Line: p.Line}
+// findingPlace is the source line of an instruction, or else its line in the PTX.
+func findingPlace(p finding.Place, locate Locate, ptx string) (ci.Location, []ci.Location) {
+	frames := []device.Place{{File: p.File, Line: p.Line}}
+	for _, c := range p.Callers {
+		frames = append(frames, device.Place{File: c.File, Line: c.Line})
 	}
-	if ptx == "" || p.PTXLine == 0 {
-		return ci.Location{}
+	at, callers := inSource(frames, locate)
+	if at.File != "" || ptx == "" || p.PTXLine == 0 {
+		return at, callers
 	}
-	return ci.Location{File: ptx, Line: p.PTXLine}
+	return ci.Location{File: ptx, Line: p.PTXLine}, nil
 }
 
 // BenchIssues are the variants with a wrong output.

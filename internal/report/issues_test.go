@@ -14,6 +14,7 @@ import (
 	"attune/internal/ci"
 	"attune/internal/device"
 	"attune/internal/mutate"
+	"attune/internal/ptx"
 	"attune/internal/run"
 	"attune/internal/sim/finding"
 )
@@ -31,7 +32,7 @@ func TestRunIssues(t *testing.T) {
 	for i := range r.Correctness {
 		f := &r.Correctness[i].Findings[0]
 		f.File, f.Line = "sdpa.cu", 54
-		f.Inner = &device.Place{File: "mma.hpp", Line: 47} // not in the checkout
+		f.Inner = &device.Place{File: "mma.hpp", Line: 47, Callers: []device.Place{{File: "sdpa.cu", Line: 54}}} // not in the checkout
 		f.Other = &device.Place{File: "sdpa.cu", Line: 47}
 	}
 	at := ci.Location{File: "kernels/sdpa/sdpa.cu", Line: 54}
@@ -42,10 +43,12 @@ func TestRunIssues(t *testing.T) {
 		t.Errorf("a race on six inputs (-want +got):\n%s", d)
 	}
 	for i := range r.Correctness {
-		r.Correctness[i].Findings[0].Inner = &device.Place{File: "sdpa.cu", Line: 30}
+		r.Correctness[i].Findings[0].Inner.Callers = []device.Place{{File: "sdpa.cu", Line: 30}, {File: "other.cuh", Line: 1}, {File: "sdpa.cu", Line: 54}}
 	}
-	if got := RunIssues(r, inKernel)[0].Location; got.Line != 30 {
-		t.Errorf("the line inside an inlined function is %+v", got)
+	got := RunIssues(r, inKernel)[0]
+	callers := []ci.Location{{File: "kernels/sdpa/sdpa.cu", Line: 54, Message: "the call of the inlined function"}}
+	if d := cmp.Diff(callers, got.Callers); d != "" || got.Location.Line != 30 {
+		t.Errorf("the line inside an inlined function is %+v, the callers are (-want +got):\n%s", got.Location, d)
 	}
 	want = []ci.Issue{{
 		Level: ci.Error, Rule: "resources gate", Subject: "stage2", Location: ci.Location{File: "kernels/sdpa/sdpa.cu", Line: 20},
@@ -95,7 +98,7 @@ func TestFindingIssue(t *testing.T) {
 		Where: finding.Place{PTXLine: 152, PTX: "ld.shared\t%r1", Source: "sdpa.cu:54", File: "sdpa.cu", Line: 54},
 		Other: &finding.Place{PTXLine: 92, PTX: "st.shared"},
 	}
-	got := FindingIssue("case", f, inKernel, "k.ptx")
+	got := FindingIssue("case", f, inKernel, "k.ptx", "k.json")
 	if got.Location != (ci.Location{File: "kernels/sdpa/sdpa.cu", Line: 54}) || got.Key != "ld.shared %r1" {
 		t.Errorf("%+v", got)
 	}
@@ -103,8 +106,57 @@ func TestFindingIssue(t *testing.T) {
 		t.Errorf("the other place is %+v", got.Related)
 	}
 	f.Severity, f.Where.File = finding.Strict, "gone.cu"
-	if got := FindingIssue("case", f, inKernel, ""); got.Level != ci.Notice || got.Location != (ci.Location{}) || got.Related != nil {
+	if got := FindingIssue("case", f, inKernel, "", "k.json"); got.Level != ci.Notice || got.Location != (ci.Location{File: "k.json"}) || got.Related != nil {
 		t.Errorf("without files: %+v", got)
+	}
+	f.Where.Callers = []ptx.Frame{{File: "sdpa.cu", Line: 60}, {File: "sdpa.cu", Line: 70}}
+	if got := FindingIssue("case", f, inKernel, "k.ptx", ""); got.Location.Line != 60 || len(got.Callers) != 1 || got.Callers[0].Line != 70 {
+		t.Errorf("of an inlined function: %+v", got)
+	}
+	f.Where = finding.Place{}
+	if got := FindingIssue("case", f, inKernel, "k.ptx", "k.json"); got.Location != (ci.Location{File: "k.ptx"}) {
+		t.Errorf("without a line: %+v", got)
+	}
+}
+
+// A finding about no instruction is in the source of the variant, or else in kernel.toml.
+func TestFindingsWithoutLine(t *testing.T) {
+	r := racy()
+	for i := range r.Correctness {
+		r.Correctness[i].Findings = []device.Finding{{Kind: device.Unwritten, Text: "8 of 64 elements of O"}}
+	}
+	for _, c := range []struct{ source, exists, want string }{
+		{"sdpa.cu", "sdpa.cu", "k/sdpa.cu"}, {"gone.cu", "kernel.toml", "k/kernel.toml"}, {"gone.cu", "", ""},
+	} {
+		r.Build.Source = c.source
+		found := RunFindings(r, func(file string) string {
+			if file != "" && file == c.exists {
+				return "k/" + file
+			}
+			return ""
+		})
+		if len(found) != 1 || found[0].Location != (ci.Location{File: c.want}) {
+			t.Errorf("%+v: %+v", c, found)
+		}
+	}
+}
+
+// A line in the checkout comes before an inner one outside of it.
+func TestLinesOutsideOfTheCheckout(t *testing.T) {
+	frames := []device.Place{{File: "gone.cuh", Line: 1}, {File: "out.cuh", Line: 2}, {File: "sdpa.cu", Line: 3}, {File: "out.cuh", Line: 4}}
+	locate := func(file string) string {
+		if file == "out.cuh" {
+			return "/elsewhere/out.cuh"
+		}
+		return inKernel(file)
+	}
+	at, callers := inSource(frames, locate)
+	if at != (ci.Location{File: "kernels/sdpa/sdpa.cu", Line: 3}) || len(callers) != 1 || callers[0].Line != 4 {
+		t.Errorf("%+v, called from %+v", at, callers)
+	}
+	at, callers = inSource(append(frames[:2:2], frames[3]), locate)
+	if at != (ci.Location{File: "/elsewhere/out.cuh", Line: 2}) || len(callers) != 1 || callers[0].Line != 4 {
+		t.Errorf("outside: %+v, called from %+v", at, callers)
 	}
 }
 

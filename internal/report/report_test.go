@@ -198,7 +198,7 @@ func racy() *run.Run {
 	r := onSimulator(built(newRun("stage2")), run.Simulation{Schedules: 2, Checks: true, Tensor: "exact"})
 	finding := device.Finding{
 		Kind: "race",
-		Text: "race at sdpa.cu:54 in mma.hpp:47 (ptx:152) with sdpa.cu:47 (ptx:92) (16384 times): warp 0 (all lanes) of block [0 0 0]: reads 4 bytes " +
+		Text: "race at mma.hpp:47 (ptx:152, called from sdpa.cu:54) with sdpa.cu:47 (ptx:92) (16384 times): warp 0 (all lanes) of block [0 0 0]: reads 4 bytes " +
 			"at 0x400 of .shared, which thread 0 wrote; nothing orders the two (lanes of one warp need bar.warp.sync)",
 	}
 	for _, shape := range r.Requested.Shapes {
@@ -235,7 +235,7 @@ func noted() *run.Run {
 		r.Correctness = append(r.Correctness, row)
 	}
 	r.Audit = []audit.Finding{{
-		Kind: audit.ModuleMemory, What: "tile_counter", Where: "sdpa.cu:34 in kernel.cuh:119 (ptx:327)",
+		Kind: audit.ModuleMemory, What: "tile_counter", Where: "kernel.cuh:119 (ptx:327, called from sdpa.cu:34)",
 		Text: "writes the variable tile_counter of the module", Count: 2,
 	}}
 	return decided(r, gate.Unknown, gate.Gates{Resources: passed, Correctness: passed, Performance: later, Profile: later})

@@ -8,6 +8,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"attune/internal/device"
 	"attune/internal/gate"
 	"attune/internal/run"
 	"attune/internal/terminal"
@@ -115,14 +116,24 @@ func kindFirst(r *run.Run, cause string) string {
 			if !found {
 				continue
 			}
-			if strings.HasPrefix(text, f.Kind+" at ") {
-				text, _, _ = strings.Cut(text, " (")
-				text, _, _ = strings.Cut(text, " in ") // the line in the kernel, not in a header
-			}
-			return text + ", " + where
+			return shortFinding(f, text) + ", " + where
 		}
 	}
 	return cause
+}
+
+// shortFinding is the kind of a finding and its innermost source line in the kernel's folder. In
+// records of earlier versions that is the outermost line, which came first, before " in ".
+func shortFinding(f device.Finding, text string) string {
+	if !strings.HasPrefix(text, f.Kind+" at ") {
+		return text
+	}
+	text, _, _ = strings.Cut(text, " (")
+	text, _, earlier := strings.Cut(text, " in ")
+	if f.Inner != nil && !earlier {
+		return f.Kind + " at " + f.Inner.Own().String()
+	}
+	return text
 }
 
 // untimed is why a run has no time, in two words.

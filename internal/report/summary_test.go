@@ -135,3 +135,28 @@ func TestExcused(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+// The short line of a finding has its innermost line in the kernel's folder.
+func TestShortFinding(t *testing.T) {
+	inner := func(file string, callers ...device.Place) *device.Place {
+		return &device.Place{File: file, Line: 34, Callers: callers}
+	}
+	loads, kernel := device.Place{File: "loads.cuh", Line: 66}, device.Place{File: "native.cu", Line: 30}
+	for _, c := range []struct {
+		text  string
+		inner *device.Place
+		want  string
+	}{
+		{"race at ../sdpa/tma.cuh:34 (ptx:5, called from loads.cuh:66, native.cu:30) (once): x", inner("../sdpa/tma.cuh", loads, kernel), "race at loads.cuh:66"},
+		{"race at -I0/tma.cuh:34 (ptx:5, called from native.cu:30) (once): x", inner("-I0/tma.cuh", kernel), "race at native.cu:30"},
+		{"race at ../sdpa/tma.cuh:34 (ptx:5) (once): x", inner("../sdpa/tma.cuh"), "race at ../sdpa/tma.cuh:34"},
+		{"race at tma.cuh:34 (ptx:5) (once): x", inner("tma.cuh"), "race at tma.cuh:34"},
+		{"race at ptx:5 (once): x", nil, "race at ptx:5"},
+		{"race at native.cu:30 in tma.cuh:34 (ptx:5) (once): x", inner("tma.cuh"), "race at native.cu:30"}, // of an earlier version
+		{"race: a text (of something) in words", nil, "race: a text (of something) in words"},
+	} {
+		if got := shortFinding(device.Finding{Kind: "race", Inner: c.inner}, c.text); got != c.want {
+			t.Errorf("%s: %q; want %q", c.text, got, c.want)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -140,7 +141,7 @@ func TestFindingsOfBlocks(t *testing.T) {
 		}
 		f := got.findings[0]
 		want := finding.Place{PTXLine: 22, PTX: "st.global.u32 [%rd0+-4], %r0"}
-		if f.Where != want || f.Other != nil || f.Where.String() != "ptx:22" {
+		if !reflect.DeepEqual(f.Where, want) || f.Other != nil || f.Where.String() != "ptx:22" {
 			t.Errorf("the finding is at %v", f.Where)
 		}
 		if want := "thread 0 of block [3 0 0]: writes 4 bytes"; len(f.Detail) < len(want) || f.Detail[:len(want)] != want {
@@ -167,7 +168,7 @@ func TestSourceLines(t *testing.T) {
 	for _, f := range got.findings {
 		list = append(list, fmt.Sprintf("%s %d", f.Where, f.Count))
 	}
-	if want := []string{"/src/kernel.cu:10 (ptx:24) 2", "/src/kernel.cu:20 in helper.cuh:5 (ptx:27) 1"}; !slices.Equal(list, want) {
+	if want := []string{"/src/kernel.cu:10 (ptx:24) 2", "/src/helper.cuh:5 (ptx:27, called from /src/kernel.cu:20) 1"}; !slices.Equal(list, want) {
 		t.Errorf("findings %q, want %q", list, want)
 	}
 	keys := map[string]bool{}

@@ -42,7 +42,9 @@ func (p position) place() finding.Place {
 	in := &p.code.fn.Code[p.pc]
 	module := p.code.program.module
 	place := finding.Place{PTXLine: in.Line, PTX: p.code.fn.Text(int(p.pc)), Source: module.SourceLine(in.Location)}
-	place.File, place.Line = module.InnerLine(in.Location)
+	if frames := module.Frames(in.Location); len(frames) > 0 {
+		place.File, place.Line, place.Callers = frames[0].File, frames[0].Line, frames[1:]
+	}
 	return place
 }
 
@@ -54,7 +56,7 @@ func (c *code) numberLines() {
 	for i := range c.lines {
 		source := ""
 		if i < len(c.fn.Code) {
-			source = p.module.SourceLine(c.fn.Code[i].Location)
+			source = p.module.LineKey(c.fn.Code[i].Location)
 		}
 		if source == "" {
 			p.lines++

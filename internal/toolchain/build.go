@@ -174,6 +174,10 @@ func environmentFlags() []string {
 	return found
 }
 
+// includedNames is the version of the names that PTX has for headers of -I. Version 1, which the key
+// does not have, was the last element of the path.
+const includedNames = 2
+
 // key is the hash of everything that a build depends on.
 func (b *Builder) key(t Target, sourceHash string) string {
 	hash := sha256.New()
@@ -182,6 +186,9 @@ func (b *Builder) key(t Target, sourceHash string) string {
 	if !t.Contract {
 		own, _ := splitFlags(t.Flags, b.Dir) // sources has reported the error
 		fmt.Fprintf(hash, "%q %q %q %q\n", t.Entry, t.Flags, own.include, t.Include)
+		if len(own.include)+len(t.Include) > 0 {
+			fmt.Fprintln(hash, includedNames)
+		}
 	}
 	return hex.EncodeToString(hash.Sum(nil))
 }

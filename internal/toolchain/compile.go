@@ -17,8 +17,9 @@ import (
 // CompilePTX compiles a source in a folder to PTX, with the same bytes on every machine. A source
 // that the compiler rejects is a CompileError, one that attune rejects a SourceError; a compiler
 // that does not work is a FaultError. The folders of -I among the flags are relative to the working
-// directory.
-func CompilePTX(ctx context.Context, c *Compiler, folder fs.FS, source, arch string, flags ...string) ([]byte, error) {
+// directory. The PTX names their headers relative to dir, which is the folder on disk; it may be
+// empty.
+func CompilePTX(ctx context.Context, c *Compiler, folder fs.FS, dir, source, arch string, flags ...string) ([]byte, error) {
 	t := Target{Variant: source, Source: source, Arch: arch, Flags: flags}
 	own, err := splitFlags(flags, ".")
 	if err != nil {
@@ -28,12 +29,12 @@ func CompilePTX(ctx context.Context, c *Compiler, folder fs.FS, source, arch str
 	if err != nil {
 		return nil, forTarget(t, err)
 	}
-	dir, err := workFolder()
+	work, err := workFolder()
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(dir)
-	ptx, _, err := compilePTX(ctx, c, t, files, own, dir)
+	defer os.RemoveAll(work)
+	ptx, _, err := compilePTX(ctx, c, t, files, own.renamed(dir), work)
 	return ptx, err
 }
 
@@ -58,7 +59,11 @@ func compilePTX(ctx context.Context, c *Compiler, t Target, files sources, own c
 	if err := c.check(ctx, t); err != nil {
 		return nil, "", err
 	}
-	if warnings, err = c.run(ctx, t, dir, c.NVCC, append(options, "--keep", "-ptx", "-o", file, t.Source)...); err != nil {
+	warnings, err = c.run(ctx, t, dir, c.NVCC, append(options, "--keep", "-ptx", "-o", file, t.Source)...)
+	if refused, ok := errors.AsType[*CompileError](err); ok {
+		refused.Output = own.withNames(refused.Output)
+	}
+	if err != nil {
 		return nil, "", err
 	}
 	if err := checkIncluded(c, t, dir, own.include); err != nil {
@@ -67,7 +72,7 @@ func compilePTX(ctx context.Context, c *Compiler, t Target, files sources, own c
 	if ptx, err = c.output(ctx, t, c.NVCC, filepath.Join(dir, file), completePTX); err != nil {
 		return nil, "", err
 	}
-	return portablePTX(ptx, dir), warnings, nil
+	return portablePTX(ptx, dir, own), own.withNames(warnings), nil
 }
 
 // run runs a program of the compiler in dir and returns its output. The error is a CompileError if

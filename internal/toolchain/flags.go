@@ -3,6 +3,7 @@ package toolchain
 import (
 	"errors"
 	"fmt"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -14,6 +15,10 @@ type compilerFlags struct {
 	nvcc    []string
 	ptxas   []string // attune runs ptxas itself
 	include []string // absolute folders
+
+	// names are the folders of include as the kernel names them, relative to its folder. An absolute
+	// folder has none: its path is of this machine.
+	names map[string]string
 }
 
 // ownFlags are the flags that attune sets, and the way to what they are used for.
@@ -53,6 +58,9 @@ func splitFlags(flags []string, dir string) (compilerFlags, error) {
 				return split, err
 			}
 			split.include = append(split.include, folder)
+			if !filepath.IsAbs(value) {
+				split.name(folder, value)
+			}
 		case "Xptxas", "ptxas-options":
 			split.ptxas = append(split.ptxas, strings.Split(value, ",")...)
 		case "maxrregcount":
@@ -62,6 +70,79 @@ func splitFlags(flags []string, dir string) (compilerFlags, error) {
 		}
 	}
 	return split, nil
+}
+
+// name records the name of a folder of include. The first one counts.
+func (f *compilerFlags) name(folder, name string) {
+	if f.names == nil {
+		f.names = map[string]string{}
+	}
+	if _, known := f.names[folder]; !known {
+		f.names[folder] = filepath.ToSlash(filepath.Clean(name))
+	}
+}
+
+// renamed returns the flags with names relative to dir, if dir and the names are relative to the same
+// folder. A name that needs a path of this machine is removed, and so are all for an empty dir.
+func (f compilerFlags) renamed(dir string) compilerFlags {
+	names := f.names
+	f.names = nil
+	for folder, name := range names {
+		if relative, err := filepath.Rel(dir, name); err == nil && dir != "" && !filepath.IsAbs(dir) {
+			f.name(folder, relative)
+		}
+	}
+	return f
+}
+
+// portableName is the name of a header of a folder of -I that the kernel names by a relative path; it
+// is empty for other files. The compiler may have resolved links in the file's path.
+func (f compilerFlags) portableName(file string) string {
+	for _, folder := range f.include {
+		if name, known := f.names[folder]; known {
+			if rest, inside := pathIn(folder, file); inside {
+				return path.Join(name, rest)
+			}
+		}
+	}
+	return ""
+}
+
+// numberedName is the name of a header of any folder of -I: the number of the folder among the flags,
+// as in the hash of the sources, and the path in it.
+func (f compilerFlags) numberedName(file string) string {
+	for i, folder := range f.include {
+		if rest, inside := pathIn(folder, file); inside {
+			return fmt.Sprintf("%s%d/%s", outsidePrefix, i, rest)
+		}
+	}
+	return ""
+}
+
+// pathIn is the path of a file in a folder, with or without the folder's links.
+func pathIn(folder, file string) (string, bool) {
+	rest, inside := strings.CutPrefix(file, strings.TrimSuffix(folder, "/")+"/")
+	if !inside {
+		rest, inside = strings.CutPrefix(file, strings.TrimSuffix(resolved(folder), "/")+"/")
+	}
+	return rest, inside
+}
+
+// withNames replaces the folders of -I in an output of the compiler by their names.
+func (f compilerFlags) withNames(output string) string {
+	for folder, name := range f.names {
+		at := regexp.MustCompile(`(?m)(^|[\s"'(])` + regexp.QuoteMeta(strings.TrimSuffix(folder, "/")) + "/")
+		output = at.ReplaceAllString(output, "${1}"+strings.ReplaceAll(strings.TrimPrefix(name+"/", "./"), "$", "$$"))
+	}
+	return output
+}
+
+// resolved is a path without symbolic links, or the path itself.
+func resolved(folder string) string {
+	if real, err := filepath.EvalSymlinks(folder); err == nil {
+		return real
+	}
+	return folder
 }
 
 // rejectedFlag is the line of nvcc or ptxas about a flag, or the value of one, which it quotes.

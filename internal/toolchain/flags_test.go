@@ -1,6 +1,7 @@
 package toolchain
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"os"
@@ -41,6 +42,13 @@ func TestKeyOfAttentionIsPinned(t *testing.T) {
 		}
 		keys[b.key(changed, "0123")] = name
 	}
+	// Builds of versions that gave headers of -I only their base names are not found again.
+	const ambiguous = "c1ea0166e92a9f61254600f7e846f9da9a29174d085c4a935aada1e7898793cc"
+	included := target
+	included.Flags = []string{"-I/x"}
+	if b.key(included, "0123") == ambiguous {
+		t.Error("the key of a target with -I is that of builds with ambiguous names")
+	}
 	// The folder of the kernel counts only where a folder of -I is relative to it.
 	elsewhere := NewBuilder(tiny(), &Compiler{Version: "13.0.88"}, "")
 	elsewhere.Dir = "/elsewhere"
@@ -67,7 +75,10 @@ func TestSplitFlags(t *testing.T) {
 	}{
 		{"", compilerFlags{}, ""},
 		{"-O3 --use_fast_math -DN=1 -D M -std=c++20", compilerFlags{nvcc: []string{"-O3", "--use_fast_math", "-DN=1", "-D=M", "-std=c++20"}}, ""},
-		{"-I../include -I /opt/lib/ --include-path=x -Ia=b", compilerFlags{include: []string{"/k/include", "/opt/lib", "/k/dir/x", "/k/dir/a=b"}}, ""},
+		{"-I../include -I /opt/lib/ --include-path=x -Ia=b", compilerFlags{
+			include: []string{"/k/include", "/opt/lib", "/k/dir/x", "/k/dir/a=b"},
+			names:   map[string]string{"/k/include": "../include", "/k/dir/x": "x", "/k/dir/a=b": "a=b"},
+		}, ""},
 		{"-maxrregcount=64 -Xptxas -O1,-v --ptxas-options=-dlcm=ca", compilerFlags{ptxas: []string{"-maxrregcount=64", "-O1", "-v", "-dlcm=ca"}}, ""},
 		{"-I", compilerFlags{}, `the compiler's flag "-I" needs a value`},
 		{"foo.cu", compilerFlags{}, `the compiler's flag "foo.cu" does not begin with -; write a flag and its value as one string`},
@@ -171,12 +182,80 @@ func TestBuildForeignKernel(t *testing.T) {
 		!strings.Contains(err.Error(), "attune toolchain install") {
 		t.Errorf("without a compiler: %v", err)
 	}
-	text, err := CompilePTX(t.Context(), compiler, os.DirFS(b.Dir), "k.cu", "sm_90a", "-I"+filepath.Join(dir, "include"), "-std=c++20", "-DN=2")
+	text, err := CompilePTX(t.Context(), compiler, os.DirFS(b.Dir), "", "k.cu", "sm_90a", "-I"+filepath.Join(dir, "include"), "-std=c++20", "-DN=2")
 	if err != nil || !strings.Contains(string(text), ".entry doubled(") {
 		t.Errorf("as PTX: %v", err)
 	}
-	if _, err := CompilePTX(t.Context(), compiler, os.DirFS(b.Dir), "k.cu", "sm_90a", "-ptx"); err == nil {
+	if _, err := CompilePTX(t.Context(), compiler, os.DirFS(b.Dir), "", "k.cu", "sm_90a", "-ptx"); err == nil {
 		t.Error("a flag of attune is accepted")
+	}
+}
+
+// Headers outside of the kernel's folder keep their place relative to it, in PTX and in errors. The
+// names are the same on every machine.
+func TestNamesOfIncludedHeaders(t *testing.T) {
+	compiler := pinned(t)
+	var first []byte
+	for _, checkout := range []string{"one", "another/place"} {
+		dir := filepath.Join(t.TempDir(), checkout)
+		for name, text := range map[string]string{
+			"kernel/k.cu":          "#include \"ptx.cuh\"\n#include <common/ptx.cuh>\n#include <lib/far.cuh>\nextern \"C\" __global__ void k(float* x) { far(own(shared(x))); }\n",
+			"kernel/ptx.cuh":       "__device__ float* own(float* x) { x[1] = 1; return x; }\n",
+			"real/common/ptx.cuh":  "#pragma once\n\n__device__ float* shared(float* x) {\n  x[2] = 2 BROKEN;\n  return x;\n}\n",
+			"absolute/lib/far.cuh": "__device__ void far(float* x) { x[3] = 3; }\n",
+		} {
+			file := filepath.Join(dir, name)
+			if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o644)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.Symlink("real", filepath.Join(dir, "linked")); err != nil {
+			t.Fatal(err)
+		}
+		b := NewBuilder(os.DirFS(filepath.Join(dir, "kernel")), compiler, t.TempDir())
+		b.Dir = filepath.Join(dir, "kernel")
+		target := Target{
+			Kernel: "k", Variant: "k", Source: "k.cu", Arch: "sm_90a",
+			Flags: []string{"-I../linked", "-I" + filepath.Join(dir, "absolute"), "-DBROKEN="},
+		}
+		image, _ := mustBuild(t, b, target)
+		if names := fileNames(image.PTX); !slices.Equal(names, []string{"k.cu", "../linked/common/ptx.cuh", "ptx.cuh", "-I1/lib/far.cuh"}) {
+			t.Errorf("the PTX names %q", names)
+		}
+		if first == nil {
+			first = image.PTX
+		}
+		if !bytes.Equal(image.PTX, first) {
+			t.Errorf("another checkout gives other PTX:\n%s", cmp.Diff(string(first), string(image.PTX)))
+		}
+		target.Flags[2] = "-DBROKEN=+"
+		_, _, err := b.Build(t.Context(), target)
+		if refused, ok := errors.AsType[*CompileError](err); !ok || refused.Summary() != "../linked/common/ptx.cuh:4: expected an expression" || strings.Contains(refused.Output, dir) {
+			t.Errorf("the error is %v", err)
+		}
+	}
+}
+
+// fileNames are the files that PTX names, in the order of their numbers.
+func fileNames(ptx []byte) []string {
+	var names []string
+	for _, m := range fileDirective.FindAllSubmatch(ptx, -1) {
+		names = append(names, string(m[2]))
+	}
+	return names
+}
+
+// Names relative to the working directory become relative to a folder below it.
+func TestRenamedFolders(t *testing.T) {
+	own, err := splitFlags([]string{"-Iinc", "-I../up", "-I/opt/lib"}, ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for dir, want := range map[string]string{"a/b": "../../inc/x.h ../../../up/x.h", ".": "inc/x.h ../up/x.h", "..": " up/x.h", "": " ", "/a": " "} {
+		renamed := own.renamed(dir)
+		if got := renamed.portableName(own.include[0]+"/x.h") + " " + renamed.portableName(own.include[1]+"/x.h"); got != want {
+			t.Errorf("from %q: %q; want %q", dir, got, want)
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package toolchain
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"path"
 	"regexp"
@@ -13,17 +14,17 @@ var fileDirective = regexp.MustCompile(`(?m)^(\s*\.file\s+\d+\s+")([^"\n]*)(")`)
 
 // portablePTX removes the dependence of PTX on the build folder, so that the same sources give the
 // same bytes on every machine. Paths in .file become relative to the kernel, or "cuda/..." for the
-// compiler's headers. nvcc writes a hash of the working directory into names with internal linkage;
+// compiler's headers; own has the folders of -I. nvcc writes a hash of the working directory into names with internal linkage;
 // it becomes zeros.
-func portablePTX(ptx []byte, workDir string) []byte {
+func portablePTX(ptx []byte, workDir string, own compilerFlags) []byte {
 	ptx = fileDirective.ReplaceAllFunc(ptx, func(directive []byte) []byte {
 		m := fileDirective.FindSubmatch(directive)
-		return fmt.Appendf(nil, "%s%s%s", m[1], portablePath(string(m[2]), workDir), m[3])
+		return fmt.Appendf(nil, "%s%s%s", m[1], portablePath(string(m[2]), workDir, own), m[3])
 	})
 	return zeroInternalHashes(ptx)
 }
 
-func portablePath(file, workDir string) string {
+func portablePath(file, workDir string, own compilerFlags) string {
 	file = path.Clean(file)
 	if !path.IsAbs(file) {
 		return file // portable already
@@ -31,10 +32,13 @@ func portablePath(file, workDir string) string {
 	if rest, ok := strings.CutPrefix(file, path.Clean(workDir)+"/"); ok {
 		return rest
 	}
+	if name := own.portableName(file); name != "" {
+		return name
+	}
 	if at := strings.LastIndex(file, "/include/"); at >= 0 {
 		return "cuda/" + file[at+len("/include/"):]
 	}
-	return path.Base(file)
+	return cmp.Or(own.numberedName(file), path.Base(file))
 }
 
 // completePTX reports whether nvcc has written PTX to its end: a function, a debug section or, with

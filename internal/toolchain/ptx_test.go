@@ -25,7 +25,7 @@ func TestPortablePaths(t *testing.T) {
 		"cuda/crt/mma.h":                                                    "cuda/crt/mma.h",
 	} {
 		ptx := fmt.Sprintf("\t.file\t1 %q\n", file)
-		if got, want := string(portablePTX([]byte(ptx), dir)), fmt.Sprintf("\t.file\t1 %q\n", want); got != want {
+		if got, want := string(portablePTX([]byte(ptx), dir, compilerFlags{})), fmt.Sprintf("\t.file\t1 %q\n", want); got != want {
 			t.Errorf("%q becomes %q, want %q", ptx, got, want)
 		}
 	}
@@ -58,11 +58,11 @@ func TestPortableNames(t *testing.T) {
 	for dir, hash := range map[string]string{"/tmp/a": "ccff5b3c", "/var/tmp/some where": "551d3d3d"} {
 		in := internalPTX(dir, hash)
 		before := strings.Clone(in)
-		got := portablePTX([]byte(in), dir)
+		got := portablePTX([]byte(in), dir, compilerFlags{})
 		if diff := cmp.Diff(want, string(got)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", dir, diff)
 		}
-		if again := portablePTX(got, dir); !bytes.Equal(got, again) {
+		if again := portablePTX(got, dir, compilerFlags{}); !bytes.Equal(got, again) {
 			t.Error("portable PTX is changed again")
 		}
 		if in != before {
@@ -86,7 +86,7 @@ func TestPortablePTXKeepsOtherText(t *testing.T) {
 		".file 1 ada/in.cu\n",
 		"\t.file\t1 \"/tmp/a\n/include/b\"\n",
 	} {
-		if got := string(portablePTX([]byte(ptx), "/tmp/a")); got != ptx {
+		if got := string(portablePTX([]byte(ptx), "/tmp/a", compilerFlags{})); got != ptx {
 			t.Errorf("%q becomes %q", ptx, got)
 		}
 	}
@@ -99,11 +99,11 @@ func FuzzPortablePTX(f *testing.F) {
 	f.Add([]byte(".file 1 \"/\"\n.file 2 \"\"\n.file 3 \"/include/\"\n.file 4 \"//a//include/../b\""), "/")
 	f.Fuzz(func(t *testing.T, ptx []byte, dir string) {
 		given := bytes.Clone(ptx)
-		once := portablePTX(ptx, dir)
+		once := portablePTX(ptx, dir, compilerFlags{})
 		if !bytes.Equal(given, ptx) {
 			t.Error("the argument was changed in place")
 		}
-		if twice := portablePTX(once, dir); !bytes.Equal(once, twice) {
+		if twice := portablePTX(once, dir, compilerFlags{}); !bytes.Equal(once, twice) {
 			t.Errorf("once:\n%q\ntwice:\n%q", once, twice)
 		}
 		if bytes.Count(ptx, []byte("\n")) != bytes.Count(once, []byte("\n")) {

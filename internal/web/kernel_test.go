@@ -36,6 +36,14 @@ func TestPlacesOfFindings(t *testing.T) {
 			t.Errorf("%s: %v, want %v", text, got, want)
 		}
 	}
+	inHeader := device.Finding{
+		Text: "race at ../sdpa/ptx.cuh:7 (ptx:255, called from k.cu:65) with k.cu:23 (ptx:234) (105 times): thread 0", File: "k.cu", Line: 65,
+		Inner: &device.Place{File: "../sdpa/ptx.cuh", Line: 7, Callers: []device.Place{{File: "k.cu", Line: 65}}},
+		Other: &device.Place{File: "k.cu", Line: 23},
+	}
+	if got, want := placesOf(inHeader), []place{{"k.cu", 65}, {"k.cu", 23}}; !slices.Equal(got, want) {
+		t.Errorf("in a header of another folder: %v, want %v", got, want)
+	}
 	if got := placesOf(device.Finding{Text: "no place"}); got != nil {
 		t.Errorf("no place: %v", got)
 	}
@@ -51,6 +59,7 @@ func TestSameFile(t *testing.T) {
 		{"sdpa.cu", "ada/sdpa.cu", true},
 		{"other/sdpa.cu", "ada/sdpa.cu", false},
 		{"", "", false},
+		{"../sdpa/ptx.cuh", "ptx.cuh", false},
 	} {
 		if got := sameFile(c.recorded, c.file); got != c.want {
 			t.Errorf("sameFile(%q, %q) is %v", c.recorded, c.file, got)

@@ -222,13 +222,26 @@ type place struct {
 }
 
 // placeOfInstruction is the innermost source line of an instruction in a finding's text, such as
-// k.cu:26 in "k.cu:65 in k.cu:26 (ptx:254)".
-var placeOfInstruction = regexp.MustCompile(`([^\s:]+):(\d+) \(ptx:\d+\)`)
+// k.cu:26 in "k.cu:26 (ptx:254, called from k.cu:65)". Earlier versions wrote "k.cu:65 in k.cu:26
+// (ptx:254)".
+var placeOfInstruction = regexp.MustCompile(`([^\s:]+):(\d+) \(ptx:\d+[,)]`)
 
-// placesOf are the source lines of the instructions that a finding is about. The line of the record
-// is that of the outermost call.
+// placesOf are the source lines of the instructions that a finding is about, in the kernel's folder
+// where possible: the page shows its files. Records of earlier versions have the lines in the text
+// only; the line of the record is that of the outermost call.
 func placesOf(f device.Finding) []place {
 	var all []place
+	for _, at := range []*device.Place{f.Inner, f.Other} {
+		if at == nil {
+			continue
+		}
+		if own := (place{at.Own().File, at.Own().Line}); !slices.Contains(all, own) {
+			all = append(all, own)
+		}
+	}
+	if len(all) > 0 {
+		return all
+	}
 	for _, m := range placeOfInstruction.FindAllStringSubmatch(f.Text, -1) {
 		line, err := strconv.Atoi(m[2])
 		if p := (place{m[1], line}); err == nil && !slices.Contains(all, p) {

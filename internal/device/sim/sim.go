@@ -6,8 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"attune/internal/crash"
@@ -201,27 +199,30 @@ func (d *Device) launch(ctx context.Context, r *resident, seed uint64) (*launche
 	return l, err
 }
 
-// located is a finding with its source line. Of inlined code it is the line in the kernel, which is
-// the first of several.
+// located is a finding with its source lines.
 func located(f finding.Finding) device.Finding {
-	d := device.Finding{Kind: string(f.Kind), Text: f.String()}
-	source, _, _ := strings.Cut(f.Where.Source, " in ")
-	if i := strings.LastIndexByte(source, ':'); i > 0 {
-		if line, err := strconv.Atoi(source[i+1:]); err == nil {
-			d.File, d.Line = source[:i], line
-		}
+	d := device.Finding{Kind: string(f.Kind), Text: f.String(), Inner: sourcePlace(f.Where)}
+	if d.Inner != nil {
+		frames := d.Inner.Frames()
+		outermost := frames[len(frames)-1]
+		d.File, d.Line = outermost.File, outermost.Line
 	}
-	place := func(p finding.Place) *device.Place {
-		if p.File == "" {
-			return nil
-		}
-		return &device.Place{File: p.File, Line: p.Line}
-	}
-	d.Inner = place(f.Where)
 	if f.Other != nil {
-		d.Other = place(*f.Other)
+		d.Other = sourcePlace(*f.Other)
 	}
 	return d
+}
+
+// sourcePlace is the source line of an instruction; nil without line information.
+func sourcePlace(p finding.Place) *device.Place {
+	if p.File == "" {
+		return nil
+	}
+	at := &device.Place{File: p.File, Line: p.Line}
+	for _, c := range p.Callers {
+		at.Callers = append(at.Callers, device.Place{File: c.File, Line: c.Line})
+	}
+	return at
 }
 
 // kernelError distinguishes a fault of the kernel from a cancelled context, from PTX that is not

@@ -1,6 +1,10 @@
 package finding
 
-import "fmt"
+import (
+	"fmt"
+
+	"attune/internal/ptx"
+)
 
 // Kind is a kind of finding.
 type Kind string
@@ -41,9 +45,11 @@ const (
 type Place struct {
 	PTXLine int    `json:"ptx_line"`
 	PTX     string `json:"ptx"`              // the instruction
-	Source  string `json:"source,omitempty"` // file:line, where the module has line information
+	Source  string `json:"source,omitempty"` // file:line and those of the calls, where the module has line information
 	File    string `json:"file,omitempty"`   // of the line inside inlined functions, with its path
 	Line    int    `json:"line,omitempty"`
+
+	Callers []ptx.Frame `json:"callers,omitempty"` // the calls of inlined functions, from the inside outwards
 }
 
 // String returns the source line, if known, and the PTX line.
@@ -51,10 +57,7 @@ func (p Place) String() string {
 	if p.PTXLine == 0 {
 		return ""
 	}
-	if p.Source == "" {
-		return fmt.Sprintf("ptx:%d", p.PTXLine)
-	}
-	return fmt.Sprintf("%s (ptx:%d)", p.Source, p.PTXLine)
+	return ptx.Place(p.Source, p.PTXLine)
 }
 
 // Finding is one defect. It is reported once for each pair of places, with a count.
