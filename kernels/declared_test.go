@@ -3,12 +3,15 @@ package kernels
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"attune/internal/device"
 	simdevice "attune/internal/device/sim"
 	"attune/internal/gate"
 	"attune/internal/lab"
+	"attune/internal/problem"
 	"attune/internal/run"
 	"attune/internal/spec"
 	"attune/internal/toolchain"
@@ -51,5 +54,68 @@ func checkDeclared(t *testing.T, kernel *spec.Kernel, builder *toolchain.Builder
 	})
 	if err != nil {
 		t.Error(err)
+	}
+}
+
+// declaredJob is a launch of a declared kernel, and the reference of its shape.
+type declaredJob struct {
+	device.Job
+	shape spec.Shape
+	build problem.Build
+	ref   problem.Reference
+}
+
+func newDeclaredJob(t *testing.T, folder, stage, shape string) *declaredJob {
+	t.Helper()
+	kernel, builder := declaredBuilder(t, folder)
+	shapes, err := kernel.Shapes(shape)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := variantOf(t, kernel, stage)
+	image, _, err := builder.Build(t.Context(), lab.Target(kernel, v, "sm_90a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := lab.NewProblem(kernel, os.DirFS(folder), folder)
+	refs := p.References(problem.Options{})
+	t.Cleanup(func() { refs.Close() })
+	j := &declaredJob{shape: shapes[0], build: problem.Build{Variant: v, Image: image, Code: image.PTX}}
+	if j.ref, err = refs.Get(t.Context(), p.Plain(shapes[0], 0)); err != nil {
+		t.Fatal(err)
+	}
+	if j.Job, err = j.ref.Job(j.build, device.Facts{}); err != nil {
+		t.Fatal(err)
+	}
+	return j
+}
+
+// arg is an argument by name.
+func (j *declaredJob) arg(name string) *device.Arg {
+	return &j.Args[slices.IndexFunc(j.Args, func(a device.Arg) bool { return a.Name == name })]
+}
+
+// run returns the outputs on the simulator, with all checkers.
+func (j *declaredJob) run(t *testing.T) [][]byte {
+	t.Helper()
+	outcome, err := simdevice.Open(simdevice.Options{Checks: true, Strict: true}).Run(t.Context(), j.Job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(outcome.Findings) > 0 {
+		t.Errorf("findings %v", outcome.Findings)
+	}
+	return outcome.Outputs
+}
+
+// check runs it and compares the outputs with the reference.
+func (j *declaredJob) check(t *testing.T) {
+	t.Helper()
+	result, err := j.ref.Compare(j.build, j.run(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, wrong := j.ref.Judge(j.build, result, 1); len(wrong) > 0 {
+		t.Errorf("%v", wrong)
 	}
 }

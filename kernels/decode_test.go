@@ -2,14 +2,10 @@ package kernels
 
 import (
 	"encoding/binary"
-	"os"
 	"slices"
 	"testing"
 
 	"attune/internal/device"
-	simdevice "attune/internal/device/sim"
-	"attune/internal/lab"
-	"attune/internal/problem"
 	"attune/internal/run"
 )
 
@@ -39,40 +35,9 @@ func TestDecodeIsCorrect(t *testing.T) {
 
 // A cache of K and V has anything behind the last key of a sequence, NaN too. No output may have it.
 func TestDecodeIgnoresUnusedKeys(t *testing.T) {
-	kernel, builder := declaredBuilder(t, decodeFolder)
-	shapes, err := kernel.Shapes("many")
-	if err != nil {
-		t.Fatal(err)
-	}
-	v := kernel.Stages[0].Variant()
-	image, _, err := builder.Build(t.Context(), lab.Target(kernel, v, "sm_90a"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := lab.NewProblem(kernel, os.DirFS(decodeFolder), decodeFolder)
-	refs := p.References(problem.Options{})
-	defer refs.Close()
-	ref, err := refs.Get(t.Context(), p.Plain(shapes[0], 0))
-	if err != nil {
-		t.Fatal(err)
-	}
-	build := problem.Build{Variant: v, Image: image, Code: image.PTX}
-	job, err := ref.Job(build, device.Facts{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	spoilUnusedKeys(t, &job)
-	outcome, err := simdevice.Open(simdevice.Options{Checks: true, Strict: true}).Run(t.Context(), job)
-	if err != nil {
-		t.Fatal(err)
-	}
-	result, err := ref.Compare(build, outcome.Outputs)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, wrong := ref.Judge(build, result, 1); len(wrong) > 0 || len(outcome.Findings) > 0 {
-		t.Errorf("%v, findings %v", wrong, outcome.Findings)
-	}
+	j := newDeclaredJob(t, decodeFolder, "decode", "many")
+	spoilUnusedKeys(t, &j.Job)
+	j.check(t)
 }
 
 // spoilUnusedKeys sets the keys behind the end of each sequence to NaN. The shape has one K/V head.

@@ -5,16 +5,11 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 
-	"attune/internal/device"
-	simdevice "attune/internal/device/sim"
 	"attune/internal/half"
-	"attune/internal/lab"
-	"attune/internal/problem"
 )
 
 // halfInputs are Q, K and V of one head, for kernels/fused and kernels/native.
@@ -63,52 +58,26 @@ func multiply(rows [][]float64, factor float64) {
 // run computes O of a head on the simulator.
 func (in *halfInputs) run(t *testing.T, folder, stage string) []float64 {
 	t.Helper()
-	kernel, builder := declaredBuilder(t, folder)
 	causal := map[bool]int{true: 1}[in.causal]
-	shapes, err := kernel.Shapes(fmt.Sprintf(
+	j := newDeclaredJob(t, folder, stage, fmt.Sprintf(
 		"batch=1,kv_heads=1,group=1,queries=%d,keys=%d,blocks=1,causal=%d,rows_first=0,lse=0,q_max=1,k_max=1,v_max=1", len(in.q), len(in.k), causal))
-	if err != nil {
-		t.Fatal(err)
-	}
-	v := variantOf(t, kernel, stage)
 	fp16 := strings.HasSuffix(stage, "_fp16")
-	image, _, err := builder.Build(t.Context(), lab.Target(kernel, v, "sm_90a"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := lab.NewProblem(kernel, os.DirFS(folder), folder)
-	refs := p.References(problem.Options{})
-	defer refs.Close()
-	ref, err := refs.Get(t.Context(), p.Plain(shapes[0], 0))
-	if err != nil {
-		t.Fatal(err)
-	}
-	job, err := ref.Job(problem.Build{Variant: v, Image: image, Code: image.PTX}, device.Facts{})
-	if err != nil {
-		t.Fatal(err)
-	}
 	for name, rows := range map[string][][]float64{"q": in.q, "k": in.k, "v": in.v} {
-		i := slices.IndexFunc(job.Args, func(a device.Arg) bool { return a.Name == name })
-		job.Args[i].Input = nil
+		var data []byte
 		for _, x := range slices.Concat(rows...) {
 			bits := uint16(half.BFloat16FromFloat32(float32(x)))
 			if fp16 {
 				bits = uint16(half.Float16FromFloat64(x))
 			}
-			job.Args[i].Input = binary.LittleEndian.AppendUint16(job.Args[i].Input, bits)
+			data = binary.LittleEndian.AppendUint16(data, bits)
 		}
+		j.arg(name).Input = data
 	}
-	outcome, err := simdevice.Open(simdevice.Options{Checks: true, Strict: true}).Run(t.Context(), job)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(outcome.Findings) > 0 {
-		t.Errorf("findings %v", outcome.Findings)
-	}
+	o := j.run(t)[0]
 	if fp16 {
-		return half.DecodeFloat16(outcome.Outputs[0])
+		return half.DecodeFloat16(o)
 	}
-	return half.DecodeBFloat16(outcome.Outputs[0])
+	return half.DecodeBFloat16(o)
 }
 
 // compare reports an element of O that is wrong.

@@ -4,15 +4,9 @@ import (
 	"bytes"
 	"encoding/binary"
 	"math"
-	"os"
-	"slices"
 	"testing"
 
-	"attune/internal/device"
-	simdevice "attune/internal/device/sim"
 	"attune/internal/half"
-	"attune/internal/lab"
-	"attune/internal/problem"
 )
 
 // mixedFolder is the folder of the attention that converts Q.
@@ -85,44 +79,14 @@ func TestMixedSpecialValues(t *testing.T) {
 // scale.
 func runMixed(t *testing.T, change func(q []float32, scale *float32)) []byte {
 	t.Helper()
-	kernel, builder := declaredBuilder(t, mixedFolder)
-	shapes, err := kernel.Shapes("batch=1,kv_heads=1,group=1,queries=64,keys=300,blocks=1,causal=0,lse=0,q_fp16=0,o_bf16=1,q_max=100,k_max=16,v_max=2")
-	if err != nil {
-		t.Fatal(err)
-	}
-	v := kernel.Stages[0].Variant()
-	image, _, err := builder.Build(t.Context(), lab.Target(kernel, v, "sm_90a"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := lab.NewProblem(kernel, os.DirFS(mixedFolder), mixedFolder)
-	refs := p.References(problem.Options{})
-	defer refs.Close()
-	ref, err := refs.Get(t.Context(), p.Plain(shapes[0], 0))
-	if err != nil {
-		t.Fatal(err)
-	}
-	job, err := ref.Job(problem.Build{Variant: v, Image: image, Code: image.PTX}, device.Facts{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	at := func(name string) *device.Arg {
-		return &job.Args[slices.IndexFunc(job.Args, func(a device.Arg) bool { return a.Name == name })]
-	}
+	j := newDeclaredJob(t, mixedFolder, "mixed", "batch=1,kv_heads=1,group=1,queries=64,keys=300,blocks=1,causal=0,lse=0,q_fp16=0,o_bf16=1,q_max=100,k_max=16,v_max=2")
 	var q []float32
-	for _, x := range half.DecodeBFloat16(at("q").Input) {
+	for _, x := range half.DecodeBFloat16(j.arg("q").Input) {
 		q = append(q, float32(x))
 	}
-	scale := math.Float32frombits(binary.LittleEndian.Uint32(at("softmax_scale").Scalar))
+	scale := math.Float32frombits(binary.LittleEndian.Uint32(j.arg("softmax_scale").Scalar))
 	change(q, &scale)
-	at("q").Input = bfloats(q)
-	at("softmax_scale").Scalar = binary.LittleEndian.AppendUint32(nil, math.Float32bits(scale))
-	outcome, err := simdevice.Open(simdevice.Options{Checks: true, Strict: true}).Run(t.Context(), job)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(outcome.Findings) > 0 {
-		t.Errorf("findings %v", outcome.Findings)
-	}
-	return outcome.Outputs[0]
+	j.arg("q").Input = bfloats(q)
+	j.arg("softmax_scale").Scalar = binary.LittleEndian.AppendUint32(nil, math.Float32bits(scale))
+	return j.run(t)[0]
 }

@@ -2,16 +2,11 @@ package kernels
 
 import (
 	"encoding/binary"
-	"os"
 	"slices"
 	"testing"
 
-	"attune/internal/device"
 	simdevice "attune/internal/device/sim"
-	"attune/internal/lab"
-	"attune/internal/problem"
 	"attune/internal/run"
-	"attune/internal/spec"
 )
 
 // prefillFolder is the folder of the prefill kernel. It includes headers of the folder sdpa.
@@ -40,46 +35,16 @@ func TestPrefillIsCorrect(t *testing.T) {
 	}
 }
 
-// prefillJob is a launch of the kernel, and the reference of its shape.
-type prefillJob struct {
-	device.Job
-	shape spec.Shape
-	build problem.Build
-	ref   problem.Reference
-}
+// prefillJob is a launch of the kernel.
+type prefillJob struct{ *declaredJob }
 
-func newPrefillJob(t *testing.T, stage, shape string) *prefillJob {
+func newPrefillJob(t *testing.T, stage, shape string) prefillJob {
 	t.Helper()
-	kernel, builder := declaredBuilder(t, prefillFolder)
-	shapes, err := kernel.Shapes(shape)
-	if err != nil {
-		t.Fatal(err)
-	}
-	v := variantOf(t, kernel, stage)
-	image, _, err := builder.Build(t.Context(), lab.Target(kernel, v, "sm_90a"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := lab.NewProblem(kernel, os.DirFS(prefillFolder), prefillFolder)
-	refs := p.References(problem.Options{})
-	t.Cleanup(func() { refs.Close() })
-	j := &prefillJob{shape: shapes[0], build: problem.Build{Variant: v, Image: image, Code: image.PTX}}
-	if j.ref, err = refs.Get(t.Context(), p.Plain(shapes[0], 0)); err != nil {
-		t.Fatal(err)
-	}
-	if j.Job, err = j.ref.Job(j.build, device.Facts{}); err != nil {
-		t.Fatal(err)
-	}
-	return j
-}
-
-// arg is an argument by name.
-func (j *prefillJob) arg(name string) *device.Arg {
-	return &j.Args[slices.IndexFunc(j.Args, func(a device.Arg) bool { return a.Name == name })]
+	return prefillJob{newDeclaredJob(t, prefillFolder, stage, shape)}
 }
 
 // ints are the integers of an input, nil for a null pointer.
-func (j *prefillJob) ints(name string) []int {
+func (j prefillJob) ints(name string) []int {
 	var values []int
 	for data := j.arg(name).Input; len(data) > 0; data = data[4:] {
 		values = append(values, int(int32(binary.LittleEndian.Uint32(data))))
@@ -88,13 +53,13 @@ func (j *prefillJob) ints(name string) []int {
 }
 
 // scalar is the value of a scalar of 32 bits.
-func (j *prefillJob) scalar(name string) int {
+func (j prefillJob) scalar(name string) int {
 	return int(int32(binary.LittleEndian.Uint32(j.arg(name).Scalar)))
 }
 
 // keyRows are, for each sequence, the keys that it has: indices into all keys of the tensor map,
 // which go over the keys of a page or sequence first.
-func (j *prefillJob) keyRows() [][]int {
+func (j prefillJob) keyRows() [][]int {
 	offsets, lengths, pages := j.ints("cu_keys"), j.ints("lengths"), j.ints("page_table")
 	keys, pageSize, maxPages := j.scalar("keys"), j.scalar("page_size"), j.scalar("max_pages")
 	rows := make([][]int, j.scalar("batch"))
@@ -131,17 +96,7 @@ func TestPrefillIgnoresUnusedKeys(t *testing.T) {
 			if spoilt := j.spoilKeys(func(row int) bool { return !used[row] }); spoilt == 0 {
 				t.Fatal("every key is used")
 			}
-			outcome, err := simdevice.Open(simdevice.Options{Checks: true, Strict: true}).Run(t.Context(), j.Job)
-			if err != nil {
-				t.Fatal(err)
-			}
-			result, err := j.ref.Compare(j.build, outcome.Outputs)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, wrong := j.ref.Judge(j.build, result, 1); len(wrong) > 0 || len(outcome.Findings) > 0 {
-				t.Errorf("%v, findings %v", wrong, outcome.Findings)
-			}
+			j.check(t)
 		})
 	}
 }
@@ -178,7 +133,7 @@ func TestPrefillSequencesAreApart(t *testing.T) {
 }
 
 // spoilKeys sets keys to NaN in all heads, and returns their number.
-func (j *prefillJob) spoilKeys(spoil func(row int) bool) int {
+func (j prefillJob) spoilKeys(spoil func(row int) bool) int {
 	spoilt := 0
 	for _, name := range []string{"k", "v"} {
 		dims := j.arg(name + "_map").TensorMap.Dims       // column, key, head, sequence or page

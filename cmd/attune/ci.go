@@ -131,10 +131,10 @@ func (r *resultFiles) create(others ...resultFile) error {
 // first. Devices such as /dev/null may be shared.
 func checkApart(files []resultFile) error {
 	for i, r := range files {
+		if info, err := os.Stat(r.path); err == nil && !info.Mode().IsRegular() {
+			continue
+		}
 		for _, other := range files[:i] {
-			if info, err := os.Stat(r.path); err == nil && !info.Mode().IsRegular() {
-				continue
-			}
 			if sameFile(r.path, other.path) {
 				return fmt.Errorf("--%s and --%s name the same file, %s; name two", other.flag, r.flag, r.path)
 			}

@@ -31,8 +31,8 @@ func (a *app) historyCommand() *cobra.Command {
 		Long: `History lists the last 20 runs of the ledger, the newest first; with --json all
 of them. With --kernel it lists the runs of that kernel. Every command accepts
 the short ids that it prints. Below it lists the tunings, and searches that are
-not finished. A damaged run is named and left out. Of a long list only the newest
-200 runs are checked for damage; attune ledger verify checks every record.
+not finished. A damaged run is named and left out. Of a long list only the
+newest 200 runs are checked for damage; attune ledger verify checks all records.
 
 With --ladder it shows the newest timed run of each stage and selection on a
 device, in the order of the spec: the change from its parent, time, speedups,

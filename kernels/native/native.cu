@@ -10,7 +10,7 @@
 //   softmax.cuh                mask, row max, exponentials, P
 //   gemm.cuh                   Q·K^T and P·V
 //   kernel.cuh                 the mainloop
-#include "knobs.cuh"
+#include "hopper/stage7b/halves/knobs.cuh"
 
 #include "kernel.cuh"
 
