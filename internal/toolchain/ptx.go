@@ -14,8 +14,8 @@ var fileDirective = regexp.MustCompile(`(?m)^(\s*\.file\s+\d+\s+")([^"\n]*)(")`)
 
 // portablePTX removes the dependence of PTX on the build folder, so that the same sources give the
 // same bytes on every machine. Paths in .file become relative to the kernel, or "cuda/..." for the
-// compiler's headers; own has the folders of -I. nvcc writes a hash of the working directory into names with internal linkage;
-// it becomes zeros.
+// compiler's headers; own has the folders of -I. nvcc writes a hash of the working directory into
+// names with internal linkage; it becomes zeros.
 func portablePTX(ptx []byte, workDir string, own compilerFlags) []byte {
 	ptx = fileDirective.ReplaceAllFunc(ptx, func(directive []byte) []byte {
 		m := fileDirective.FindSubmatch(directive)
