@@ -18,8 +18,7 @@ import (
 var companionKnobs = map[string][]string{
 	"decode":   {spec.HeadDimKnob, "BLOCKS_PER_SM", "Q_BITS"},
 	"prefill":  {spec.HeadDimKnob, "TILE_M"},
-	"native":   {spec.HeadDimKnob, "TILE_M", "TILE_N", "BLOCKS_PER_SM", "USE_BF16", exponentialsKnob},
-	"fused":    {spec.HeadDimKnob, "TILE_M", "TILE_N", "BLOCKS_PER_SM", "USE_BF16", exponentialsKnob},
+	"native":   {spec.HeadDimKnob, "TILE_M", "TILE_N", "USE_BF16", exponentialsKnob},
 	"mixed":    {spec.HeadDimKnob, "TILE_M", "TILE_N"},
 	"cast":     {"THREADS", "CHUNKS"},
 	"quantize": {"THREADS", "CHUNKS", "BLOCKS"},
@@ -28,10 +27,6 @@ var companionKnobs = map[string][]string{
 
 // exponentialsKnob is how many of eight exponentials are approximated.
 const exponentialsKnob = "EXP2_LINEAR_EIGHTHS"
-
-// companionStages are the stages that a library takes of a kernel; it takes all where none are named.
-// The native kernel is better than the other stages of the fused one.
-var companionStages = map[string][]string{"fused": {"fused256"}}
 
 // Item is an image that a library needs.
 type Item struct {
@@ -54,7 +49,7 @@ type Plan struct {
 // architecture that all its variants have, and the companions.
 func NewPlan(kernel *spec.Kernel, folder fs.FS, s *spec.Selection, outputs []int) (*Plan, error) {
 	p := &Plan{
-		Folders:  []fs.FS{folder, kernels.Decode(), kernels.Prefill(), kernels.Fused(), kernels.Native(), kernels.Mixed(), kernels.Cast(), kernels.Quantize(), kernels.Append()},
+		Folders:  []fs.FS{folder, kernels.Decode(), kernels.Prefill(), kernels.Native(), kernels.Mixed(), kernels.Cast(), kernels.Quantize(), kernels.Append()},
 		library:  Library{Selection: s, Arch: s.Archs[len(s.Archs)-1]},
 		variants: make([][Outputs]string, len(s.Choices)),
 	}
@@ -96,8 +91,7 @@ func companions(folder fs.FS, arch string) ([]Item, error) {
 	launch := declared.New(kernel, folder, kernel.Name)
 	var items []Item
 	for _, stage := range kernel.Stages {
-		taken := companionStages[kernel.Name]
-		if !slices.Contains(stage.Archs, arch) || taken != nil && !slices.Contains(taken, stage.Name) {
+		if !slices.Contains(stage.Archs, arch) {
 			continue
 		}
 		build := problem.Build{Variant: stage.Variant()}

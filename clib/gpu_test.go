@@ -301,24 +301,24 @@ func companionOf(t *testing.T, l Library, kernel string) Companion {
 	return l.Companions[i]
 }
 
-// halvesSize is a shape of kernels/native and kernels/fused with two K/V heads and four query heads.
-type halvesSize struct{ batch, queries, keys, headDim, causal, dtype, lse int }
+// nativeSize is a shape of kernels/native with two K/V heads and four query heads.
+type nativeSize struct{ batch, queries, keys, headDim, causal, dtype, lse int }
 
 // axes are those of the shape, with the scale that a probe sets.
-func (s halvesSize) axes(rowsFirst int) spec.Axes {
-	return spec.Axes(fmt.Sprintf("batch=%d,kv_heads=2,group=2,queries=%d,keys=%d,blocks=132,causal=%d,rows_first=%d,lse=%d,q_max=1,k_max=1,v_max=1",
+func (s nativeSize) axes(rowsFirst int) spec.Axes {
+	return spec.Axes(fmt.Sprintf("batch=%d,kv_heads=2,group=2,queries=%d,keys=%d,blocks=132,causal=%d,rows_first=%d,lse=%d,q_max=1,k_max=1,v_max=1,spread=1",
 		s.batch, s.queries, s.keys, s.causal, rowsFirst, s.lse))
 }
 
 // Values of attune_sdpa_dtype.
 const fp16Code, bf16Code = 2, 3
 
-// halvesStages are the stages of kernels/native and kernels/fused that a library chooses.
-var halvesStages = map[halvesSize]string{
+// nativeStages are the stages of kernels/native that a library chooses.
+var nativeStages = map[nativeSize]string{
 	{3, 300, 197, 64, 1, bf16Code, 0}:  "native",
 	{12, 512, 600, 64, 1, bf16Code, 0}: "native256",
 	{8, 500, 500, 128, 1, bf16Code, 0}: "native_d128",
-	{12, 512, 700, 64, 0, bf16Code, 0}: "fused256",
+	{12, 512, 700, 64, 0, bf16Code, 0}: "native256",
 	{3, 300, 197, 64, 1, fp16Code, 0}:  "native_fp16",
 	{12, 512, 600, 64, 1, fp16Code, 0}: "native256_fp16",
 	{8, 500, 500, 128, 1, fp16Code, 0}: "native_d128_fp16",
@@ -328,26 +328,22 @@ var halvesStages = map[halvesSize]string{
 	{8, 500, 500, 128, 1, fp16Code, 1}: "native_d128_lse_fp16",
 }
 
-// halvesStage returns such a stage, and the folder of its kernel.
-func halvesStage(t *testing.T, l Library, name string) (fs.FS, Companion) {
+// stageOf returns a stage of a library.
+func stageOf(t *testing.T, l Library, name string) Companion {
 	t.Helper()
 	i := slices.IndexFunc(l.Companions, func(c Companion) bool { return c.Image.Record.Variant == name })
 	if i < 0 {
 		t.Fatalf("the library has no %s", name)
 	}
-	if strings.HasPrefix(name, "fused") {
-		return kernels.Fused(), l.Companions[i]
-	}
-	return kernels.Native(), l.Companions[i]
+	return l.Companions[i]
 }
 
-// Short problems in 16 bits have the bits of kernels/native and kernels/fused in the lab.
-func TestHalvesMatchLabOnGPU(t *testing.T) {
+// Short problems in 16 bits have the bits of kernels/native in the lab.
+func TestNativeMatchesLabOnGPU(t *testing.T) {
 	machine, c, l := onGPU(t)
-	for size, stage := range halvesStages {
+	for size, stage := range nativeStages {
 		for rowsFirst := range 2 {
-			folder, companion := halvesStage(t, l, stage)
-			job := labJob(t, folder, companion, size.axes(rowsFirst))
+			job := labJob(t, kernels.Native(), stageOf(t, l, stage), size.axes(rowsFirst))
 			want := runJob(t, machine, job)
 			call := gpuCall{
 				lines:   size.lines(rowsFirst),
@@ -388,7 +384,7 @@ func TestMixedMatchesLabOnGPU(t *testing.T) {
 // before the end of the first: it must wait for the codes.
 func TestCastMixedMatchesLabOnGPU(t *testing.T) {
 	machine, c, l := onGPU(t)
-	quantise := labJob(t, kernels.Cast(), companionOf(t, l, "cast"), spec.Axes("batch=3,heads=1,kv_heads=2,q_rows=1,kv_rows=700,dim=64,bf16=1,bshd=0,span=3,pad=0,copies=1"))
+	quantise := labJob(t, kernels.Cast(), companionOf(t, l, "cast"), spec.Axes("batch=3,heads=1,kv_heads=2,q_rows=1,kv_rows=3200,dim=64,bf16=1,bshd=0,span=3,pad=0,copies=1"))
 	quantised := runJob(t, machine, quantise)
 	attend := mixedJob(t, l, 0, 1)
 	inputs := map[string][]byte{"k": quantise.Args[1].Input, "v": quantise.Args[2].Input}

@@ -9,7 +9,7 @@ import (
 	"io/fs"
 )
 
-//go:embed sdpa decode prefill fused native mixed cast quantize append
+//go:embed sdpa decode prefill native mixed cast quantize append
 var files embed.FS
 
 // SDPA returns the folder of the attention kernel.
@@ -21,10 +21,6 @@ func Decode() fs.FS { return folder("decode") }
 // Prefill returns the folder of the attention kernel with options, for many query rows. It also has
 // the headers that the kernel shares with SDPA, so it is whole without the folder beside it.
 func Prefill() fs.FS { return whole{folder("prefill"), folder("sdpa")} }
-
-// Fused returns the folder of the attention kernel for BF16 and FP16 with products in FP8, with the
-// headers of SDPA.
-func Fused() fs.FS { return whole{folder("fused"), folder("sdpa")} }
 
 // Native returns the folder of the attention kernel for BF16 and FP16 with products in their type, with
 // the headers of SDPA.

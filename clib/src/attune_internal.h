@@ -235,7 +235,7 @@ enum { PAGE_BOX_ROWS = 64 };
 ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_encode_rows_map(const tensor *t, int32_t head_dim,
                                                               int32_t box_rows, encoded_map *into);
 
-ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_launch_halves(const problem *x, context *c,
+ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_launch_native(const problem *x, context *c,
                                                             const attune_sdpa_form_info *form,
                                                             CUstream stream);
 

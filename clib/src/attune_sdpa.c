@@ -344,23 +344,21 @@ static attune_sdpa_shape shape_of(const problem *x) {
                              .causal = x->causal};
 }
 
-/* The form of the native or the fused kernel for a problem in 16 bits, which then needs no quantiser
- * and no workspace; NULL if it has another form. With a log-sum-exp all exponentials are exact, which
- * forms of native alone have, in tiles of 128 rows. Few query rows are left to decode. */
-static const attune_sdpa_form_info *find_halves(const problem *x) {
+/* The form of the native kernel for a problem in 16 bits, which then needs no quantiser and no
+ * workspace; NULL if it has another form. With a log-sum-exp all exponentials are exact, which forms
+ * with tiles of 128 rows have. Few query rows are left to decode. */
+static const attune_sdpa_form_info *find_native(const problem *x) {
   const attune_sdpa_params *p = &x->p;
   const bool halves = p->dtype != ATTUNE_SDPA_E4M3 && p->q_dtype == p->dtype &&
                       p->out_dtype == p->dtype,
              other = p->smooth_k != 0 || p->hadamard != 0 || x->scale <= 0, exact = p->lse != NULL;
   if (!halves || other || has_options(x) || attune_decode_rows_fit(p)) return NULL;
   const attune_sdpa_shape shape = shape_of(x);
-  const bool native = attune_sdpa_prefers_native(&shape);
-  if (!native && (exact || !attune_sdpa_prefers_fused(&shape))) return NULL;
-  const attune_sdpa_kernel kernel = native ? ATTUNE_KERNEL_NATIVE : ATTUNE_KERNEL_FUSED;
-  const bool small = native && (exact || attune_sdpa_prefers_small_tiles(&shape));
+  if (!attune_sdpa_prefers_native(&shape)) return NULL;
+  const int32_t rows = exact || attune_sdpa_prefers_small_tiles(&shape) ? 128 : 256;
   for (int i = attune_sdpa_dense_count; i < attune_sdpa_form_count; ++i) {
     const attune_sdpa_form_info *f = &attune_sdpa_forms[i];
-    if (f->kernel == kernel && f->head_dim == p->head_dim && f->query_rows == (small ? 128 : 256) &&
+    if (f->kernel == ATTUNE_KERNEL_NATIVE && f->head_dim == p->head_dim && f->query_rows == rows &&
         f->bf16 == (p->dtype == ATTUNE_SDPA_BF16) && (f->linear_eighths == 0) == exact) {
       return f;
     }
@@ -413,7 +411,7 @@ static attune_sdpa_status no_output(const attune_sdpa_params *p) {
  *            workspace: without one the others compute what they can.
  *   dense    contiguous tensors without options: a form of the selection's table
  *   prefill  all other problems, and outputs that the dense forms were not exported with
- * find_halves and find_mixed have taken some problems in BF16 or FP16 before. The rules of the
+ * find_native and find_mixed have taken some problems in BF16 or FP16 before. The rules of the
  * preferences and the table are generated: `attune export` translates them from their source. */
 static attune_sdpa_status select_form(call_plan *plan, bool has_workspace) {
   const problem *x = &plan->x;
@@ -515,7 +513,7 @@ static attune_sdpa_status make_plan(const attune_sdpa_params *params, bool has_w
   TRY(check_formats(&plan->x.p));
   TRY(set_tensors(plan));
   set_masks(&plan->x);
-  if ((plan->form = find_halves(&plan->x)) != NULL) return ATTUNE_SDPA_OK;
+  if ((plan->form = find_native(&plan->x)) != NULL) return ATTUNE_SDPA_OK;
   plan->form = find_mixed(&plan->x);
   TRY(plan_quantisation(plan));
   if (plan->form == NULL) TRY(select_form(plan, has_workspace));
@@ -658,8 +656,7 @@ attune_sdpa_status attune_sdpa_forward(const attune_sdpa_params *params,
   }
   switch (plan.form->kernel) {
     case ATTUNE_KERNEL_DECODE: return attune_launch_decode(&plan.x, c, plan.form, stream);
-    case ATTUNE_KERNEL_FUSED:
-    case ATTUNE_KERNEL_NATIVE: return attune_launch_halves(&plan.x, c, plan.form, stream);
+    case ATTUNE_KERNEL_NATIVE: return attune_launch_native(&plan.x, c, plan.form, stream);
     case ATTUNE_KERNEL_MIXED: return attune_launch_mixed(&plan.x, c, plan.form, stream);
     case ATTUNE_KERNEL_PREFILL: return attune_launch_prefill(&plan.x, c, plan.form, stream);
     default: return launch_dense(&plan.x, c, plan.form, stream);

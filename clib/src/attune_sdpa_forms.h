@@ -24,7 +24,6 @@ typedef enum attune_sdpa_kernel {
   ATTUNE_KERNEL_DENSE, /* contiguous tensors without options: the forms of the selection */
   ATTUNE_KERNEL_DECODE,
   ATTUNE_KERNEL_PREFILL,
-  ATTUNE_KERNEL_FUSED,
   ATTUNE_KERNEL_NATIVE,
   ATTUNE_KERNEL_MIXED,
   ATTUNE_KERNEL_CAST,
@@ -44,7 +43,7 @@ typedef struct attune_sdpa_form_info {
 
   /* Forms of many query rows. */
   int32_t query_rows; /* per block */
-  int32_t step_keys;  /* of a fused, native, mixed or prefill form */
+  int32_t step_keys;  /* of a native, mixed or prefill form */
   int32_t cluster;    /* blocks of a cluster; 0 for none */
   int32_t has_lse;    /* the parameter lse follows o */
   int32_t map_count;
@@ -54,8 +53,8 @@ typedef struct attune_sdpa_form_info {
   int32_t blocks_per_multiprocessor;
 
   int32_t q_bits; /* decode: 8 for q in E4M3, 16 for FP16 or BF16, which the form converts */
-  int32_t bf16;   /* fused, native: tensors are BF16, else FP16 */
-  int32_t linear_eighths; /* fused, native: exponentials of every eight that are approximated */
+  int32_t bf16;   /* native: tensors are BF16, else FP16 */
+  int32_t linear_eighths; /* native: exponentials of every eight that are approximated */
 
   /* Quantiser. */
   int32_t chunks;     /* 16-byte chunks of a thread in a tile */
@@ -78,9 +77,6 @@ ATTUNE_SDPA_PRIVATE int attune_sdpa_prefers_decode(const attune_sdpa_shape *shap
 
 /* Whether the native kernel should compute a problem in 16 bits that it can compute. */
 ATTUNE_SDPA_PRIVATE int attune_sdpa_prefers_native(const attune_sdpa_shape *shape);
-
-/* Whether the fused kernel should, if the native one should not. */
-ATTUNE_SDPA_PRIVATE int attune_sdpa_prefers_fused(const attune_sdpa_shape *shape);
 
 /* Whether the native kernel should have tiles of 128 query rows. */
 ATTUNE_SDPA_PRIVATE int attune_sdpa_prefers_small_tiles(const attune_sdpa_shape *shape);

@@ -187,7 +187,7 @@ int cuModuleUnload(module *m) {
 }
 
 int cuModuleGetFunction(module **function, module *m, const char *name) {
-  static const char *const entries[] = {"sdpa",  "decode", "prefill", "fused", "native_attention",
+  static const char *const entries[] = {"sdpa",  "decode", "prefill", "native_attention",
                                         "mixed", "cast", "quantize", "append"};
   BEGIN;
   for (size_t i = 0; i < sizeof entries / sizeof *entries; ++i) {

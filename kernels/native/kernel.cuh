@@ -3,7 +3,6 @@
 
 #include "gemm.cuh"
 #include "hopper/stage7b/form.cuh"
-#include "hopper/stage7b/schedule.cuh"
 #include "hopper/tma.cuh"
 #include "loads.cuh"
 #include "ptx.cuh"
@@ -12,97 +11,143 @@
 
 namespace native {
 
+// x, which all lanes have. The shuffle tells the compiler so.
+__device__ __forceinline__ uint32_t uniform(uint32_t x) { return __shfl_sync(0xFFFFFFFF, x, 0); }
+
 // A consumer, in all its tiles.
 struct Consumer {
   const Problem& p;
-  const Storage& smem;
-  const Query& q;
-  const KvLoads& loads;
+  const Loads& loads;
   float scale_log2;
+  unsigned round = 0;  // tiles before this one
   KvState state;
 
-  // All steps of a work tile, from the last keys to the first.
-  __device__ __forceinline__ void mainloop(RowState& rows, unsigned round, const WorkTile& tile) {
-    const Mask mask(p, tile, q.consumer);
-    const int steps = num_n_blocks(tile);
-    if (steps == 0) q.issue_next(round);
+  // Waits for K and V of this step, and with them for what the loads tell of its tile.
+  __device__ __forceinline__ void wait_kv() const {
+    ptx::mbarrier_try_wait_parity(&Storage::barriers().full[state.stage], state.phase);
+  }
+  __device__ __forceinline__ const Tile& tile() const { return Storage::tile(round); }
+  __device__ __forceinline__ int steps() const { return uniform(tile().steps); }
+
+  // All steps of a work tile, from the last keys to the first. K and V of the first are there.
+  __device__ __forceinline__ void mainloop(Rows& rows) {
+    const Mask mask(p, tile().causal_key_end, index());
+    ptx::mbarrier_try_wait_parity(&Storage::barriers().q_full[index()], round % 2);
 #pragma unroll 1
-    for (int n_block = steps - 1; n_block >= 0; --n_block) {
+    for (int n_block = steps() - 1;; --n_block) {
       if (knob::kSkipMasked && mask.hides(n_block)) {
-        skip_step(round, n_block);
+        issue_loads(n_block);
       } else {
-        step(rows, round, mask, n_block);
+        step(rows, mask, n_block);
       }
-      loads.release(round, n_block, state);
-      state.advance();
+      release();
+      if (n_block == 0) break;
+      wait_kv();
     }
   }
 
  private:
-  __device__ __forceinline__ void step(RowState& rows, unsigned round, const Mask& mask,
-                                       int n_block) {
+  __device__ __forceinline__ void step(Rows& rows, const Mask& mask, int n_block) {
     float s[Sizes::kScores];
     Probabilities probabilities;
-    wait(smem.barriers->k_full);
-    multiply_qk(s, ptx::descriptor_address(q.shared), operand(smem.k));
+    const uint32_t v = operand(Storage::v());
+    multiply_qk(s, query(), uniform(operand(Storage::k())));
     mask.apply(s, n_block);
     update_row_max(s, rows, scale_log2);
-    rescale(rows);
     probabilities.exponentiate(s, rows, scale_log2);
-    wait(smem.barriers->v_full);
-    issue_pv(rows, probabilities, operand(smem.v));
-    if (n_block == 0) q.issue_next(round);
+    issue_pv(rows, probabilities, uniform(v),
+             uniform(with_ones(v, ptx::descriptor_address(Storage::ones()))));
+    issue_loads(n_block);
     wait_pv(rows);
   }
 
-  // Passes over a step that is not used: its loads must land before those of the next phase.
-  __device__ __forceinline__ void skip_step(unsigned round, int n_block) const {
-    wait(smem.barriers->k_full);
-    wait(smem.barriers->v_full);
-    if (n_block == 0) q.issue_next(round);
+  // The loads of later steps. P·V hides them.
+  __device__ __forceinline__ void issue_loads(int n_block) const {
+    issue_next_kv();
+    if (n_block == 0) issue_next_query();
+  }
+  // K and V into the stage of the step before. The warps take turns, one of each consumer after the
+  // other.
+  __device__ __forceinline__ void issue_next_kv() const {
+    const int turn = state.stage + state.phase * Sizes::kStages;
+    const int warp = turn % Sizes::kConsumers * 4 + turn / Sizes::kConsumers % 4;
+    if (ptx::opaque(threadIdx.x) % kTeamThreads == 32 * warp) {
+      const KvState empty = before(state);
+      ptx::mbarrier_try_wait_parity(&Storage::barriers().empty[empty.stage], empty.phase);
+      loads.issue(empty.stage);
+    }
+    __syncwarp();
+  }
+  // Q of the next tile, once all warps have read that of this one.
+  __device__ __forceinline__ void issue_next_query() const {
+    ptx::barrier_sync(1 + ptx::opaque(threadIdx.x) / 128, 128);
+    if (ptx::opaque(threadIdx.x) % 128 == 0) {
+      KvState next = state;
+      next.advance();
+      ptx::mbarrier_try_wait_parity(&Storage::barriers().full[next.stage], next.phase);
+      const Tile& tile = Storage::tile(round + 1);
+      if (tile.steps > 0) loads.issue_query(tile, index());
+    }
+    __syncwarp();
+  }
+  // One arrival per warp.
+  __device__ __forceinline__ void release() {
+    __syncwarp();
+    if (ptx::opaque(threadIdx.x) % 32 == 0) {
+      ptx::mbarrier_arrive(&Storage::barriers().empty[state.stage]);
+    }
+    state.advance();
+  }
+  // Of this consumer in its team. Derived again at each use: the mainloop needs the registers.
+  __device__ __forceinline__ static int index() {
+    return ptx::opaque(threadIdx.x) % kTeamThreads / 128;
   }
 
-  __device__ __forceinline__ void wait(uint64_t* full) const {
-    ptx::mbarrier_try_wait_parity(&full[state.stage], state.phase);
+  // The descriptor addresses of its Q, and of K or V of this step.
+  __device__ __forceinline__ uint32_t query() const {
+    return uniform(ptx::descriptor_address(Storage::q()) + index() * (kQBytes / 16));
   }
-  // The descriptor address of K or V of this step.
   __device__ __forceinline__ uint32_t operand(const unsigned char* tiles) const {
     return ptx::descriptor_address(tiles) + state.stage * (kTileBytes / 16);
   }
 };
 
-__device__ __forceinline__ void consumer_loop(const Problem& p, const Storage& smem, const Query& q,
-                                              const KvLoads& loads) {
-  Consumer consumer = {p, smem, q, loads, softmax_scale_log2(p, 1.0f, 1.0f), {}};
-  unsigned round = 0;
+__device__ __forceinline__ void consumer_loop(const Problem& p, const Loads& loads) {
+  Consumer consumer = {p, loads, softmax_scale_log2(p, 1.0f, 1.0f)};
 #pragma unroll 1
-  do {
-    RowState rows;
+  for (;; ++consumer.round) {
+    consumer.wait_kv();
+    if (consumer.steps() == 0) break;
+    Rows rows;
     rows.clear();
-    q.wait(round);
-    consumer.mainloop(rows, round, smem.schedule().tile(p, smem.at(round)));
-    reduce_row_sums(rows);
-    stage7b::store_output(p, rows, smem.schedule().tile(p, smem.at(round)), 1.0f, 0);
-  } while (smem.schedule().has(smem.at(++round)));
+    consumer.mainloop(rows);
+    take_row_sums(rows);
+    store_output(p, rows, consumer.tile());
+  }
 }
 
+// The launch may overlap the end of the one before, which may write the inputs or read O: the loads
+// wait for it, and everything else waits for the loads.
 __device__ __forceinline__ void forward(const Problem& p, const TensorMap* q_map,
                                         const TensorMap* k_map, const TensorMap* v_map) {
-  extern __shared__ __align__(1024) unsigned char memory[];
-  const Storage smem(memory);
-  const int consumer = stage7b::consumer_index();
-  const Query q = {p, smem, q_map, smem.q + consumer * kQBytes, &smem.barriers->q_full[consumer],
-                   consumer};
-  const KvLoads loads = {p, smem, k_map, v_map};
-  if (threadIdx.x == 0) {
-    smem.barriers->init();
-    *smem.scheduler = TileScheduler(p);
+  const Loads loads = {p, q_map, k_map, v_map};
+  ptx::griddepcontrol_launch_dependents();
+  if (threadIdx.x == 32) {
+    ptx::prefetch_tensormap(q_map);
+    ptx::prefetch_tensormap(k_map);
+    ptx::prefetch_tensormap(v_map);
   }
-  __syncthreads();
-  if (threadIdx.x % 128 == 0) q.issue(0);
-  if (threadIdx.x == 0) loads.issue_first();
+  if (threadIdx.x % kTeamThreads == 0) {
+    Storage::barriers().init();
+    ptx::griddepcontrol_wait();
+    loads.start();
+  }
   __syncwarp();
-  consumer_loop(p, smem, q, loads);
+  fill_ones();
+  __syncthreads();
+  if (threadIdx.x % kTeamThreads == 0) loads.fill();
+  __syncwarp();
+  consumer_loop(p, loads);
 }
 
 }  // namespace native

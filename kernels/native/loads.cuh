@@ -2,103 +2,105 @@
 #pragma once
 
 #include "hopper/stage7b/form.cuh"
-#include "hopper/stage7b/schedule.cuh"
 #include "hopper/tma.cuh"
 #include "ptx.cuh"
 #include "storage.cuh"
 
 namespace native {
 
-using stage7b::num_n_blocks;
-using stage7b::Problem;
+// The loads of all steps of a team, in their order. There is no producer, whose warps would leave
+// the others fewer registers: in every step another warp issues the loads of a later one, into the
+// stage that all warps have released in the step before. So it comes after the warp of that step,
+// and the position can be in shared memory.
+struct Loads {
+  static constexpr int kEnd = -2;  // n_block behind the last tile
 
-// K and V. There is no producer, whose warp would leave the others fewer registers: the last warp
-// that releases a stage loads it again.
-struct KvLoads {
   const Problem& p;
-  const Storage& smem;
-  const TensorMap *k_map, *v_map;
+  const TensorMap *q_map, *k_map, *v_map;
 
-  // Issues the loads of the step that follows n_block of a round by some steps, if there is one. One
-  // thread.
-  __device__ __forceinline__ void issue(unsigned round, int n_block, int steps, int stage) const {
-    const TileScheduler scheduler = smem.schedule();
-    TileIndex at = smem.at(round);
-    n_block -= steps;
-    WorkTile tile = scheduler.tile(p, at);
-    while (n_block < 0) {
-      scheduler.next(p, at);
-      if (!scheduler.has(at)) return;
-      tile = scheduler.tile(p, at);
-      n_block += num_n_blocks(tile);
-    }
-    stage7b::KvSource source;
-    source.enter(p, tile);
-    load(source, n_block, smem.k + stage * kTileBytes, k_map, &smem.barriers->k_full[stage]);
-    load(source, n_block, smem.v + stage * kTileBytes, v_map, &smem.barriers->v_full[stage]);
-  }
-
-  // Those of the first steps of the block. One thread.
-  __device__ __forceinline__ void issue_first() const {
-    const int n_block = num_n_blocks(smem.schedule().tile(p, smem.at(0))) - 1;
+  // Where the loads begin, and those of the first step. One thread.
+  __device__ __forceinline__ void start() const {
+    Storage::scheduler() = TileScheduler(p);
+    Cursor at = {0, -1, 0, 0};
+    if (!enter_tile(at)) return end(0);
 #pragma unroll 1
-    for (int stage = 0; stage < Sizes::kStages; ++stage) issue(0, n_block, stage, stage);
+    for (int consumer = 0; consumer < Sizes::kConsumers; ++consumer) {
+      issue_query(Storage::tile(0), consumer);
+    }
+    issue_step(at, 0);
+  }
+  // Those of the next steps. One thread. The first step issues those of the last stage.
+  __device__ __forceinline__ void fill() const {
+#pragma unroll 1
+    for (int stage = 1; stage < Sizes::kStages - 1; ++stage) issue(stage);
   }
 
-  // Releases the stage of step n_block of a round. One arrival per warp.
-  __device__ __forceinline__ void release(unsigned round, int n_block, const KvState& state) const {
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) {
-      uint64_t* empty = &smem.barriers->empty[state.stage];
-      if (ptx::mbarrier_arrive_pending(empty) == 1) {
-        ptx::mbarrier_try_wait_parity(empty, state.phase);  // acquires what the others released
-        issue(round, n_block, Sizes::kStages, state.stage);
-      }
-    }
-    __syncwarp();
+  // Issues the loads of the next step, if there is one, into its stage. One thread.
+  __device__ __forceinline__ void issue(int stage) const {
+    Cursor at = Storage::cursor();
+    if (at.n_block == kEnd) return;
+    if (at.n_block < 0 && !enter_tile(at)) return end(stage);
+    issue_step(at, stage);
+  }
+
+  // Issues the loads of Q (64, D) of a consumer. One thread. Rows beyond the last query are zeros;
+  // their results are not stored.
+  __device__ __forceinline__ void issue_query(const Tile& tile, int consumer) const {
+    uint64_t* full = &Storage::barriers().q_full[consumer];
+    ptx::mbarrier_arrive_expect_tx(full, kQBytes);
+    stage7b::issue_box_loads<64>(Storage::q() + consumer * kQBytes, q_map,
+                                 tile.first_query + 64 * consumer, tile.head, tile.batch, full);
   }
 
  private:
-  __device__ __forceinline__ void load(const stage7b::KvSource& source, int n_block,
-                                       unsigned char* tile, const TensorMap* map,
-                                       uint64_t* full) const {
-    ptx::mbarrier_arrive_expect_tx(full, kTileBytes);
-    source.issue_load(tile, map, p, n_block, full);
+  // K and V of the step at a position, which then moves on.
+  __device__ __forceinline__ void issue_step(Cursor at, int stage) const {
+    uint64_t* full = &Storage::barriers().full[stage];
+    const int first_key = at.n_block * Sizes::kBlockN, to = stage * kTileBytes;
+    --at.n_block;
+    Storage::cursor() = at;
+    ptx::mbarrier_arrive_expect_tx(full, 2 * kTileBytes);
+    stage7b::issue_box_loads<Sizes::kBlockN>(Storage::k() + to, k_map, first_key, at.kv_head,
+                                             at.batch, full);
+    stage7b::issue_box_loads<Sizes::kBlockN>(Storage::v() + to, v_map, first_key, at.kv_head,
+                                             at.batch, full);
   }
-};
+  // Tells the consumers that there are no more tiles.
+  __device__ __forceinline__ void end(int stage) const {
+    Storage::cursor().n_block = kEnd;
+    ptx::mbarrier_arrive(&Storage::barriers().full[stage]);
+  }
 
-// Q (64, D) of a consumer, in shared memory.
-struct Query {
-  const Problem& p;
-  const Storage& smem;
-  const TensorMap* map;
-  unsigned char* shared;
-  uint64_t* full;
-  int consumer;
-
-  // Issues the loads of a round, if it has a tile. One thread; all warps have read Q of the round
-  // before. Rows beyond the last query are zeros; their results are not stored.
-  __device__ __forceinline__ void issue(unsigned round) const {
-    const TileScheduler scheduler = smem.schedule();
-    const TileIndex at = smem.at(round);
-    if (!scheduler.has(at)) return;
-    const WorkTile tile = scheduler.tile(p, at);
+  // Enters the next tile. Returns false behind the last.
+  __device__ __forceinline__ bool enter_tile(Cursor& at) const {
+    TileScheduler scheduler = Storage::scheduler();
+    if (TileScheduler::kMaxPairedTiles == 0) scheduler.paired = false;  // the compiler knows then
+    const TileIndex index = tile_index(at.round, scheduler.paired);
+    Tile& to = Storage::tile(at.round);
+    if (!scheduler.has(index)) {
+      to.steps = 0;
+      return false;
+    }
+    const WorkTile tile = scheduler.tile(p, index);
     const unsigned batch = tile.head.kv / p.kv_heads;
     const unsigned head = tile.head.q - batch * p.kv_heads * p.group;
-    ptx::mbarrier_arrive_expect_tx(full, kQBytes);
-    stage7b::issue_box_loads<64>(shared, map, tile.first_query + consumer * 64, head, batch, full);
+    const int steps = max(1, stage7b::num_n_blocks(tile));  // one if no row attends to a key
+    to = {p.o_strides.batch * batch + p.o_strides.head * head,
+          static_cast<int64_t>(tile.head.q) * p.queries, head, batch, tile.first_query,
+          tile.causal_key_end, steps};
+    at = {at.round + 1, steps - 1, tile.head.kv - batch * p.kv_heads, batch};
+    return true;
   }
 
-  // Those of the next round, once all warps have read Q of this one.
-  __device__ __forceinline__ void issue_next(unsigned round) const {
-    ptx::barrier_sync(1 + consumer, 128);
-    if (ptx::opaque(threadIdx.x) % 128 == 0) issue(round + 1);
-    __syncwarp();
-  }
-
-  // The phase of the barrier changes with each round.
-  __device__ __forceinline__ void wait(unsigned round) const {
-    ptx::mbarrier_try_wait_parity(full, round % 2);
+  // The position of a round, as TileIndex has it for blocks. First teams come before second ones,
+  // so that few tiles are spread over all multiprocessors.
+  __device__ __forceinline__ TileIndex tile_index(unsigned round, bool paired) const {
+    const unsigned place = Storage::team() * gridDim.x + blockIdx.x, places = kTeams * gridDim.x;
+    const unsigned odd = round % 2;
+    TileIndex at(paired);
+    at.index = paired ? 2 * (round / 2 * places + place) + odd
+                      : round * places + (odd ? places - 1 - place : place);
+    return at;
   }
 };
 

@@ -2,8 +2,8 @@
 // converted or quantised, so that it is exact up to the rounding of P and the exponentials.
 // docs/native.md has the arguments.
 //
-// Work tiles, their order, row max and output are those of kernels/sdpa/hopper/stage7b.cu, whose
-// headers are included with STAGE7B_HALVES. The rest is here:
+// Work tiles and their order are those of kernels/sdpa/hopper/stage7b.cu, whose headers are
+// included with STAGE7B_HALVES. The rest is here:
 //   ptx.cuh, wgmma_m64k16.cuh  PTX instructions
 //   storage.cuh                shared memory
 //   loads.cuh                  TMA loads of Q, K and V
@@ -14,7 +14,7 @@
 
 #include "kernel.cuh"
 
-extern "C" __global__ void __launch_bounds__(native::kThreads, BLOCKS_PER_SM)
+extern "C" __global__ void __launch_bounds__(native::kThreads, 1)
 native_attention(const uint16_t*, const uint16_t*, const uint16_t*, uint16_t* __restrict__ o,
                  uint16_t* __restrict__ o_bf16, float* __restrict__ lse, int batch, int kv_heads,
                  int group, int queries, int keys, int causal, float softmax_scale,

@@ -14,14 +14,10 @@ __device__ __forceinline__ uint32_t fma_rn_bf16x2(uint32_t a, uint32_t b, uint32
   return d;
 }
 
-// PTX ISA "mbarrier.arrive" and "mbarrier.pending_count": one arrival. Returns the arrivals that were
-// pending before it: 1 for the last of a phase.
-__device__ __forceinline__ uint32_t mbarrier_arrive_pending(uint64_t* barrier) {
-  uint32_t pending;
-  asm volatile("{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%1];\n"
-               "mbarrier.pending_count.b64 %0, state; }\n"
-               : "=r"(pending) : "r"(shared_address(barrier)) : "memory");
-  return pending;
+// PTX ISA "griddepcontrol.launch_dependents": the next launch in the stream may start when all
+// blocks have executed it. It waits for their writes by griddepcontrol.wait.
+__device__ __forceinline__ void griddepcontrol_launch_dependents() {
+  asm volatile("griddepcontrol.launch_dependents;\n" ::: "memory");
 }
 
 }  // namespace ptx

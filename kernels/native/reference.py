@@ -4,7 +4,7 @@ import numpy as np
 
 
 def softmax_scale(axes, d):
-    return 1.5 / np.sqrt(d) / (max(axes["q_max"], 1) * max(axes["k_max"], 1))
+    return 1.5 * axes["spread"] / np.sqrt(d) / (max(axes["q_max"], 1) * max(axes["k_max"], 1))
 
 
 def attend(s, v):

@@ -1,15 +1,37 @@
 // The softmax step: row max, rescale factor, exponentials, row sum, and P in 16 bits.
 #pragma once
 
+#include <climits>
+
 #include "common/exp2.cuh"
 #include "hopper/output.cuh"
 #include "hopper/stage7b/softmax.cuh"
+#include "hopper/wgmma.cuh"
 #include "ptx.cuh"
 #include "storage.cuh"
 
 namespace native {
 
-using stage7b::RowState;
+// O, row max and row sum of the two query rows of a lane.
+struct Rows : stage7b::RowState {
+  float sums[4];  // of P: two equal ones for each row
+  // The bits of the largest score that needs no new row max. As integers the bits of floats sort
+  // like the floats unless they are negative: a negative limit is that of all scores.
+  int limit[2];
+
+  __device__ __forceinline__ void clear() {
+    RowState::clear();
+#pragma unroll
+    for (int i = 0; i < 4; ++i) sums[i] = 0.0f;
+    limit[0] = limit[1] = INT_MIN;
+  }
+  // Keeps the compiler from moving an access to the results of P·V beyond this point.
+  __device__ __forceinline__ void fence() {
+#pragma unroll
+    for (int part = 0; part < Sizes::kParts; ++part) ptx::fence_registers(o[part]);
+    ptx::fence_registers(sums);
+  }
+};
 
 // ---- mask ----
 
@@ -18,8 +40,8 @@ struct Mask {
   int keys;
   int end;  // of the keys of the first row; with a causal mask each row attends to one more
 
-  __device__ __forceinline__ Mask(const stage7b::Problem& p, const WorkTile& tile, int consumer)
-      : keys(p.keys), end(p.causal ? tile.causal_key_end + 64 * consumer : p.keys) {}
+  __device__ __forceinline__ Mask(const Problem& p, int causal_key_end, int consumer)
+      : keys(p.keys), end(p.causal ? causal_key_end + 64 * consumer : p.keys) {}
 
   // Whether no row attends to a key of the step.
   __device__ __forceinline__ bool hides(int n_block) const {
@@ -42,72 +64,113 @@ struct Mask {
 // FP16 2^15, and so are row sums, in FP32.
 constexpr float kGrowth = kBf16 ? 8.0f : 7.0f;
 
-// Updates the row max of both rows with the scores of a step, and computes their rescale factors.
-__device__ __forceinline__ void update_row_max(const float (&s)[Sizes::kScores], RowState& rows,
-                                               float softmax_scale_log2) {
-  const int upper = stage7b::step_row_max_bits(s, 0), lower = stage7b::step_row_max_bits(s, 1);
-  float step_max[2] = {__int_as_float(upper), __int_as_float(lower)};
-  if (!__all_sync(0xFFFFFFFF, (upper | lower) >= 0)) {
-    step_max[0] = stage7b::step_row_max(s, 0), step_max[1] = stage7b::step_row_max(s, 1);
-  }
+// Takes the row max of a step, and rescales O and the row sums where it has grown too much.
+__device__ __forceinline__ void take_row_max(Rows& rows, const float (&step_max)[2],
+                                             float softmax_scale_log2) {
+  float rescale[2];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const float before = rows.neg_row_max_scaled[half];
     const float now = fmaf(-step_max[half], softmax_scale_log2, kMaxOffset);
     const bool keep = before - now <= kGrowth;  // not with NaN
-    rows.neg_row_max_scaled[half] = keep ? before : now;
-    rows.rescale[half] = keep ? 1.0f : ptx::ex2_approx_ftz(now - before);
+    const float neg_row_max_scaled = keep ? before : now;
+    rows.neg_row_max_scaled[half] = neg_row_max_scaled;
+    rescale[half] = keep ? 1.0f : ptx::ex2_approx_ftz(now - before);
+    const float limit = __fdividef(kGrowth + kMaxOffset - neg_row_max_scaled, softmax_scale_log2);
+    rows.limit[half] = limit >= 0.0f ? __float_as_int(limit) : INT_MIN;
   }
-}
-
-// O and the row sums times the rescale factors, where one of them is not 1.
-__device__ __forceinline__ void rescale(RowState& rows) {
-  if (!__any_sync(0xFFFFFFFF, rows.rescale[0] != 1.0f || rows.rescale[1] != 1.0f)) return;
 #pragma unroll
   for (int part = 0; part < Sizes::kParts; ++part) {
 #pragma unroll
-    for (int i = 0; i < Sizes::kPartColumns / 2; ++i) rows.o[part][i] *= rows.rescale[i / 2 % 2];
+    for (int i = 0; i < Sizes::kPartColumns / 2; ++i) rows.o[part][i] *= rescale[i / 2 % 2];
   }
-  rows.row_sum[0] *= rows.rescale[0], rows.row_sum[1] *= rows.rescale[1];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) rows.sums[i] *= rescale[i / 2];
+}
+
+// The max of a step's scores in the lane's upper (half = 0) or lower row.
+__device__ __forceinline__ float lane_max(const float (&s)[Sizes::kScores], int half) {
+  float lane_max = s[2 * half];
+#pragma unroll
+  for (int i = 2 * half; i < Sizes::kScores; i += 4) {
+    lane_max = ptx::max_nan(lane_max, ptx::max_nan(s[i], s[i + 1]));
+  }
+  return lane_max;
+}
+
+// Its bits, valid if they are not negative. Hopper has an instruction for the max of three
+// integers, but none for three floats. As integers the bits of floats sort like the floats while
+// the max is not negative. If all scores are negative the order is wrong, and the result is
+// negative.
+__device__ __forceinline__ int lane_max_bits(const float (&s)[Sizes::kScores], int half) {
+  constexpr int kChains = 4;  // independent, for instruction parallelism
+  int lane_max[kChains];
+#pragma unroll
+  for (int i = 0; i < Sizes::kScores / 4; ++i) {
+    const int first = __float_as_int(s[4 * i + 2 * half]);
+    const int second = __float_as_int(s[4 * i + 2 * half + 1]);
+    int& chain = lane_max[i % kChains];
+    chain = i < kChains ? max(first, second) : max(max(chain, first), second);
+  }
+  return max(max(lane_max[0], lane_max[1]), max(lane_max[2], lane_max[3]));
+}
+
+// Updates the row max with the scores of a step, if one of the warp's rows exceeds its limit.
+__device__ __forceinline__ void update_row_max(const float (&s)[Sizes::kScores], Rows& rows,
+                                               float softmax_scale_log2) {
+  const int upper = lane_max_bits(s, 0), lower = lane_max_bits(s, 1);
+  if (!__any_sync(0xFFFFFFFF, upper > rows.limit[0] || lower > rows.limit[1])) return;
+  const int bits[2] = {stage7b::quad_max(upper), stage7b::quad_max(lower)};
+  float step_max[2] = {__int_as_float(bits[0]), __int_as_float(bits[1])};
+  if (!__all_sync(0xFFFFFFFF, (bits[0] | bits[1]) >= 0)) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      step_max[half] = stage7b::quad_max(lane_max(s, half));
+    }
+  }
+  take_row_max(rows, step_max, softmax_scale_log2);
 }
 
 // ---- exponentials ----
 
-// As exp2.cuh has it for halves: for an integer x the bits of the BF16 2^x are (x + 127) * 2^7. They
-// are the low 16 bits of a float whose last bit is 2^-7.
+// 2^x for two scores by linear segments, as exp2.cuh has it for halves: for an integer x the bits
+// of the BF16 2^x are (x + 127) * 2^7. Floats from 0.5 to 1 have one exponent, so that 16 of their
+// bits are fixed point: those of 1 - (x + 127) / 512, from bit 8 on, are 2^15 - (x + 127) * 2^7.
+// The saturating FMA clamps where x is less than -127. In FP16 the bias is 15, and the last bit
+// 2^-10.
 struct LinearExp2 {
-  static constexpr float kRange = kBf16 ? 256.0f : kExp2LinearRange;
-  static constexpr float kOrigin = kBf16 ? 98304.0f : kExp2LinearOrigin;
-  static constexpr float kBias =
-      (kBf16 ? 127.0f - 0.0575f : kExp2LinearBias) - (knob::kExp2Segments - 1);
+  static constexpr float kRange = kBf16 ? 256.0f : kExp2LinearRange;  // of x, in 16 bits
+  // Two segments begin with 2^(x-1). Bits that are cut off are half a bit on average.
+  static constexpr float kBias = (kBf16 ? 127.0f : 15.0f) - 0.0575f - (knob::kExp2Segments - 1) -
+                                 (kBf16 ? 0x1p-8f : 0x1p-11f);
 
-  __device__ __forceinline__ static float carry(float s, float scale, float offset) {
-    return ptx::fma_rn_sat(s, scale / kRange, (offset + kBias) / kRange) + kOrigin / kRange;
-  }
   __device__ __forceinline__ static uint32_t pair(float s0, float s1, float scale, float offset) {
-    const uint32_t bits =
-        exp2_linear_halves(carry(s0, scale, offset), carry(s1, scale, offset));
+    const uint32_t rest = __byte_perm(carry(s0, scale, offset), carry(s1, scale, offset), 0x6521);
+    const uint32_t bits = 0x80008000 - rest;
     if constexpr (knob::kExp2Segments == 1) return bits;
-    if constexpr (!kBf16) return exp2_two_segments(bits);
-    constexpr uint32_t kHalfOctave = 0x00400040, kSqrtHalf = 0x3F353F35;  // 0.70703 twice
-    return ptx::fma_rn_bf16x2(bits + kHalfOctave, kSqrtHalf, bits);
+    constexpr uint32_t kHalfOctave = kBf16 ? 0x00400040 : 0x02000200;
+    if constexpr (kBf16) {
+      constexpr uint32_t kSqrtHalf = 0x3F353F35;  // 0.70703 twice
+      return ptx::fma_rn_bf16x2(0x80008000 + kHalfOctave - rest, kSqrtHalf, bits);
+    } else {
+      constexpr uint32_t kSqrtHalf = 0x39A839A8;
+      return ptx::fma_rn_f16x2(0x80008000 + kHalfOctave - rest, kSqrtHalf, bits);
+    }
+  }
+
+ private:
+  __device__ __forceinline__ static uint32_t carry(float s, float scale, float offset) {
+    return __float_as_uint(ptx::fma_rn_sat(s, -scale / (2 * kRange),
+                                           1.0f - (offset + kBias) / (2 * kRange)));
   }
 };
-
-__device__ __forceinline__ float2 unpack(uint32_t pair) {
-  if constexpr (kBf16) {
-    return make_float2(__uint_as_float(pair << 16), __uint_as_float(pair & 0xFFFF0000));
-  } else {
-    return __half22float2(reinterpret_cast<const __half2&>(pair));
-  }
-}
 
 // P (64, TILE_N) as operand A of P·V: one product per 16 keys.
 struct Probabilities {
   uint32_t words[Sizes::kBlockN / 16][4];
 
-  // P = exp2(s * softmax_scale_log2 + neg_row_max_scaled), and its sum in the lane's columns.
-  __device__ __forceinline__ void exponentiate(const float (&s)[Sizes::kScores], RowState& rows,
+  // P = exp2(s * softmax_scale_log2 + neg_row_max_scaled), in 16 bits.
+  __device__ __forceinline__ void exponentiate(const float (&s)[Sizes::kScores], Rows& rows,
                                                float scale) {
 #pragma unroll
     for (int i = 0; i < Sizes::kScores; i += 2) {
@@ -121,32 +184,42 @@ struct Probabilities {
 
  private:
   __device__ __forceinline__ void exponentiate_pair(const float (&s)[Sizes::kScores], int i,
-                                                    RowState& rows, float scale) {
+                                                    Rows& rows, float scale) {
     const int half = i / 2 % 2;
     const float offset = rows.neg_row_max_scaled[half];
     uint32_t& word = words[i / 8][i / 2 % 4];
-    float2 p;
     if (stage7b::is_linear(i)) {
       word = LinearExp2::pair(s[i], s[i + 1], scale, offset);
-      p = unpack(word);
     } else {
-      p.x = ptx::ex2_approx_ftz(fmaf(s[i], scale, offset));
-      p.y = ptx::ex2_approx_ftz(fmaf(s[i + 1], scale, offset));
-      word = pack_output(p.x, p.y);
+      word = pack_output(ptx::ex2_approx_ftz(fmaf(s[i], scale, offset)),
+                         ptx::ex2_approx_ftz(fmaf(s[i + 1], scale, offset)));
     }
-    rows.row_sum[half] += p.x + p.y;
   }
 };
 
-// The row sums over the four lanes of a row. A row that attends to no key has 0: the linear exp2 of
+// The row sums, of P as it was multiplied. A row that attends to no key has 0: the linear exp2 of
 // minus infinity is tiny, but more than 0.
-__device__ __forceinline__ void reduce_row_sums(RowState& rows) {
+__device__ __forceinline__ void take_row_sums(Rows& rows) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    float& sum = rows.row_sum[half];
-    sum += __shfl_xor_sync(0xFFFFFFFF, sum, 1);
-    sum += __shfl_xor_sync(0xFFFFFFFF, sum, 2);
-    if (rows.neg_row_max_scaled[half] == kNoRowMax) sum = 0.0f;
+    rows.row_sum[half] = rows.neg_row_max_scaled[half] == kNoRowMax ? 0.0f : rows.sums[2 * half];
+  }
+}
+
+// Stores O / row_sum, and the log-sum-exp if it is wanted.
+__device__ __forceinline__ void store_output(const Problem& p, const Rows& rows, const Tile& tile) {
+  const stage7b::Lane lane;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int query = tile.first_query + lane.row % Sizes::kBlockM + 8 * half;
+    const float row_sum = rows.row_sum[half];
+    // A row that attends to no key is 0.
+    const float scale = row_sum > 0.0f ? ptx::rcp_approx_ftz(row_sum) : 0.0f;
+    const bool inside = query < p.queries;
+    if (inside && p.lse != nullptr && lane.t == 0) {
+      p.lse[tile.lse + query] = log_sum_exp(row_sum, rows.neg_row_max_scaled[half]);
+    }
+    stage7b::store_row(rows, half, scale, p.o + tile.o + p.o_strides.row * query, lane.t, inside);
   }
 }
 

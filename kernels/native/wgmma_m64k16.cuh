@@ -122,6 +122,28 @@ __device__ __forceinline__ void wgmma_m64k16(float (&d)[64], const uint32_t (&a)
   }
 }
 
+// a in registers, with eight more columns of the product in `last`: those of a second block of b,
+// at the leading distance of its descriptor.
+template <bool kBf16>
+__device__ __forceinline__ void wgmma_m64n72k16(float (&d)[32], float (&last)[4],
+                                                const uint32_t (&a)[4], uint64_t b) {
+  if constexpr (kBf16) {
+    asm volatile("wgmma.mma_async.sync.aligned.m64n72k16.f32.bf16.bf16 "
+                 "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,"
+                 "%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35}, "
+                 "{%36,%37,%38,%39}, %40, 1, 1, 1, 1;\n"
+                 : D32(0), "+f"(last[0]), "+f"(last[1]), "+f"(last[2]), "+f"(last[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+  } else {
+    asm volatile("wgmma.mma_async.sync.aligned.m64n72k16.f32.f16.f16 "
+                 "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,"
+                 "%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35}, "
+                 "{%36,%37,%38,%39}, %40, 1, 1, 1, 1;\n"
+                 : D32(0), "+f"(last[0]), "+f"(last[1]), "+f"(last[2]), "+f"(last[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+  }
+}
+
 #undef D4
 #undef D8
 #undef D16

@@ -18,7 +18,7 @@ import (
 )
 
 func main() {
-	dirs := []string{"kernels/sdpa", "kernels/decode", "kernels/prefill", "kernels/fused", "kernels/native", "kernels/mixed", "kernels/cast", "kernels/quantize", "kernels/append", "internal/lab/testdata/cheats"}
+	dirs := []string{"kernels/sdpa", "kernels/decode", "kernels/prefill", "kernels/native", "kernels/mixed", "kernels/cast", "kernels/quantize", "kernels/append", "internal/lab/testdata/cheats"}
 	if len(os.Args) > 1 {
 		dirs = os.Args[1:]
 	}
@@ -31,7 +31,7 @@ func main() {
 }
 
 // These share headers with another kernel, which only their embedded folders have.
-var embedded = map[string]fs.FS{"kernels/prefill": kernels.Prefill(), "kernels/fused": kernels.Fused(), "kernels/native": kernels.Native(), "kernels/mixed": kernels.Mixed()}
+var embedded = map[string]fs.FS{"kernels/prefill": kernels.Prefill(), "kernels/native": kernels.Native(), "kernels/mixed": kernels.Mixed()}
 
 func ship(ctx context.Context, kernelDir string) error {
 	folder := os.DirFS(kernelDir)

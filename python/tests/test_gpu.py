@@ -105,7 +105,7 @@ class Attention(OnGPU):
 
     def test_short(self):
         """With few keys nothing is quantised: the error is that of 16 bits."""
-        sizes = ((3, 197, 197, 64), (3, 512, 512, 64), (3, 600, 33, 64), (16, 300, 400, 128))
+        sizes = ((3, 197, 197, 64), (3, 512, 512, 64), (3, 600, 33, 64), (8, 2048, 2048, 64), (16, 300, 400, 128))
         for (batch, queries, keys, dim), dtype in itertools.product(sizes, (torch.float16, torch.bfloat16)):
             with self.subTest(queries=queries, keys=keys, dim=dim, dtype=dtype):
                 q, k, v = tensors(batch, 8, 2, queries, keys, dim, dtype)
@@ -132,7 +132,7 @@ class Attention(OnGPU):
                     self.near(o, want)
 
     def test_options(self):
-        q, k, v = tensors(1, 4, 4, 800, 800, 64)  # fewer keys are not quantised
+        q, k, v = tensors(1, 4, 4, 1100, 1100, 64)  # fewer keys are not quantised
         k = k + 8 * randn(1, 4, 1, 64, seed=9)
         want = _reference.explicit(q, k, v, False, None, -1, -1, None)[0]
         error = lambda **options: ((attune.sdpa(q, k, v, **options).float() - want).norm() / want.norm()).item()
@@ -357,7 +357,7 @@ class Streams(OnGPU):
         self.compare(results[1][:1, :1], *(x[:1, :1] for x in large))
 
     def test_streams_beside_each_other(self):
-        q, k, v = tensors(2, 8, 8, 1024, 1024, 64)
+        q, k, v = tensors(2, 8, 8, 4096, 4096, 64)  # with a workspace
         want = attune.sdpa(q, k, v)
         torch.cuda.synchronize()
         streams, results = [torch.cuda.Stream() for _ in range(4)], []

@@ -39,7 +39,7 @@
 //   row_state.cuh       O, row max and row sum of a lane
 //   form.cuh            plain/: tiles and their order, mask, addresses, stores. kernels/prefill is
 //                       built from these headers with options/ in place of plain/,
-//                       kernels/fused with halves/, kernels/mixed with mixed/.
+//                       kernels/native with halves/, kernels/mixed with mixed/.
 //   schedule.cuh        the producer's order of loads
 //   producer.cuh        TMA loads, transpose of V; kernels/prefill takes the loads from options/
 //   query.cuh           Q

@@ -1,6 +1,6 @@
 // The form of the problem: plain tensors, those of kernels/prefill with options, those of
-// kernels/fused in 16 bits, or those of kernels/mixed with Q in 16 bits. Each form has its work tiles and their order, the mask, the loads, and
-// the stores.
+// kernels/native in 16 bits, or those of kernels/mixed with Q in 16 bits. Each form has its work
+// tiles and their order, the mask, the loads, and the stores.
 #pragma once
 
 #include "knobs.cuh"
@@ -24,3 +24,12 @@
 #include "plain/output.cuh"
 #include "plain/tiles.cuh"
 #endif
+
+namespace stage7b {
+
+// The steps of a work tile.
+__device__ __forceinline__ int num_n_blocks(const WorkTile& tile) {
+  return (tile.key_end + Sizes::kBlockN - 1) / Sizes::kBlockN;
+}
+
+}  // namespace stage7b

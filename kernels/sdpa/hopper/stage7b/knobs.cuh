@@ -8,10 +8,9 @@
 #define STAGE7B_OPTIONS 0
 #endif
 
-// Not a knob either: kernels/fused/fused.cu defines it. BLOCKS_PER_SM is a knob of that kernel.
+// Not a knob either: halves/knobs.cuh defines it, which kernels/native/native.cu includes.
 #ifndef STAGE7B_HALVES
 #define STAGE7B_HALVES 0
-#define BLOCKS_PER_SM 1
 #endif
 
 // Nor this: kernels/mixed/mixed.cu defines it.
@@ -24,7 +23,6 @@ namespace knob {
 constexpr bool kOptions = STAGE7B_OPTIONS;               // form.cuh
 constexpr bool kHalves = STAGE7B_HALVES;                 // form.cuh
 constexpr bool kMixed = STAGE7B_MIXED;                   // query.cuh
-constexpr int kBlocksPerSm = BLOCKS_PER_SM;              // the kernel is persistent
 constexpr int kKvStages = KV_STAGES;                     // K/V tiles in the pipeline
 constexpr bool kQInShared = USE_Q_IN_SHARED;             // Q in shared memory instead of registers
 constexpr bool kOverlap = USE_OVERLAP;                   // P·V overlaps the next softmax step

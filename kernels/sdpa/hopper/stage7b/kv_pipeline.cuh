@@ -21,14 +21,12 @@ __device__ __forceinline__ void arrive_warp(uint64_t* barrier, float computed = 
 // differently, and the machine code would no longer be the measured one.
 struct KvPipeline {
   Barriers* barriers;
-  const Staging* staging;
   uint32_t k, v_t;  // descriptor addresses of stage 0
   KvState v_state;
   KvState& k_state;
 
   __device__ __forceinline__ KvPipeline(const SharedStorage& smem, KvState& k_state)
       : barriers(smem.barriers),
-        staging(smem.staging),
         k(ptx::descriptor_address(smem.k)),
         v_t(ptx::descriptor_address(smem.v_t)),
         k_state(k_state) {}
@@ -46,17 +44,6 @@ struct KvPipeline {
     arrive_warp(&barriers->k_empty[k_state.stage],
                 knob::kOverlap || Sizes::kConsumers > 3 ? rescale : 0.0f);
     if (knob::kOverlap) k_state.advance();
-  }
-
-  // With 16-bit inputs: the scale of the scores of this step, whose K has its own. It is not 0: a
-  // masked score is minus infinity, and minus infinity times 0 is NaN.
-  __device__ __forceinline__ float step_scale(float softmax_scale_log2) const {
-    return fmaxf(softmax_scale_log2 * staging->factors[0][k_state.stage].x, 1e-37f);
-  }
-
-  // With 16-bit inputs: the inverse of the scale of V of this step, and the scale.
-  __device__ __forceinline__ float4 v_factors() const {
-    return staging->factors[1][v_state.stage];
   }
 
   // Waits for V^T and returns its descriptor address.

@@ -24,11 +24,10 @@ struct ConsumerTile {
 // Masks the scores of a step where needed, and updates the row max.
 __device__ __forceinline__ void mask_and_update_row_max(float (&s)[Sizes::kScores], RowState& rows,
                                                         float (&rescale)[2],
-                                                        const ConsumerTile& tile, int n_block,
-                                                        const float& softmax_scale_log2) {
+                                                        const ConsumerTile& tile, int n_block) {
   ptx::fence_registers(s);
   if (!tile.unmasked.has(n_block)) mask_scores(s, tile.problem, tile.tile, n_block);
-  update_row_max(s, rows, rescale, softmax_scale_log2);
+  update_row_max(s, rows, rescale, tile.softmax_scale_log2);
 }
 
 // Releases the steps of which no row of the warpgroup attends to a key.
@@ -51,7 +50,7 @@ __device__ __forceinline__ void mainloop_serial(RowState& rows, float (&s)[Sizes
   while (n_block >= 0) {
     issue_scores(s, q, kv.wait_k());
     ptx::wgmma_wait_group<0>();
-    mask_and_update_row_max(s, rows, rows.rescale, tile, n_block, tile.softmax_scale_log2);
+    mask_and_update_row_max(s, rows, rows.rescale, tile, n_block);
     kv.release_k(rows.rescale[1]);
     exponentiate(s, rows, tile.softmax_scale_log2);
     p.pack(s);
@@ -74,7 +73,7 @@ __device__ __forceinline__ void multiply_pv_overlapped(RowState& rows, const Pro
   part.issue(p, v_t);
   if constexpr (kIndex == 0) {
     ptx::wgmma_wait_group<1>();  // for the scores
-    mask_and_update_row_max(s, rows, rescale, tile, n_block, tile.softmax_scale_log2);
+    mask_and_update_row_max(s, rows, rescale, tile, n_block);
     kv.release_k(rescale[1]);
   }
   exponentiate<kShare * kIndex, kShare * (kIndex + 1)>(s, rows, tile.softmax_scale_log2);
@@ -93,7 +92,7 @@ __device__ __forceinline__ void mainloop_overlapped(RowState& rows, float (&s)[S
   if (n_block >= 0) {
     issue_scores(s, q, kv.wait_k());
     ptx::wgmma_wait_group<0>();
-    mask_and_update_row_max(s, rows, rows.rescale, tile, n_block, tile.softmax_scale_log2);
+    mask_and_update_row_max(s, rows, rows.rescale, tile, n_block);
     kv.release_k(rows.rescale[1]);
     exponentiate(s, rows, tile.softmax_scale_log2);
     p.pack(s);

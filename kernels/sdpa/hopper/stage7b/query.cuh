@@ -8,9 +8,7 @@
 #include "row_state.cuh"
 #include "shared_storage.cuh"
 
-#if STAGE7B_HALVES
-#include "halves/query.cuh"
-#elif STAGE7B_MIXED
+#if STAGE7B_MIXED
 #include "mixed/query.cuh"
 #else
 

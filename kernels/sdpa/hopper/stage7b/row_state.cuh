@@ -36,19 +36,8 @@ struct RowState {
   float row_sum[2];
   float o[Sizes::kParts][Sizes::kPartColumns / 2];
   float rescale[2];  // of row_sum and O, before P·V of the last softmax step is added
-  // With 16-bit inputs O has the scale of V of the last step.
-  float o_rescale[2];  // rescale, and the change of that scale
-  float o_descale;     // undoes it
-
-  // Takes the scale of V of a step, and its inverse.
-  __device__ __forceinline__ void change_scale(float scale, float inverse) {
-    const float change = o_descale * scale;
-    o_rescale[0] = rescale[0] * change, o_rescale[1] = rescale[1] * change;
-    o_descale = inverse;
-  }
 
   __device__ __forceinline__ void clear() {
-    if constexpr (knob::kHalves) o_descale = 0.0f;
 #pragma unroll
     for (int half = 0; half < 2; ++half) neg_row_max_scaled[half] = kNoRowMax, row_sum[half] = 0.0f;
 #pragma unroll

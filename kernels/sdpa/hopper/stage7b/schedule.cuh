@@ -7,10 +7,6 @@
 
 namespace stage7b {
 
-__device__ __forceinline__ int num_n_blocks(const WorkTile& tile) {
-  return (tile.key_end + Sizes::kBlockN - 1) / Sizes::kBlockN;
-}
-
 // The producer's position: the n_blocks of all tiles of the block, each tile from its last keys to
 // its first. With a causal mask the last n_blocks are the ones that need it. Of plain tensors the
 // sequence ends with the first tile that attends to no key: all later tiles attend to none either.

@@ -18,27 +18,14 @@ struct Barriers {
 };
 static_assert(sizeof(Barriers) == Sizes::kBarrierBytes);
 
-// The conversion of K and V from 16 bits, in kernels/fused. Every consumer converts one stage.
-struct alignas(16) Staging {
-  enum Mark { kNext, kEnd };  // a step, no more steps
-  static constexpr int kStages = Sizes::kConsumers;
-  uint32_t magnitude[kStages][2][4];  // largest of K and of V, of each warp
-  float4 factors[2][kStages];         // of K and of V: the inverse of the scale, and the scale
-  uint64_t full[kStages][2];          // barriers of the loads of K and V
-  int mark[kStages];
-};
-static_assert(!knob::kHalves || sizeof(Staging) == Sizes::kStagingBytes);
-
 // Every operand starts at a multiple of 1024 bytes: TMA and wgmma derive the swizzle of a row from
 // its address.
 struct SharedStorage {
   unsigned char* q;    // (consumers, boxes, 64, row bytes)
   unsigned char* k;    // (stages, boxes, TILE_N, row bytes)
   unsigned char* v;    // (stages, boxes, TILE_N, row bytes), none with USE_DIRECT_V
-  unsigned char* staged;  // (slots, boxes, TILE_N, 128) in 16 bits, in kernels/fused
   unsigned char* v_t;  // (stages, panels, D + 8, panel keys)
-  float4* merge;       // (2 tiles, consumers, chunks, 128 threads); in kernels/fused the ones
-  Staging* staging;    // in kernels/fused
+  float4* merge;       // (2 tiles, consumers, chunks, 128 threads)
   int4* row_keys;      // (consumer warps), with options: the keys that their rows attend to
   Barriers* barriers;
   int* stage_keys;     // (stages), with options: keys of V in a stage
@@ -48,17 +35,12 @@ struct SharedStorage {
       : q(memory),
         k(q + Sizes::kQBytes),
         v(k + Sizes::kStages * Sizes::kTileBytes),
-        staged(v + Sizes::kStages * Sizes::kVBytes),
-        v_t(staged + Sizes::kStaging * Sizes::kStagedBytes),
+        v_t(v + Sizes::kStages * Sizes::kVBytes),
         merge(reinterpret_cast<float4*>(v_t + Sizes::kStages * Sizes::kVtBytes)),
-        staging(reinterpret_cast<Staging*>(v_t + Sizes::kStages * Sizes::kVtBytes +
-                                           Sizes::kMergeBytes + Sizes::kOnesBytes)),
         row_keys(reinterpret_cast<int4*>(v_t + Sizes::kStages * Sizes::kVtBytes +
                                          Sizes::kMergeBytes)),
         barriers(reinterpret_cast<Barriers*>(v_t + Sizes::kStages * Sizes::kVtBytes +
-                                             Sizes::kMergeBytes + Sizes::kOnesBytes +
-                                             Sizes::kStagingBytes +
-                                             16 * Sizes::kRowKeys)),
+                                             Sizes::kMergeBytes + 16 * Sizes::kRowKeys)),
         stage_keys(reinterpret_cast<int*>(barriers + 1)),
         cursors(reinterpret_cast<unsigned char*>(stage_keys + Sizes::kStages)) {}
 };

@@ -13,13 +13,13 @@ struct Sizes {
   static constexpr int kStages = knob::kKvStages;  // K/V tiles in the pipeline
 
   // ---- warpgroups: the producer, then the consumers with 64 query rows each ----
-  // With 16-bit inputs there is no producer: the consumers load and convert K and V.
+  // kernels/native has no producer: its consumers issue the loads.
   // With split keys all consumers have the same 64 rows and alternate over the steps.
   static constexpr bool kSplitKeys = knob::kKeyGroups > 1;
   static constexpr int kConsumers = kSplitKeys ? knob::kKeyGroups : kBlockM / 64;
   static constexpr int kFirstConsumer = knob::kHalves ? 0 : 128;  // its first thread
   static constexpr int kThreads = kFirstConsumer + 128 * kConsumers;
-  static constexpr int kBlocksPerSm = knob::kBlocksPerSm;
+  static constexpr int kBlocksPerSm = 1;  // the kernel is persistent
 
   // ---- registers per thread ----
   static constexpr int kLaunchRegisters = 65536 / kThreads / 8 * 8;
@@ -38,26 +38,17 @@ struct Sizes {
   static constexpr int kBoxes = kHeadDim / kRowBytes;
   static constexpr int kBoxBytes = kBlockN * kRowBytes;
   static constexpr int kTileBytes = kBlockN * kHeadDim;  // of K, or of V
-  static constexpr int kVBytes =
-      knob::kDirectV || knob::kHalves ? 0 : kTileBytes;  // of V before the transpose
+  static constexpr int kVBytes = knob::kDirectV ? 0 : kTileBytes;  // of V before the transpose
   static constexpr int kQBytes =
-      (2 * (knob::kHalves || knob::kMixed) + knob::kQInShared) * kBlockM * kHeadDim;  // 16 bits, and E4M3
-
-  // ---- K and V in 16 bits, before the conversion: two tiles of each consumer ----
-  static constexpr int kStaging = knob::kHalves ? 2 * kConsumers : 0;  // slots
-  static constexpr int kStagedBytes = knob::kHalves ? 2 * kTileBytes : 0;
-  static constexpr int kStagingBytes =
-      knob::kHalves ? (84 * kConsumers + 15) / 16 * 16 : 0;
+      (2 * knob::kMixed + knob::kQInShared) * kBlockM * kHeadDim;  // in 16 bits, or E4M3
 
   // ---- V^T in shared memory: D rows, then 8 rows of ones ----
-  // With 16-bit inputs all stages share the ones.
   // Panels of at most 128 keys: a swizzled wgmma operand has rows of at most 128 bytes. With
   // TILE_N=192 half of the last panel is unused.
   static constexpr int kPanelKeys = kBlockN == 64 ? 64 : 128;
   static constexpr int kPanels = (kBlockN + kPanelKeys - 1) / kPanelKeys;
-  static constexpr int kPanelBytes = (kHeadDim + (knob::kHalves ? 0 : 8)) * kPanelKeys;
+  static constexpr int kPanelBytes = (kHeadDim + 8) * kPanelKeys;
   static constexpr int kVtBytes = kPanels * kPanelBytes;
-  static constexpr int kOnesBytes = knob::kHalves ? 8 * 32 : 0;
 
   // ---- merge of split keys ----
   // Each lane passes half of its columns of O, two row maxes and two row sums.
@@ -75,7 +66,7 @@ struct Sizes {
 
   static constexpr int kSharedBytes =
       kQBytes + kStages * (kTileBytes + kVBytes + kVtBytes) + kMergeBytes + kBarrierBytes +
-      kStaging * kStagedBytes + kStagingBytes + kOnesBytes + kOptionBytes;
+      kOptionBytes;
 };
 
 // Whether Q and the first K and V are loaded before the block-wide barrier. Three consumers have

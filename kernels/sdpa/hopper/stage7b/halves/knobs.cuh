@@ -1,5 +1,5 @@
-// What the headers of stage7b need and kernels on 16-bit tensors do not vary. kernels/fused and
-// kernels/native include it before the other headers.
+// What the headers of stage7b need and kernels/native does not vary. It includes this before the
+// other headers.
 #pragma once
 
 #define STAGE7B_HALVES 1

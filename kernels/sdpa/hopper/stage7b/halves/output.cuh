@@ -1,11 +1,10 @@
-// The stores of O and of the log-sum-exp of kernels/fused.
+// The stores of O of kernels/native.
 #pragma once
 
-#include "../../../common/ptx.cuh"
-#include "../../online_softmax.cuh"
+#include <cstdint>
+
 #include "../../output.cuh"
 #include "../row_state.cuh"
-#include "problem.cuh"
 
 namespace stage7b {
 
@@ -24,25 +23,6 @@ __device__ __forceinline__ void store_row(const RowState& rows, int half, float 
     const uint32_t other = __shfl_xor_sync(0xFFFFFFFF, odd ? first : second, 1);
     const uint2 four = odd ? make_uint2(other, second) : make_uint2(first, other);
     if (inside) *reinterpret_cast<uint2*>(to + 8 * i) = four;
-  }
-}
-
-// Stores O / row_sum, and the log-sum-exp if it is wanted.
-__device__ __forceinline__ void store_output(const Problem& p, const RowState& rows,
-                                             const WorkTile& tile, float descale_v, int) {
-  const Lane lane;
-  uint16_t* head = p.o_of(tile.head);
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int query = tile.first_query + lane.row + 8 * half;
-    const float row_sum = rows.row_sum[half];
-    // A row that attends to no key is 0.
-    const float scale = row_sum > 0.0f ? descale_v * ptx::rcp_approx_ftz(row_sum) : 0.0f;
-    const bool inside = query < p.queries;
-    if (inside && p.lse != nullptr && lane.t == 0) {
-      tile.lse[query] = log_sum_exp(row_sum, rows.neg_row_max_scaled[half]);
-    }
-    store_row(rows, half, scale, head + p.o_strides.row * query, lane.t, inside);
   }
 }
 

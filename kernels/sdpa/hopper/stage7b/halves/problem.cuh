@@ -1,4 +1,4 @@
-// The problem of kernels/fused: Q, K and V in 16 bits, and strides.
+// The problem of kernels/native: Q, K and V in 16 bits, and strides of O.
 #pragma once
 
 #include <cstdint>
@@ -18,13 +18,6 @@ struct Strides {
 struct Problem : ::Problem {
   unsigned kv_heads;  // of a batch
   Strides o_strides;
-
-  // O of a query head.
-  __device__ __forceinline__ uint16_t* o_of(Head head) const {
-    const unsigned batch = head.kv / kv_heads;
-    return o + o_strides.batch * batch +
-           o_strides.head * (head.q - batch * kv_heads * group);
-  }
 };
 
 }  // namespace stage7b

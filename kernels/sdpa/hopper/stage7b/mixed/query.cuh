@@ -4,9 +4,9 @@
 #include "../../../common/ptx.cuh"
 #include "../../tma.cuh"
 #include "../../wgmma.cuh"
-#include "../halves/convert.cuh"
 #include "../row_state.cuh"
 #include "../shared_storage.cuh"
+#include "convert.cuh"
 #include "problem.cuh"
 
 namespace stage7b {

@@ -1,5 +1,4 @@
-/* The native and the fused kernel: q, k and v in 16 bits by one launch, for short sequences. They
- * have the same parameters. */
+/* The native kernel: q, k and v in 16 bits by one launch, for short sequences. */
 #include "attune_internal.h"
 
 enum { BOX_COLUMNS = 64, BOX_QUERIES = 64, SWIZZLE_BYTES = 128, ELEMENT_BYTES = 2 };
@@ -20,7 +19,7 @@ static attune_sdpa_status encode_map(const tensor *t, int32_t head_dim, int32_t 
   return attune_encode_map(&map, into);
 }
 
-attune_sdpa_status attune_launch_halves(const problem *x, context *c,
+attune_sdpa_status attune_launch_native(const problem *x, context *c,
                                         const attune_sdpa_form_info *form, CUstream stream) {
   attune_sdpa_params p = x->p;
   unsigned grid[3];
@@ -43,5 +42,5 @@ attune_sdpa_status attune_launch_halves(const problem *x, context *c,
                         &output.strides[1], &output.strides[2],
                         &q_map,     &k_map,
                         &v_map};
-  return attune_launch(c, form, grid, parameters, stream, false);
+  return attune_launch(c, form, grid, parameters, stream, form->waits);
 }

@@ -7,7 +7,6 @@
 #include <cstdint>
 
 #include "../../../common/ptx.cuh"
-#include "../knobs.cuh"
 
 namespace ptx {
 
@@ -40,10 +39,8 @@ __device__ __forceinline__ uint32_t mul_rn_x2(uint32_t a, uint32_t b) {
 
 namespace stage7b {
 
-constexpr bool kBf16 = knob::kBf16Out;  // of kernels/fused: Q, K and V have the type of O
-
 // The largest magnitude of elements, as bits of their type. NaN does not count.
-template <bool kBf16 = stage7b::kBf16>
+template <bool kBf16>
 struct Magnitude {
   static constexpr int kChains = 4;  // independent, for instruction parallelism
   uint32_t pairs[kChains] = {};
@@ -57,10 +54,6 @@ struct Magnitude {
     const uint32_t low = pair & 0x7FFF, high = pair >> 16 & 0x7FFF;
     return max(low, high);
   }
-  // Over the 32 lanes of a warp. Magnitudes sort like their bits.
-  __device__ __forceinline__ uint32_t of_warp() const {
-    return __reduce_max_sync(0xFFFFFFFF, of_lane());
-  }
 
  private:
   __device__ __forceinline__ static uint32_t larger(uint32_t a, uint32_t b) {
@@ -68,44 +61,33 @@ struct Magnitude {
   }
 };
 
-// A scale from 2^kMinExponent to 2^kMaxExponent. The bounds keep products of two scales, and their
-// inverses, finite and normal. FP16 must hold the scale itself.
-template <bool kBf16 = stage7b::kBf16>
+// A scale from 2^kMinExponent to 2^kMaxExponent. The bounds keep its inverse normal, also times the
+// descale factor of K. FP16 must hold the scale itself.
+template <bool kBf16>
 struct Scale {
   static constexpr int kMinExponent = kBf16 ? -60 : -8;
   static constexpr int kMaxExponent = kBf16 ? 60 : 15;
-  // Of V: O, which is up to 2^48 with 2^31 keys, is multiplied by the ratio of two scales.
-  static constexpr int kMinVExponent = kBf16 ? -39 : -8;
-  static constexpr int kMaxVExponent = kBf16 ? 39 : 15;
   int exponent;
 
   // Of elements up to `magnitude`. Zeros take the largest scale, infinities the smallest.
-  __device__ __forceinline__ explicit Scale(uint32_t magnitude, int min_exponent = kMinExponent,
-                                            int max_exponent = kMaxExponent) {
+  __device__ __forceinline__ explicit Scale(uint32_t magnitude) {
     constexpr int kMantissaBits = kBf16 ? 7 : 10, kBias = kBf16 ? 127 : 15;
     // Above 1.75 times a power of two the carry gives the next one.
     const int above = (magnitude + (1 << (kMantissaBits - 2)) - 1) >> kMantissaBits;
-    exponent = min(max(8 + kBias - above, min_exponent), max_exponent);
+    exponent = min(max(8 + kBias - above, kMinExponent), kMaxExponent);
   }
-  // Of a power of two.
-  __device__ __forceinline__ explicit Scale(float value)
-      : exponent((__float_as_int(value) >> 23) - 127) {}
 
-  __device__ __forceinline__ float value() const { return power(exponent); }
-  __device__ __forceinline__ float inverse() const { return power(-exponent); }
+  __device__ __forceinline__ float inverse() const {
+    return __int_as_float((127 - exponent) << 23);
+  }
   // The scale twice, as a pair of elements.
   __device__ __forceinline__ uint32_t pair() const {
     return kBf16 ? (exponent + 127) * 0x00800080u : (exponent + 15) * 0x04000400u;
   }
-
- private:
-  __device__ __forceinline__ static float power(int exponent) {
-    return __int_as_float((exponent + 127) << 23);
-  }
 };
 
 // Two elements times the scale to two E4M3 codes, saturating; NaN stays NaN.
-template <bool kBf16 = stage7b::kBf16>
+template <bool kBf16>
 __device__ __forceinline__ uint32_t convert_pair(uint32_t elements, uint32_t scale) {
   const uint32_t scaled = ptx::mul_rn_x2<kBf16>(elements, scale);
   if constexpr (kBf16) {
@@ -117,7 +99,7 @@ __device__ __forceinline__ uint32_t convert_pair(uint32_t elements, uint32_t sca
 }
 
 // Four elements to a word of codes.
-template <bool kBf16 = stage7b::kBf16>
+template <bool kBf16>
 __device__ __forceinline__ uint32_t convert_four(uint32_t first, uint32_t second, uint32_t scale) {
   return convert_pair<kBf16>(first, scale) | convert_pair<kBf16>(second, scale) << 16;
 }
