@@ -64,7 +64,7 @@ typedef struct attune_sdpa_params {
   int64_t q_stride[3], k_stride[3], v_stride[3], o_stride[3];
 
   /* Of q, k and v. FP16 and BF16 are quantised to E4M3 in the workspace before the computation.
-   * Short problems are computed in FP16 or BF16, or converted within the computation. */
+   * Problems with few keys are computed in FP16 or BF16. */
   attune_sdpa_dtype dtype;
   attune_sdpa_dtype out_dtype; /* of o */
 

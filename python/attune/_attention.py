@@ -24,11 +24,11 @@ def sdpa(
     hadamard=False,
     fallback=False,
 ):
-    """softmax(scale * q @ k^T) @ v in FP8, on the current CUDA stream.
+    """softmax(scale * q @ k^T) @ v in FP8, or in 16 bits if keys are few, on the current CUDA stream.
 
     q is [batch, heads, queries, head_dim]; k and v are [batch, kv_heads, keys, head_dim], and
-    kv_heads divides heads. FP16 and BF16 tensors are quantised to E4M3 with one factor per head;
-    the output has their dtype. E4M3 tensors come with descale = (of q, of k, of v), float32
+    kv_heads divides heads. FP16 and BF16 tensors with many keys are quantised to E4M3 with one factor
+    per head; the output has their dtype. E4M3 tensors come with descale = (of q, of k, of v), float32
     [batch, heads] or [batch, kv_heads], and give FP16, or the dtype of out.
 
     causal: query i attends to the keys up to i + keys - queries. scale: 1 / sqrt(head_dim) by
