@@ -22,7 +22,7 @@ func TestNativeIsCorrect(t *testing.T) {
 	few := []string{"ragged", "mean", "causal"}
 	for name, shapes := range map[string][]string{
 		"native": kernel.Run.SimShapes, "native256": kernel.Run.SimShapes, "native_d128": kernel.Run.SimShapes,
-		"native_fp16": kernel.Run.SimShapes, "native256_fp16": few, "native_d128_fp16": few, "native_lse": few, "native_d128_lse_fp16": few, "native256+TILE_N=64+KV_STAGES=6": few, "native_d128+HEAD_DIM=64+TILE_M=64+USE_BF16=0": few,
+		"native_fp16": kernel.Run.SimShapes, "native256_fp16": few, "native_d128_fp16": kernel.Run.SimShapes, "native_lse": few, "native_d128_lse_fp16": few, "native256+TILE_N=64+KV_STAGES=6": few, "native_d128+HEAD_DIM=64+TILE_M=64+USE_BF16=0": few,
 		"native_d128+HEAD_DIM=64+TILE_M=192+EXP2_LINEAR_EIGHTHS=0+EXP2_SEGMENTS=1": few,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -118,6 +118,33 @@ func TestNativeInfinities(t *testing.T) {
 	for i, x := range in.run(t, "native") {
 		if math.IsNaN(x) != (i/64 == 9) {
 			t.Fatalf("row %d, column %d is %v", i/64, i%64, x)
+		}
+	}
+	for key := 76; key < 84; key++ { // exponentials of both kinds
+		in := &nativeInputs{q: matrix(random, 64), k: matrix(random, 300), v: matrix(random, 300)}
+		in.k[key][1] = math.Inf(1)
+		for i, x := range in.run(t, "native") {
+			if math.IsNaN(x) != (in.q[i/64][1] >= 0) {
+				t.Fatalf("key %d, row %d, column %d is %v", key, i/64, i%64, x)
+			}
+		}
+	}
+}
+
+// A masked key has no weight, however large its value is.
+func TestNativeMaskedKeys(t *testing.T) {
+	for _, stage := range []string{"native", "native_fp16"} {
+		random := rand.New(rand.NewPCG(3, 4))
+		in := &nativeInputs{q: matrix(random, 64), k: matrix(random, 64), v: matrix(random, 64), causal: true}
+		for key, row := range in.v {
+			for c := range row {
+				row[c] = map[bool]float64{true: 60000}[key >= 32]
+			}
+		}
+		for i, x := range in.run(t, stage)[:32*64] {
+			if math.Abs(x) > 1e-20 {
+				t.Fatalf("%s: row %d, column %d is %v", stage, i/64, i%64, x)
+			}
 		}
 	}
 }

@@ -22,7 +22,7 @@ struct Consumer {
   unsigned round = 0;  // tiles before this one
   KvState state;
 
-  // Waits for K and V of this step, and with them for what the loads tell of its tile.
+  // Waits for K and V of this step, and for the Tile that was written before them.
   __device__ __forceinline__ void wait_kv() const {
     ptx::mbarrier_try_wait_parity(&Storage::barriers().full[state.stage], state.phase);
   }
@@ -55,6 +55,7 @@ struct Consumer {
     mask.apply(s, n_block);
     update_row_max(s, rows, scale_log2);
     probabilities.exponentiate(s, rows, scale_log2);
+    if (!kBf16 && knob::kExp2Segments == 2) mask.clear(probabilities.words, n_block);
     issue_pv(rows, probabilities, uniform(v),
              uniform(with_ones(v, ptx::descriptor_address(Storage::ones()))));
     issue_loads(n_block);

@@ -74,7 +74,7 @@ struct Loads {
   // Enters the next tile. Returns false behind the last.
   __device__ __forceinline__ bool enter_tile(Cursor& at) const {
     TileScheduler scheduler = Storage::scheduler();
-    if (TileScheduler::kMaxPairedTiles == 0) scheduler.paired = false;  // the compiler knows then
+    if (TileScheduler::kMaxPairedTiles == 0) scheduler.paired = false;  // known to the compiler
     const TileIndex index = tile_index(at.round, scheduler.paired);
     Tile& to = Storage::tile(at.round);
     if (!scheduler.has(index)) {

@@ -16,7 +16,8 @@ namespace native {
 struct Rows : stage7b::RowState {
   float sums[4];  // of P: two equal ones for each row
   // The bits of the largest score that needs no new row max. As integers the bits of floats sort
-  // like the floats unless they are negative: a negative limit is that of all scores.
+  // like the floats unless they are negative: if the limit is, it is INT_MIN, and every score but a
+  // negative 0, which products do not have, needs one.
   int limit[2];
 
   __device__ __forceinline__ void clear() {
@@ -49,19 +50,45 @@ struct Mask {
   }
   // Masks the scores of a step, if a row does not attend to all its keys.
   __device__ __forceinline__ void apply(float (&s)[Sizes::kScores], int n_block) const {
-    if ((n_block + 1) * Sizes::kBlockN <= min(keys, end)) return;
+    if (!cuts(n_block)) return;
+    int ends[2];
+    find_ends(ends, n_block);
+    stage7b::mask_scores(s, ends);
+  }
+  // Clears the P of masked scores that are linear: in FP16 two segments of minus infinity are more
+  // than 0, 2^-15.5.
+  __device__ __forceinline__ void clear(uint32_t (&words)[Sizes::kBlockN / 16][4],
+                                        int n_block) const {
+    if (!cuts(n_block)) return;
+    int ends[2];
+    find_ends(ends, n_block);
+#pragma unroll
+    for (int i = 0; i < Sizes::kScores; i += 2) {
+      if (!stage7b::is_linear(i)) continue;
+      const int key = i / 4 * 8, end = ends[i / 2 % 2];
+      uint32_t& word = words[i / 8][i / 2 % 4];
+      if (key + 1 >= end) word = key >= end ? 0 : word & 0xFFFF;
+    }
+  }
+
+ private:
+  // Whether a row does not attend to all keys of the step.
+  __device__ __forceinline__ bool cuts(int n_block) const {
+    return (n_block + 1) * Sizes::kBlockN > min(keys, end);
+  }
+  // The ends of the keys of the lane's rows, counted from its first key of the step.
+  __device__ __forceinline__ void find_ends(int (&ends)[2], int n_block) const {
     const stage7b::Lane lane;
     const int first_key = n_block * Sizes::kBlockN + 2 * lane.t;
     const int row_end = end + lane.row % 64;
-    const int ends[2] = {min(keys, row_end) - first_key, min(keys, row_end + 8) - first_key};
-    stage7b::mask_scores(s, ends);
+    ends[0] = min(keys, row_end) - first_key, ends[1] = min(keys, row_end + 8) - first_key;
   }
 };
 
 // ---- row max ----
 
 // The row max may grow by this much, in log2 units, before O is rescaled. P is then up to 2^16, in
-// FP16 2^15, and so are row sums, in FP32.
+// FP16 2^15. Row sums are in FP32, so that they do not overflow.
 constexpr float kGrowth = kBf16 ? 8.0f : 7.0f;
 
 // Takes the row max of a step, and rescales O and the row sums where it has grown too much.
@@ -71,7 +98,8 @@ __device__ __forceinline__ void take_row_max(Rows& rows, const float (&step_max)
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const float before = rows.neg_row_max_scaled[half];
-    const float now = fmaf(-step_max[half], softmax_scale_log2, kMaxOffset);
+    float now = fmaf(-step_max[half], softmax_scale_log2, kMaxOffset);
+    if (now == -INFINITY) now = NAN;  // a score is infinite, which linear exponentials would hide
     const bool keep = before - now <= kGrowth;  // not with NaN
     const float neg_row_max_scaled = keep ? before : now;
     rows.neg_row_max_scaled[half] = neg_row_max_scaled;
@@ -170,7 +198,7 @@ struct Probabilities {
   uint32_t words[Sizes::kBlockN / 16][4];
 
   // P = exp2(s * softmax_scale_log2 + neg_row_max_scaled), in 16 bits.
-  __device__ __forceinline__ void exponentiate(const float (&s)[Sizes::kScores], Rows& rows,
+  __device__ __forceinline__ void exponentiate(const float (&s)[Sizes::kScores], const Rows& rows,
                                                float scale) {
 #pragma unroll
     for (int i = 0; i < Sizes::kScores; i += 2) {
@@ -184,7 +212,7 @@ struct Probabilities {
 
  private:
   __device__ __forceinline__ void exponentiate_pair(const float (&s)[Sizes::kScores], int i,
-                                                    Rows& rows, float scale) {
+                                                    const Rows& rows, float scale) {
     const int half = i / 2 % 2;
     const float offset = rows.neg_row_max_scaled[half];
     uint32_t& word = words[i / 8][i / 2 % 4];

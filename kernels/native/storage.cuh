@@ -92,7 +92,7 @@ struct Storage {
   __device__ __forceinline__ static unsigned char* ones() {
     return memory + kTeams * kOperandBytes;
   }
-  // A ring.
+  // Of a ring of kTiles.
   __device__ __forceinline__ static Tile& tile(unsigned round) {
     return reinterpret_cast<Tile*>(rest())[round % kTiles];
   }
