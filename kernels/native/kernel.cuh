@@ -122,7 +122,6 @@ __device__ __forceinline__ void consumer_loop(const Problem& p, const Loads& loa
     Rows rows;
     rows.clear();
     consumer.mainloop(rows);
-    take_row_sums(rows);
     store_output(p, rows, consumer.tile());
   }
 }

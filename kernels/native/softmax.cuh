@@ -116,45 +116,15 @@ __device__ __forceinline__ void take_row_max(Rows& rows, const float (&step_max)
   for (int i = 0; i < 4; ++i) rows.sums[i] *= rescale[i / 2];
 }
 
-// The max of a step's scores in the lane's upper (half = 0) or lower row.
-__device__ __forceinline__ float lane_max(const float (&s)[Sizes::kScores], int half) {
-  float lane_max = s[2 * half];
-#pragma unroll
-  for (int i = 2 * half; i < Sizes::kScores; i += 4) {
-    lane_max = ptx::max_nan(lane_max, ptx::max_nan(s[i], s[i + 1]));
-  }
-  return lane_max;
-}
-
-// Its bits, valid if they are not negative. Hopper has an instruction for the max of three
-// integers, but none for three floats. As integers the bits of floats sort like the floats while
-// the max is not negative. If all scores are negative the order is wrong, and the result is
-// negative.
-__device__ __forceinline__ int lane_max_bits(const float (&s)[Sizes::kScores], int half) {
-  constexpr int kChains = 4;  // independent, for instruction parallelism
-  int lane_max[kChains];
-#pragma unroll
-  for (int i = 0; i < Sizes::kScores / 4; ++i) {
-    const int first = __float_as_int(s[4 * i + 2 * half]);
-    const int second = __float_as_int(s[4 * i + 2 * half + 1]);
-    int& chain = lane_max[i % kChains];
-    chain = i < kChains ? max(first, second) : max(max(chain, first), second);
-  }
-  return max(max(lane_max[0], lane_max[1]), max(lane_max[2], lane_max[3]));
-}
-
 // Updates the row max with the scores of a step, if one of the warp's rows exceeds its limit.
 __device__ __forceinline__ void update_row_max(const float (&s)[Sizes::kScores], Rows& rows,
                                                float softmax_scale_log2) {
-  const int upper = lane_max_bits(s, 0), lower = lane_max_bits(s, 1);
+  const int upper = stage7b::lane_max_bits(s, 0), lower = stage7b::lane_max_bits(s, 1);
   if (!__any_sync(0xFFFFFFFF, upper > rows.limit[0] || lower > rows.limit[1])) return;
   const int bits[2] = {stage7b::quad_max(upper), stage7b::quad_max(lower)};
   float step_max[2] = {__int_as_float(bits[0]), __int_as_float(bits[1])};
   if (!__all_sync(0xFFFFFFFF, (bits[0] | bits[1]) >= 0)) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      step_max[half] = stage7b::quad_max(lane_max(s, half));
-    }
+    step_max[0] = stage7b::step_row_max(s, 0), step_max[1] = stage7b::step_row_max(s, 1);
   }
   take_row_max(rows, step_max, softmax_scale_log2);
 }
@@ -176,14 +146,9 @@ struct LinearExp2 {
     const uint32_t rest = __byte_perm(carry(s0, scale, offset), carry(s1, scale, offset), 0x6521);
     const uint32_t bits = 0x80008000 - rest;
     if constexpr (knob::kExp2Segments == 1) return bits;
-    constexpr uint32_t kHalfOctave = kBf16 ? 0x00400040 : 0x02000200;
-    if constexpr (kBf16) {
-      constexpr uint32_t kSqrtHalf = 0x3F353F35;  // 0.70703 twice
-      return ptx::fma_rn_bf16x2(0x80008000 + kHalfOctave - rest, kSqrtHalf, bits);
-    } else {
-      constexpr uint32_t kSqrtHalf = 0x39A839A8;
-      return ptx::fma_rn_f16x2(0x80008000 + kHalfOctave - rest, kSqrtHalf, bits);
-    }
+    if constexpr (!kBf16) return exp2_two_segments(bits);
+    constexpr uint32_t kHalfOctave = 0x00400040, kSqrtHalf = 0x3F353F35;  // 0.70703 twice
+    return ptx::fma_rn_bf16x2(bits + kHalfOctave, kSqrtHalf, bits);
   }
 
  private:
@@ -225,23 +190,15 @@ struct Probabilities {
   }
 };
 
-// The row sums, of P as it was multiplied. A row that attends to no key has 0: the linear exp2 of
-// minus infinity is tiny, but more than 0.
-__device__ __forceinline__ void take_row_sums(Rows& rows) {
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    rows.row_sum[half] = rows.neg_row_max_scaled[half] == kNoRowMax ? 0.0f : rows.sums[2 * half];
-  }
-}
-
 // Stores O / row_sum, and the log-sum-exp if it is wanted.
 __device__ __forceinline__ void store_output(const Problem& p, const Rows& rows, const Tile& tile) {
   const stage7b::Lane lane;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int query = tile.first_query + lane.row % Sizes::kBlockM + 8 * half;
-    const float row_sum = rows.row_sum[half];
-    // A row that attends to no key is 0.
+    // A row that attends to no key is 0: the linear exp2 of minus infinity is a little more than 0.
+    const bool empty = rows.neg_row_max_scaled[half] == kNoRowMax;
+    const float row_sum = empty ? 0.0f : rows.sums[2 * half];
     const float scale = row_sum > 0.0f ? ptx::rcp_approx_ftz(row_sum) : 0.0f;
     const bool inside = query < p.queries;
     if (inside && p.lse != nullptr && lane.t == 0) {

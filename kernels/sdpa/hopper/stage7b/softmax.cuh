@@ -33,11 +33,11 @@ __device__ __forceinline__ float step_row_max(const float (&s)[Sizes::kScores], 
   return quad_max(row_max);
 }
 
-// The bits of step_row_max, valid if they are not negative. Hopper has an instruction for the max
-// of three integers, but none for three floats. As integers the bits of floats sort like the floats
-// while the max is not negative. If all scores are negative the order is wrong and the result is
-// negative.
-__device__ __forceinline__ int step_row_max_bits(const float (&s)[Sizes::kScores], int half) {
+// The bits of the max of the lane's own scores, valid if they are not negative. Hopper has an
+// instruction for the max of three integers, but none for three floats. As integers the bits of
+// floats sort like the floats while the max is not negative. If all scores are negative the order
+// is wrong and the result is negative.
+__device__ __forceinline__ int lane_max_bits(const float (&s)[Sizes::kScores], int half) {
   constexpr int kChains = Sizes::kScores % 16 ? 2 : 4;  // independent, for instruction parallelism
   int row_max[kChains];
 #pragma unroll
@@ -49,7 +49,12 @@ __device__ __forceinline__ int step_row_max_bits(const float (&s)[Sizes::kScores
   }
 #pragma unroll
   for (int chain = 1; chain < kChains; ++chain) row_max[0] = max(row_max[0], row_max[chain]);
-  return quad_max(row_max[0]);
+  return row_max[0];
+}
+
+// Those of step_row_max.
+__device__ __forceinline__ int step_row_max_bits(const float (&s)[Sizes::kScores], int half) {
+  return quad_max(lane_max_bits(s, half));
 }
 
 // Updates the row max of both rows with the scores of a step, and computes their rescale factors.
