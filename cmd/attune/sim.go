@@ -18,10 +18,10 @@ import (
 	"attune/internal/crash"
 	"attune/internal/device"
 	simdevice "attune/internal/device/sim"
+	"attune/internal/finding"
 	"attune/internal/report"
 	"attune/internal/run"
 	"attune/internal/sim"
-	"attune/internal/sim/finding"
 	"attune/internal/sim/mem"
 	"attune/internal/sim/mma"
 )

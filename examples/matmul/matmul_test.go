@@ -15,11 +15,11 @@ import (
 	"time"
 
 	"attune/internal/cases"
+	"attune/internal/finding"
 	"attune/internal/fp8"
 	"attune/internal/mutate"
 	"attune/internal/ptx"
 	"attune/internal/sim"
-	"attune/internal/sim/finding"
 	"attune/internal/toolchain"
 )
 

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"attune/internal/finding"
 	"attune/internal/ptx"
 )
 
@@ -60,21 +61,21 @@ func (a *auditor) address(f *ptx.Function, in *ptx.Instruction, o *ptx.Operand, 
 	for _, v := range from.variables {
 		switch {
 		case v.Space == ptx.Param && reads(in, number):
-			a.report(OutputRead, v.Name, in, "reads an output (%s), which has the result of an earlier launch", v.Name)
+			a.report(finding.OutputRead, v.Name, in, "reads an output (%s), which has the result of an earlier launch", v.Name)
 		case v.Space == ptx.Param && from.form == scrambled && in.Opcode != "prefetch":
 			a.escape(v, in, "taken apart in another address")
 		case v.Space == ptx.Param:
 		case tensor:
-			a.report(AbsoluteAddress, v.Name, in, "the tensor map %s is not an argument, so its address is not one of a buffer", v.Name)
+			a.report(finding.AbsoluteAddress, v.Name, in, "the tensor map %s is not an argument, so its address is not one of a buffer", v.Name)
 		case v.Space == ptx.Global && writes(in, number):
-			a.report(ModuleMemory, v.Name, in, "writes the variable %s of the module", v.Name)
+			a.report(finding.ModuleMemory, v.Name, in, "writes the variable %s of the module", v.Name)
 		case from.form == scrambled && in.Opcode != "ld" && in.Opcode != "prefetch":
 			a.escape(v, in, "taken apart in another address")
 		}
 	}
 	const source = 1 // later addresses of a copy are barriers in shared memory
 	if !from.known && number <= source && accesses(in) {
-		a.report(AbsoluteAddress, in.Opcode, in, "%s uses an address that is computed from constants only", in.Opcode)
+		a.report(finding.AbsoluteAddress, in.Opcode, in, "%s uses an address that is computed from constants only", in.Opcode)
 	}
 }
 

@@ -4,20 +4,21 @@ import (
 	"fmt"
 	"slices"
 
+	"attune/internal/finding"
 	"attune/internal/ptx"
 )
 
 // PTX audits an entry function and all functions that it can reach. outputs are the indices of the
 // parameters that point to buffers which the kernel must only write, or that are tensor maps of
 // these.
-func PTX(text []byte, entry string, outputs ...int) []Finding {
+func PTX(text []byte, entry string, outputs ...int) []finding.Finding {
 	module, err := ptx.Parse(text)
 	if err != nil {
-		return []Finding{{Kind: Unreadable, What: "PTX", Text: fmt.Sprintf("the audit cannot read the PTX: %v", err), Count: 1}}
+		return []finding.Finding{finding.Of(finding.Unreadable, finding.Variable{Name: "PTX"}, fmt.Sprintf("the audit cannot read the PTX: %v", err))}
 	}
 	i := slices.IndexFunc(module.Functions, func(f *ptx.Function) bool { return f.Entry && f.Name == entry })
 	if i < 0 {
-		return []Finding{{Kind: Unreadable, What: entry, Text: "the PTX has no entry function " + entry, Count: 1}}
+		return []finding.Finding{finding.Of(finding.Unreadable, finding.Variable{Name: entry}, "the PTX has no entry function "+entry)}
 	}
 	a := &auditor{module: module, index: map[key]int{}, values: map[*ptx.Function][]origin{}, params: map[*ptx.Variable]*origin{}}
 	reachable, _ := module.Reachable(module.Functions[i])
@@ -44,8 +45,8 @@ func PTX(text []byte, entry string, outputs ...int) []Finding {
 		}
 	}
 	a.initialValues()
-	slices.SortStableFunc(a.findings, func(x, y Finding) int {
-		return slices.Index(Kinds(), x.Kind) - slices.Index(Kinds(), y.Kind)
+	slices.SortStableFunc(a.findings, func(x, y finding.Finding) int {
+		return slices.Index(finding.AllowableKinds(), x.Kind) - slices.Index(finding.AllowableKinds(), y.Kind)
 	})
 	return a.findings
 }
@@ -58,35 +59,29 @@ type auditor struct {
 	params    map[*ptx.Variable]*origin  // of parameters, by the variables that pass them
 	local     origin                     // of all local memory
 	settled   bool                       // every register has an origin
-	findings  []Finding
+	findings  []finding.Finding
 	index     map[key]int // in findings
 }
 
 // key tells findings apart. Several places of one are counted.
 type key struct {
-	kind Kind
+	kind finding.Kind
 	what string
 }
 
 // report adds a finding about an instruction, or counts one more place of a known one.
-func (a *auditor) report(kind Kind, what string, in *ptx.Instruction, format string, args ...any) {
+func (a *auditor) report(kind finding.Kind, what string, in *ptx.Instruction, format string, args ...any) {
 	k := key{kind, what}
 	if i, known := a.index[k]; known {
 		a.findings[i].Count++
 		return
 	}
 	a.index[k] = len(a.findings)
-	a.findings = append(a.findings, Finding{
-		Kind: kind, What: what, Where: a.place(in), Text: fmt.Sprintf(format, args...), Count: 1,
-	})
-}
-
-// place is the source line, if known, and the PTX line of an instruction.
-func (a *auditor) place(in *ptx.Instruction) string {
-	if in == nil {
-		return ""
+	f := finding.Of(kind, finding.Variable{Name: what}, fmt.Sprintf(format, args...))
+	if in != nil {
+		f.Where = finding.PlaceOf(a.module, in)
 	}
-	return ptx.Place(a.module.SourceLine(in.Location), in.Line)
+	a.findings = append(a.findings, f)
 }
 
 // instruction reports the findings of one instruction. sleeping are reads of clocks that are none.
@@ -100,7 +95,7 @@ func (a *auditor) instruction(f *ptx.Function, in *ptx.Instruction, sleeping map
 	case "call":
 		a.call(f, in)
 	case "tex", "tld4", "txq", "suld", "sust", "sured", "suq":
-		a.report(Texture, in.Opcode, in, "the instruction %s", in)
+		a.report(finding.Texture, in.Opcode, in, "the instruction %s", in)
 	}
 	a.addresses(f, in)
 	a.decisions(f, in)
@@ -115,7 +110,7 @@ func (a *auditor) registers(in *ptx.Instruction, o *ptx.Operand) {
 		}
 	}
 	if v := o.Symbol.Variable; v != nil && v.Extern && v.Space == ptx.Global {
-		a.report(ModuleMemory, v.Name, in, "uses the variable %s, which another module defines", v.Name)
+		a.report(finding.ModuleMemory, v.Name, in, "uses the variable %s, which another module defines", v.Name)
 	}
 	for i := range o.Parts {
 		a.registers(in, &o.Parts[i])
@@ -127,7 +122,7 @@ func (a *auditor) call(f *ptx.Function, in *ptx.Instruction) {
 	callee := in.Operands[1].Symbol.Function
 	if callee == nil {
 		if in.Callees == nil {
-			a.report(IndirectCall, "call", in, "calls through a register, and no .calltargets lists the functions")
+			a.report(finding.IndirectCall, "call", in, "calls through a register, and no .calltargets lists the functions")
 			a.escapes(f, in, &in.Operands[2], "passed to an unknown function")
 		}
 		return
@@ -151,7 +146,7 @@ func (a *auditor) initialValues() {
 	for _, holder := range holders {
 		for _, r := range holder.Relocations {
 			if v := r.Symbol.Variable; v != nil && v.Space == ptx.Global {
-				a.report(ModuleMemory, v.Name, nil, "the address of the variable %s is in the initial value of %s", v.Name, holder.Name)
+				a.report(finding.ModuleMemory, v.Name, nil, "the address of the variable %s is in the initial value of %s", v.Name, holder.Name)
 			}
 		}
 	}
@@ -165,7 +160,7 @@ func (a *auditor) unsetRegisters(f *ptx.Function) {
 		in := &f.Code[i]
 		read := func(r int) {
 			if !set[r] {
-				a.report(UnsetRegister, f.Name+" "+f.Registers[r].Name, in, "reads the register %s, which nothing sets", f.Registers[r].Name)
+				a.report(finding.UnsetRegister, f.Name+" "+f.Registers[r].Name, in, "reads the register %s, which nothing sets", f.Registers[r].Name)
 			}
 		}
 		for j := range in.Operands {

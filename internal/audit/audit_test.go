@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"attune/internal/finding"
 )
 
 // module is a kernel with some declarations and a body. It has the parameter p, and registers of
@@ -192,11 +194,11 @@ func TestFindings(t *testing.T) {
 			t.Parallel()
 			var got []string
 			for _, f := range PTX([]byte(module(c.declarations, c.body)), "k") {
-				if f.Kind == UnsetRegister { // the bodies are fragments
+				if f.Kind == finding.UnsetRegister { // the bodies are fragments
 					continue
 				}
-				got = append(got, string(f.Kind)+" "+f.What)
-				if f.Count < 1 || f.Text == "" || !strings.HasPrefix(f.String(), string(f.Kind)+": ") {
+				got = append(got, string(f.Kind)+" "+f.Variable.Name)
+				if f.Count < 1 || f.Detail == "" || !strings.HasPrefix(f.String(), string(f.Kind)+": ") {
 					t.Errorf("the finding %+v", f)
 				}
 			}
@@ -235,8 +237,8 @@ func TestOutputs(t *testing.T) {
 	} {
 		var got []string
 		for _, f := range PTX([]byte(module("", c.body)), "k", 0, 1) {
-			if f.Kind != UnsetRegister {
-				got = append(got, string(f.Kind)+" "+f.What)
+			if f.Kind != finding.UnsetRegister {
+				got = append(got, string(f.Kind)+" "+f.Variable.Name)
 			}
 		}
 		if !slices.Equal(got, c.want) {
@@ -320,9 +322,9 @@ func TestLaunderedAddresses(t *testing.T) {
 			got := false
 			for _, f := range PTX([]byte(module(v.declarations, "mov.u64 %rd3, "+v.address+"; "+body)), "k", v.outputs...) {
 				switch {
-				case f.Kind == Unreadable:
+				case f.Kind == finding.Unreadable:
 					t.Errorf("%s: %s", c.name, f)
-				case string(f.Kind)+" "+f.What == v.want:
+				case string(f.Kind)+" "+f.Variable.Name == v.want:
 					got = true
 				}
 			}
@@ -351,6 +353,9 @@ func TestUnsetRegisters(t *testing.T) {
 	}
 }
 
+// reason is a finding with the way to allow it.
+func reason(f finding.Finding) string { return f.String() + "; " + Remedy(f) }
+
 func TestTexts(t *testing.T) {
 	t.Parallel()
 	text := module(counter, ".file 1 \"kernel.cu\"\n st.global.u32 [counter], 1;\n mov.u32 %r1, %clock;\n mov.u32 %r1, %clock;")
@@ -358,7 +363,7 @@ func TestTexts(t *testing.T) {
 	all := PTX([]byte(text), "k")
 	var got []string
 	for _, f := range all {
-		got = append(got, f.Reason())
+		got = append(got, reason(f))
 	}
 	want := []string{
 		`module-memory: writes the variable counter of the module at kernel.cu:12 (ptx:17); ` +
@@ -368,29 +373,19 @@ func TestTexts(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%s", strings.Join(got, "\n"))
 	}
-	if denied := Denied(all, []Kind{Clock}); len(denied) != 1 || denied[0].Kind != ModuleMemory || len(all) != 2 {
-		t.Errorf("denied %v", denied)
-	}
 	grid := PTX([]byte(module("", "mov.b32 %r1, %envreg1;")), "k")
-	if len(grid) != 1 || grid[0].Reason() != `launch-id: reads %envreg1 at ptx:15; a grid barrier needs cooperative = true in [launch] of kernel.toml` {
-		t.Errorf("the barrier of a grid: %v", grid[0].Reason())
+	if len(grid) != 1 || reason(grid[0]) != `launch-id: reads %envreg1 at ptx:15; a grid barrier needs cooperative = true in [launch] of kernel.toml` {
+		t.Errorf("the barrier of a grid: %v", reason(grid[0]))
 	}
 	table := PTX([]byte(module(helper, "ld.global.u64 %rd3, [%rd2]; proto: .callprototype () _ (); call (), %rd3, (), proto;")), "k")
-	if len(table) != 1 || table[0].Reason() != `indirect-call: calls through a register, and no .calltargets lists the functions at ptx:31; `+
+	if len(table) != 1 || reason(table[0]) != `indirect-call: calls through a register, and no .calltargets lists the functions at ptx:31; `+
 		`remove it, or write allow = ["indirect-call"] in kernel.toml if the kernel needs it` {
 		t.Errorf("a call by a table of functions: %v", table)
 	}
 	missing := PTX([]byte(text), "other")
-	if len(missing) != 1 || missing[0].Reason() != `unreadable: the PTX has no entry function other; `+
+	if len(missing) != 1 || reason(missing[0]) != `unreadable: the PTX has no entry function other; `+
 		`write the kernel without it, or allow = ["unreadable"] in kernel.toml` {
 		t.Errorf("without the entry function: %v", missing)
-	}
-}
-
-func TestKinds(t *testing.T) {
-	t.Parallel()
-	if n := len(slices.Compact(slices.Sorted(slices.Values(Kinds())))); n != len(Kinds()) || n != 14 {
-		t.Errorf("%d kinds, %d of them different; want 14", len(Kinds()), n)
 	}
 }
 
@@ -401,7 +396,7 @@ func FuzzPTX(f *testing.F) {
 	f.Add(module("", "st.param.b64 [%rd1], 1; st.param.b64 %rd1, %rd2; cp.async [%rd1]; atom %rd1;"))
 	f.Fuzz(func(t *testing.T, text string) {
 		for _, found := range PTX([]byte(text), "k") {
-			if !slices.Contains(Kinds(), found.Kind) {
+			if !slices.Contains(finding.AllowableKinds(), found.Kind) {
 				t.Errorf("the kind %q", found.Kind)
 			}
 		}

@@ -3,6 +3,7 @@ package audit
 import (
 	"slices"
 
+	"attune/internal/finding"
 	"attune/internal/ptx"
 )
 
@@ -42,7 +43,7 @@ func clockRead(in *ptx.Instruction) string {
 		in.Operands[1].Kind != ptx.SpecialOperand {
 		return ""
 	}
-	if kind, _ := register(in.Operands[1].Special); kind != Clock {
+	if kind, _ := register(in.Operands[1].Special); kind != finding.Clock {
 		return ""
 	}
 	return in.Operands[1].Special

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"attune/internal/finding"
 )
 
 // A wait for a barrier that sleeps the longer, the longer it has waited. The names stand for parts
@@ -83,10 +85,10 @@ func TestClockOfAWait(t *testing.T) {
 		all := PTX([]byte(module("", c.body)), "k")
 		found := 0
 		for _, f := range all {
-			if f.Kind == Clock {
+			if f.Kind == finding.Clock {
 				found += f.Count
 			}
-			if f.Kind == Unreadable {
+			if f.Kind == finding.Unreadable {
 				t.Errorf("%s: %s", c.name, f)
 			}
 		}
@@ -106,7 +108,7 @@ func TestClockOfAFunction(t *testing.T) {
 }
 `
 	all := PTX([]byte(module(text, "call.uni (%r1), pause, (%rd1);")), "k")
-	if !slices.ContainsFunc(all, func(f Finding) bool { return f.Kind == Clock }) {
+	if !slices.ContainsFunc(all, func(f finding.Finding) bool { return f.Kind == finding.Clock }) {
 		t.Errorf("a start that the caller passes may be 0: found %v", all)
 	}
 	inside := strings.Replace(text, "mov.u64 %rd1,", "mov.u64 %rd0, %globaltimer; mov.u64 %rd1,", 1)
@@ -115,7 +117,7 @@ func TestClockOfAFunction(t *testing.T) {
 		t.Errorf("found %v", all)
 	}
 	returned := strings.Replace(inside, "mov.u32 result, 0", "mov.u32 result, %r1", 1)
-	if all := PTX([]byte(module(returned, "call.uni (%r1), pause, (%rd1);")), "k"); len(all) != 1 || all[0].Kind != Clock {
+	if all := PTX([]byte(module(returned, "call.uni (%r1), pause, (%rd1);")), "k"); len(all) != 1 || all[0].Kind != finding.Clock {
 		t.Errorf("a duration that is returned: found %v", all)
 	}
 }

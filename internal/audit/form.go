@@ -3,6 +3,7 @@ package audit
 import (
 	"slices"
 
+	"attune/internal/finding"
 	"attune/internal/ptx"
 )
 
@@ -229,8 +230,8 @@ func (a *auditor) escapes(f *ptx.Function, in *ptx.Instruction, o *ptx.Operand, 
 func (a *auditor) escape(v *ptx.Variable, in *ptx.Instruction, how string) {
 	switch v.Space {
 	case ptx.Global:
-		a.report(ModuleMemory, v.Name, in, "the address of the variable %s is %s", v.Name, how)
+		a.report(finding.ModuleMemory, v.Name, in, "the address of the variable %s is %s", v.Name, how)
 	case ptx.Param:
-		a.report(OutputRead, v.Name, in, "the address of an output (%s) is %s, so that the kernel could read it", v.Name, how)
+		a.report(finding.OutputRead, v.Name, in, "the address of an output (%s) is %s, so that the kernel could read it", v.Name, how)
 	}
 }

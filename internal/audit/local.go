@@ -3,6 +3,7 @@ package audit
 import (
 	"slices"
 
+	"attune/internal/finding"
 	"attune/internal/ptx"
 )
 
@@ -194,9 +195,9 @@ func (a *auditor) unsetLocal(f *ptx.Function, s *stack) {
 		switch in := &f.Code[x.index]; {
 		case slices.ContainsFunc(x.at.bases, isParameter):
 		case x.callee != nil:
-			a.report(UnsetLocal, f.Name, in, "passes local memory that no path sets before to %s, which reads what an earlier launch left there", x.callee.Name)
+			a.report(finding.UnsetLocal, f.Name, in, "passes local memory that no path sets before to %s, which reads what an earlier launch left there", x.callee.Name)
 		default:
-			a.report(UnsetLocal, f.Name, in, "reads local memory that no path sets before, with what an earlier launch left there")
+			a.report(finding.UnsetLocal, f.Name, in, "reads local memory that no path sets before, with what an earlier launch left there")
 		}
 	})
 }

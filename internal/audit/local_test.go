@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"attune/internal/finding"
 )
 
 // frame has functions that get the address of local memory, or have some of their own.
@@ -55,10 +57,10 @@ func unset(t *testing.T, body string) (text string) {
 	}
 	for _, f := range PTX([]byte(module(frame, start+body)), "k") {
 		switch f.Kind {
-		case Unreadable:
+		case finding.Unreadable:
 			t.Errorf("%s: %s", body, f)
-		case UnsetLocal:
-			return f.Text
+		case finding.UnsetLocal:
+			return f.Detail
 		}
 	}
 	return ""
@@ -149,8 +151,8 @@ func TestUnsetLocal(t *testing.T) {
 func TestUnsetLocalOfTheCaller(t *testing.T) {
 	t.Parallel()
 	all := PTX([]byte(module(frame, `mov.u64 %rd5, stack; cvta.local.u64 %rd6, %rd5; call.uni peekRegister, (%rd6);`)), "k")
-	places := slices.DeleteFunc(all, func(f Finding) bool { return f.Kind != UnsetLocal })
-	if len(places) != 1 || places[0].What != "k" || places[0].Count != 1 {
+	places := slices.DeleteFunc(all, func(f finding.Finding) bool { return f.Kind != finding.UnsetLocal })
+	if len(places) != 1 || places[0].Variable.Name != "k" || places[0].Count != 1 {
 		t.Errorf("found %v", places)
 	}
 }

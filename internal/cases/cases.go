@@ -16,10 +16,10 @@ import (
 
 	"attune/internal/crash"
 	"attune/internal/device"
+	"attune/internal/finding"
 	"attune/internal/ptx"
 	"attune/internal/sim"
 	"attune/internal/sim/count"
-	"attune/internal/sim/finding"
 	"attune/internal/sim/mem"
 )
 

@@ -11,8 +11,8 @@ import (
 	"attune/internal/cases"
 	"attune/internal/crash"
 	"attune/internal/device"
+	"attune/internal/finding"
 	"attune/internal/sim"
-	"attune/internal/sim/finding"
 )
 
 // TestRecorded compares the simulator with the output of an H200, bit for bit unless a case sets

@@ -23,6 +23,7 @@ import (
 	"attune/internal/device/cuda"
 	"attune/internal/device/isolate"
 	simdevice "attune/internal/device/sim"
+	"attune/internal/finding"
 )
 
 var (
@@ -143,8 +144,8 @@ func runJob(ctx context.Context, d jobRunner, c *cases.Case, fill byte) ([][]byt
 		return nil, err
 	}
 	for _, f := range outcome.Findings {
-		if f.Kind != device.NotRepeatable { // buffers that the case does not compare may vary
-			return nil, fmt.Errorf("%s: %s", f.Kind, f.Text)
+		if f.Kind != finding.NotRepeatable { // buffers that the case does not compare may vary
+			return nil, errors.New(f.String())
 		}
 	}
 	return outcome.Outputs, nil

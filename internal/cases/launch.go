@@ -2,6 +2,7 @@ package cases
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -10,8 +11,8 @@ import (
 
 	"attune/internal/array"
 	"attune/internal/device"
+	"attune/internal/finding"
 	"attune/internal/ptx"
-	"attune/internal/sim/finding"
 	"attune/internal/sim/mem"
 )
 
@@ -169,6 +170,11 @@ func argumentName(index int, a LaunchArg) string {
 	return fmt.Sprintf("argument %d", index)
 }
 
+// variable identifies an argument in findings.
+func variable(index int, a LaunchArg) finding.Variable {
+	return finding.Variable{Name: cmp.Or(a.Array.Name, argumentName(index, a)), Space: finding.Argument}
+}
+
 // inspect reads the outputs, and reports changed inputs and outputs that are not written.
 func (l *Launch) inspect(o *Outcome, memory *mem.Memory, buffers map[int]uint64, checked bool) error {
 	for i, a := range l.Args {
@@ -181,22 +187,17 @@ func (l *Launch) inspect(o *Outcome, memory *mem.Memory, buffers map[int]uint64,
 		}
 		if a.Role == In {
 			if !bytes.Equal(data, a.Array.Data) {
-				o.Findings = append(o.Findings, deviceFinding(device.InputChanged, argumentName(i, a)+": an input was changed"))
+				o.Findings = append(o.Findings, finding.Of(finding.InputChanged, variable(i, a), argumentName(i, a)+": an input was changed"))
 			}
 			continue
 		}
 		if n, first := memory.Unwritten(buffers[i]); checked && n > 0 && a.Role == Out {
 			text := fmt.Sprintf("%s: %d of %d bytes never written, the first at byte %d", argumentName(i, a), n, len(data), first)
-			o.Findings = append(o.Findings, deviceFinding(device.Unwritten, text))
+			o.Findings = append(o.Findings, finding.Of(finding.Unwritten, variable(i, a), text))
 		}
 		o.Outputs = append(o.Outputs, newOutput(i, a, data))
 	}
 	return nil
-}
-
-// deviceFinding is a finding about a buffer as a whole, which no instruction causes.
-func deviceFinding(kind, text string) finding.Finding {
-	return finding.Finding{Kind: finding.Kind(kind), Severity: finding.Error, Count: 1, Detail: text}
 }
 
 // CheckRepeat compares the outputs of a direct run under a schedule with those under the first. They
@@ -211,7 +212,8 @@ func (c *Case) CheckRepeat(first, next *Outcome, schedule int, automatic bool) {
 		if bytes.Equal(one.Data, other.Data) {
 			continue
 		}
-		text := fmt.Sprintf("%s: %s", argumentName(o.Arg, c.launch.Args[o.Arg]), differentElements(one, other, schedule))
+		arg := c.launch.Args[o.Arg]
+		text := fmt.Sprintf("%s: %s", argumentName(o.Arg, arg), differentElements(one, other, schedule))
 		where := unorderedSum(c.launch.PTX)
 		switch {
 		case where != "":
@@ -219,7 +221,7 @@ func (c *Case) CheckRepeat(first, next *Outcome, schedule int, automatic bool) {
 		case automatic && o.Array.Type.Float():
 			text += fmt.Sprintf("; compare both with a reference, or require equal bits by --schedules %d", schedule+1)
 		default:
-			next.Findings, next.Pass = append(next.Findings, deviceFinding(device.NotRepeatable, text)), false
+			next.Findings, next.Pass = append(next.Findings, finding.Of(finding.NotRepeatable, variable(o.Arg, arg), text)), false
 			continue
 		}
 		if len(first.Notes) == 0 { // the first difference is enough
@@ -283,10 +285,7 @@ func (c *Case) DeviceOutcome(o *device.Outcome) (*Outcome, error) {
 	if c.launch == nil {
 		return nil, errNoLaunch
 	}
-	outcome := &Outcome{Name: c.Name, Pass: len(o.Findings) == 0, Findings: []finding.Finding{}, Mismatches: []string{}}
-	for _, f := range o.Findings {
-		outcome.Findings = append(outcome.Findings, deviceFinding(f.Kind, f.Text))
-	}
+	outcome := &Outcome{Name: c.Name, Pass: len(o.Findings) == 0, Findings: append([]finding.Finding{}, o.Findings...), Mismatches: []string{}}
 	next := 0
 	for i, a := range c.launch.Args {
 		if a.Role == Out || a.Role == InOut {

@@ -11,8 +11,8 @@ import (
 
 	"attune/internal/array"
 	"attune/internal/device"
+	"attune/internal/finding"
 	"attune/internal/sim"
-	"attune/internal/sim/finding"
 )
 
 func TestParseArgument(t *testing.T) {
@@ -176,8 +176,8 @@ func TestDirectRun(t *testing.T) {
 		kinds      []finding.Kind
 	}{
 		{"right", "", nil, nil},
-		{"an output that is too large", "", []string{"i32:in:[5]", "u8:out:2", "i32:inout:[1]", "i8:-1"}, []finding.Kind{device.Unwritten}},
-		{"a changed input", "st.global.u32 [%rd1], 7;", nil, []finding.Kind{device.InputChanged}},
+		{"an output that is too large", "", []string{"i32:in:[5]", "u8:out:2", "i32:inout:[1]", "i8:-1"}, []finding.Kind{finding.Unwritten}},
+		{"a changed input", "st.global.u32 [%rd1], 7;", nil, []finding.Kind{finding.InputChanged}},
 		{"out of bounds", "st.global.u32 [%rd1+4], 7;", nil, []finding.Kind{finding.OutOfBounds}},
 	} {
 		l := direct(t, c.more, c.args...)
@@ -254,9 +254,9 @@ func TestDirectJob(t *testing.T) {
 	}
 	got, err := c.DeviceOutcome(&device.Outcome{
 		Outputs:  [][]byte{{3}, {4, 0, 0, 0}},
-		Findings: []device.Finding{{Kind: device.WroteOutside, Text: "argument 1: 4 bytes"}},
+		Findings: []finding.Finding{finding.New(finding.WroteOutside, "argument 1: 4 bytes")},
 	})
-	if err != nil || got.Pass || got.Findings[0].Kind != device.WroteOutside || got.Outputs[1].Arg != 2 || *got.Outputs[1].Min != 4 {
+	if err != nil || got.Pass || got.Findings[0].Kind != finding.WroteOutside || got.Outputs[1].Arg != 2 || *got.Outputs[1].Min != 4 {
 		t.Errorf("%+v, %v", got, err)
 	}
 	if _, err := new(Case).DeviceOutcome(&device.Outcome{}); err == nil {

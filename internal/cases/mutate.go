@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"attune/internal/crash"
+	"attune/internal/finding"
 	"attune/internal/mutate"
 	"attune/internal/sim"
-	"attune/internal/sim/finding"
 	"attune/internal/sim/mem"
 )
 

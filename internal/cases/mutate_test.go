@@ -11,9 +11,9 @@ import (
 
 	"attune/internal/cases"
 	"attune/internal/crash"
+	"attune/internal/finding"
 	"attune/internal/mutate"
 	"attune/internal/sim"
-	"attune/internal/sim/finding"
 )
 
 func loadText(t *testing.T, text, ptx string) *cases.Case {

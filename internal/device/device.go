@@ -6,10 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"path/filepath"
 	"slices"
-	"strings"
 
+	"attune/internal/finding"
 	"attune/internal/tensormap"
 )
 
@@ -112,8 +111,8 @@ type Outcome struct {
 	// Repeated are the outputs of further launches of an unordered job on the same inputs, where they
 	// differ from the first. The caller compares them with its reference.
 	Repeated  [][][]byte
-	Findings  []Finding
-	Notes     []Finding // what works on hardware, although PTX does not define it
+	Findings  []finding.Finding
+	Notes     []finding.Finding // what works on hardware, although PTX does not define it
 	Loaded    Attributes
 	Counters  Counters // of one launch; nil for a device that has no counters
 	Schedules int      // of the simulator, that the job has run under; 0 on a GPU
@@ -125,67 +124,12 @@ type Outcome struct {
 // Rescheduled is the result of a job under another schedule than the first.
 type Rescheduled struct {
 	Outputs    [][]byte
-	Difference string // from the first schedule
+	Difference finding.Finding // from the first schedule
 }
 
 // Counters are the hardware counters of one launch, by Nsight Compute's metric names. A metric that
 // was not counted is absent.
 type Counters map[string]float64
-
-// Finding is an action that no correct kernel takes, even if its output is right.
-type Finding struct {
-	Kind string `json:"kind"`
-	Text string `json:"text"`
-	// The source line of a finding about an instruction, where the module has line information: the
-	// outermost, in the kernel function.
-	File string `json:"file,omitempty"`
-	Line int    `json:"line,omitempty"`
-	// Inner is the line inside inlined functions, and Other that of the access which it conflicts with.
-	Inner *Place `json:"inner,omitempty"`
-	Other *Place `json:"other,omitempty"`
-}
-
-// Place is a line of the sources. The file is relative to the kernel's folder.
-type Place struct {
-	File    string  `json:"file"`
-	Line    int     `json:"line"`
-	Callers []Place `json:"callers,omitempty"` // of an inlined function: the calls, from the inside outwards
-}
-
-func (p Place) String() string { return fmt.Sprintf("%s:%d", p.File, p.Line) }
-
-// Frames are the place and the calls, from the inside outwards.
-func (p Place) Frames() []Place { return append([]Place{{File: p.File, Line: p.Line}}, p.Callers...) }
-
-// Own is the innermost line in the kernel's own folder, or else the innermost. Headers of -I begin
-// with .. or -I.
-func (p Place) Own() Place {
-	frames := p.Frames()
-	for _, f := range frames {
-		if filepath.IsLocal(filepath.FromSlash(f.File)) && !strings.HasPrefix(f.File, "-") {
-			return f
-		}
-	}
-	return frames[0]
-}
-
-// Place identifies a finding across jobs: its kind and the places in the code. In a text with a
-// count, "(N times): " or "(once): ", the places stand before the count.
-func (f Finding) Place() string {
-	places, _, counted := strings.Cut(strings.Replace(f.Text, " (once): ", " (1 times): ", 1), " times): ")
-	if counted {
-		places = places[:strings.LastIndexByte(places, '(')+1]
-	}
-	return f.Kind + ": " + places
-}
-
-// The kinds of finding that Run reports.
-const (
-	WroteOutside  = "wrote-outside"
-	InputChanged  = "input-changed"
-	Unwritten     = "unwritten"
-	NotRepeatable = "not-repeatable"
-)
 
 // Attributes are the driver's figures for a loaded function.
 type Attributes struct {
@@ -272,6 +216,14 @@ func (a Arg) Label(index int) string {
 		return fmt.Sprintf("argument %d %q", index, a.Name)
 	}
 	return fmt.Sprintf("argument %d", index)
+}
+
+// Variable identifies the argument at an index in findings.
+func (a Arg) Variable(index int) finding.Variable {
+	if a.Name == "" {
+		return finding.Variable{Name: a.Label(index), Space: finding.Argument}
+	}
+	return finding.Variable{Name: a.Name, Space: finding.Argument}
 }
 
 // IsBuffer reports whether the argument is the address of a buffer of its own.

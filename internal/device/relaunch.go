@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"slices"
+
+	"attune/internal/finding"
 )
 
 // Relaunch is a further launch of a job with other contents of its buffers, at the same addresses.
@@ -51,7 +53,7 @@ func (j *Job) Relaunched(r Relaunch) (Job, error) {
 // relaunch launches a job that is bound and has run, once for each of its relaunches. Outputs keep
 // what the launch before has written: a kernel that skips its work leaves a result of other inputs.
 func relaunch(m Machine, f Function, job *Job, buffers []*Buffer, values [][]byte, outcome *Outcome) error {
-	for _, r := range job.Relaunches {
+	for i, r := range job.Relaunches {
 		next, err := job.Relaunched(r)
 		if err != nil {
 			return err
@@ -74,7 +76,10 @@ func relaunch(m Machine, f Function, job *Job, buffers []*Buffer, values [][]byt
 			if err := m.Read(whole, b.base); err != nil {
 				return err
 			}
-			outcome.Findings = append(outcome.Findings, b.inspectRelaunched(whole)...)
+			for _, f := range b.inspectRelaunched(whole) {
+				f.Launch.Relaunch = i + 1
+				outcome.Findings = append(outcome.Findings, f)
+			}
 			if b.isOutput() {
 				outputs = append(outputs, b.inner(whole))
 			}
@@ -97,19 +102,19 @@ func withScalars(values [][]byte, job *Job) [][]byte {
 
 // inspectRelaunched reports the findings in a buffer after a relaunch. The guards still have the
 // bytes of the second launch.
-func (b *Buffer) inspectRelaunched(whole []byte) []Finding {
-	var findings []Finding
+func (b *Buffer) inspectRelaunched(whole []byte) []finding.Finding {
+	var findings []finding.Finding
 	guard := fills[len(fills)-1].guard
 	touched := func(i int) bool { return whole[i] != guard }
 	end := guardBytes + b.size
 	if m := find(end, end+guardBytes, touched); m.count > 0 {
-		findings = append(findings, Finding{Kind: WroteOutside, Text: fmt.Sprintf("%s: %d bytes written past its end by a relaunch", b.label, m.count)})
+		findings = append(findings, b.found(finding.WroteOutside, "%d bytes written past its end", m.count))
 	}
 	if m := find(0, guardBytes, touched); m.count > 0 {
-		findings = append(findings, Finding{Kind: WroteOutside, Text: fmt.Sprintf("%s: %d bytes written before its start by a relaunch", b.label, m.count)})
+		findings = append(findings, b.found(finding.WroteOutside, "%d bytes written before its start", m.count))
 	}
 	if b.role == input && !bytes.Equal(b.inner(whole), b.initial) {
-		findings = append(findings, Finding{Kind: InputChanged, Text: fmt.Sprintf("%s: bytes of an input changed by a relaunch", b.label)})
+		findings = append(findings, b.found(finding.InputChanged, "bytes of an input changed"))
 	}
 	return findings
 }

@@ -65,13 +65,13 @@ func TestRelaunchOfInOut(t *testing.T) {
 
 func TestFindingsOfRelaunches(t *testing.T) {
 	for kind, misbehave := range map[string]func(l *devicetest.Launch, in, out device.Address){
-		"wrote-outside: argument 1: 1 bytes written past its end by a relaunch": func(l *devicetest.Launch, _, out device.Address) {
+		"wrote-outside in relaunch 1: argument 1: 1 bytes written past its end": func(l *devicetest.Launch, _, out device.Address) {
 			l.At(out+size, 1)[0] = 1
 		},
-		"wrote-outside: argument 1: 2 bytes written before its start by a relaunch": func(l *devicetest.Launch, _, out device.Address) {
+		"wrote-outside in relaunch 1: argument 1: 2 bytes written before its start": func(l *devicetest.Launch, _, out device.Address) {
 			fill(l.At(out-2, 2), 1)
 		},
-		"input-changed: argument 0: bytes of an input changed by a relaunch": func(l *devicetest.Launch, in, _ device.Address) {
+		"input-changed in relaunch 1: argument 0: bytes of an input changed": func(l *devicetest.Launch, in, _ device.Address) {
 			l.At(in, 1)[0] = 77
 		},
 	} {
@@ -84,7 +84,7 @@ func TestFindingsOfRelaunches(t *testing.T) {
 		job := relaunchedJob()
 		job.Relaunches = job.Relaunches[:1]
 		got, err := device.Run(m, job)
-		if err != nil || len(got.Findings) != 1 || got.Findings[0].Kind+": "+got.Findings[0].Text != kind {
+		if err != nil || len(got.Findings) != 1 || got.Findings[0].String() != kind {
 			t.Errorf("got %+v, %v; want %s", got, err, kind)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"attune/internal/finding"
 	"attune/internal/tensormap"
 )
 
@@ -111,7 +112,8 @@ func (o *Outcome) AddRepeated(outputs [][]byte) {
 // Buffer is a buffer of a job in a machine's memory, between two guards.
 type Buffer struct {
 	argument int
-	label    string  // of the argument, for messages
+	label    string // of the argument, for messages
+	variable finding.Variable
 	base     Address // start of the leading guard
 	size     int
 	role     role
@@ -179,7 +181,7 @@ func Values(m Machine, job Job, addresses []Address) ([][]byte, error) {
 }
 
 func newBuffer(index int, arg Arg) *Buffer {
-	b := &Buffer{argument: index, label: arg.Label(index), size: arg.BufferBytes()}
+	b := &Buffer{argument: index, label: arg.Label(index), variable: arg.Variable(index), size: arg.BufferBytes()}
 	switch {
 	case arg.Input != nil:
 		b.role, b.initial = input, arg.Input
@@ -242,24 +244,28 @@ func (b *Buffer) prepare(m Machine, pass int) error {
 	return nil
 }
 
+// found is a finding about the buffer.
+func (b *Buffer) found(kind finding.Kind, format string, args ...any) finding.Finding {
+	return finding.Of(kind, b.variable, b.label+": "+fmt.Sprintf(format, args...))
+}
+
 // inner is the buffer without its guards.
 func (b *Buffer) inner(whole []byte) []byte { return whole[guardBytes : guardBytes+b.size] }
 
 // inspect reports the findings in a buffer, from its contents after each of the two launches. The
 // launches of an unordered job may differ.
-func (b *Buffer) inspect(after [2][]byte, unordered bool) []Finding {
-	var findings []Finding
-	report := func(kind string, m matches, format string, args ...any) {
+func (b *Buffer) inspect(after [2][]byte, unordered bool) []finding.Finding {
+	var findings []finding.Finding
+	report := func(kind finding.Kind, m matches, format string, args ...any) {
 		if m.count > 0 {
-			text := fmt.Sprintf("%s: %d ", b.label, m.count) + fmt.Sprintf(format, args...)
-			findings = append(findings, Finding{Kind: kind, Text: fmt.Sprintf("%s, the first at byte %d", text, m.first-guardBytes)})
+			findings = append(findings, b.found(kind, "%d %s, the first at byte %d", m.count, fmt.Sprintf(format, args...), m.first-guardBytes))
 		}
 	}
 	first, second := after[0], after[1]
 	start, end := guardBytes, guardBytes+b.size
 	guardTouched := func(i int) bool { return first[i] != fills[0].guard || second[i] != fills[1].guard }
-	report(WroteOutside, find(end, end+guardBytes, guardTouched), "bytes written past its end (it has %d)", b.size)
-	report(WroteOutside, find(0, start, guardTouched), "bytes written before its start")
+	report(finding.WroteOutside, find(end, end+guardBytes, guardTouched), "bytes written past its end (it has %d)", b.size)
+	report(finding.WroteOutside, find(0, start, guardTouched), "bytes written before its start")
 	if b.role == scratch {
 		return findings
 	}
@@ -268,7 +274,7 @@ func (b *Buffer) inspect(after [2][]byte, unordered bool) []Finding {
 	if b.role == input {
 		changed := func(i int) bool { return first[i] != b.initial[i-start] || second[i] != b.initial[i-start] }
 		if !bytes.Equal(b.inner(first), b.initial) || !bytes.Equal(b.inner(second), b.initial) {
-			report(InputChanged, find(start, end, changed), "bytes of an input changed")
+			report(finding.InputChanged, find(start, end, changed), "bytes of an input changed")
 		}
 		return findings
 	}
@@ -279,11 +285,11 @@ func (b *Buffer) inspect(after [2][]byte, unordered bool) []Finding {
 		return b.role == output && first[i] == fills[0].poison && second[i] == fills[1].poison
 	}
 	differing := func(i int) bool { return first[i] != second[i] && !unwritten(i) }
-	report(Unwritten, find(start, end, unwritten), "of %d bytes never written", b.size)
+	report(finding.Unwritten, find(start, end, unwritten), "of %d bytes never written", b.size)
 	if unordered {
 		return findings
 	}
-	report(NotRepeatable, find(start, end, differing), "bytes differ between two launches on the same input")
+	report(finding.NotRepeatable, find(start, end, differing), "bytes differ between two launches on the same input")
 	return findings
 }
 

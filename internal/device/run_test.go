@@ -13,6 +13,7 @@ import (
 
 	"attune/internal/device"
 	"attune/internal/device/devicetest"
+	"attune/internal/finding"
 	"attune/internal/tensormap"
 )
 
@@ -140,38 +141,38 @@ func TestTensorMaps(t *testing.T) {
 type findingCase struct {
 	name   string
 	kernel devicetest.Kernel
-	want   []device.Finding
+	want   []finding.Finding
 }
 
 func TestWritesOutside(t *testing.T) {
 	checkFindings(t, []findingCase{
 		{"past the end of the output", incrementThen(func(l *devicetest.Launch, _, out device.Address) {
 			fill(l.At(out+size, 12), 0)
-		}), []device.Finding{{Kind: device.WroteOutside, Text: "argument 1: 12 bytes written past its end (it has 64), the first at byte 64"}}},
+		}), []finding.Finding{devicetest.Found(finding.WroteOutside, "argument 1: 12 bytes written past its end (it has 64), the first at byte 64")}},
 		{"past the end, with a gap", incrementThen(func(l *devicetest.Launch, _, out device.Address) {
 			fill(l.At(out+size+100, 1), 0)
 			fill(l.At(out+size+4095, 1), 0)
-		}), []device.Finding{{Kind: device.WroteOutside, Text: "argument 1: 2 bytes written past its end (it has 64), the first at byte 164"}}},
+		}), []finding.Finding{devicetest.Found(finding.WroteOutside, "argument 1: 2 bytes written past its end (it has 64), the first at byte 164")}},
 		{"before the start", incrementThen(func(l *devicetest.Launch, _, out device.Address) {
 			fill(l.At(out-8, 4), 0)
-		}), []device.Finding{{Kind: device.WroteOutside, Text: "argument 1: 4 bytes written before its start, the first at byte -8"}}},
+		}), []finding.Finding{devicetest.Found(finding.WroteOutside, "argument 1: 4 bytes written before its start, the first at byte -8")}},
 		{"on both sides of an input", incrementThen(func(l *devicetest.Launch, in, _ device.Address) {
 			fill(l.At(in+size, 1), 0)
 			fill(l.At(in-4096, 1), 0)
-		}), []device.Finding{
-			{Kind: device.WroteOutside, Text: "argument 0: 1 bytes written past its end (it has 64), the first at byte 64"},
-			{Kind: device.WroteOutside, Text: "argument 0: 1 bytes written before its start, the first at byte -4096"},
+		}), []finding.Finding{
+			devicetest.Found(finding.WroteOutside, "argument 0: 1 bytes written past its end (it has 64), the first at byte 64"),
+			devicetest.Found(finding.WroteOutside, "argument 0: 1 bytes written before its start, the first at byte -4096"),
 		}},
 		{"past the end, with every byte value", incrementThen(func(l *devicetest.Launch, _, out device.Address) {
 			for i := range l.At(out+size, 256) {
 				l.At(out+size, 256)[i] = byte(i)
 			}
-		}), []device.Finding{{Kind: device.WroteOutside, Text: "argument 1: 256 bytes written past its end (it has 64), the first at byte 64"}}},
+		}), []finding.Finding{devicetest.Found(finding.WroteOutside, "argument 1: 256 bytes written past its end (it has 64), the first at byte 64")}},
 		{"outside in one launch only", incrementThen(func(l *devicetest.Launch, _, out device.Address) {
 			if launch()%2 == 1 {
 				fill(l.At(out+size, 3), 0)
 			}
-		}), []device.Finding{{Kind: device.WroteOutside, Text: "argument 1: 3 bytes written past its end (it has 64), the first at byte 64"}}},
+		}), []finding.Finding{devicetest.Found(finding.WroteOutside, "argument 1: 3 bytes written past its end (it has 64), the first at byte 64")}},
 	})
 }
 
@@ -180,19 +181,19 @@ func TestInputsAndOutputs(t *testing.T) {
 		{"input changed", incrementThen(func(l *devicetest.Launch, in, _ device.Address) {
 			l.At(in, size)[7] ^= 1
 			l.At(in, size)[9] ^= 1
-		}), []device.Finding{{Kind: device.InputChanged, Text: "argument 0: 2 bytes of an input changed, the first at byte 7"}}},
+		}), []finding.Finding{devicetest.Found(finding.InputChanged, "argument 0: 2 bytes of an input changed, the first at byte 7")}},
 		{"input changed by the second launch only", incrementThen(func(l *devicetest.Launch, in, _ device.Address) {
 			if launch()%2 == 1 {
 				l.At(in, size)[3] ^= 1
 			}
-		}), []device.Finding{{Kind: device.InputChanged, Text: "argument 0: 1 bytes of an input changed, the first at byte 3"}}},
+		}), []finding.Finding{devicetest.Found(finding.InputChanged, "argument 0: 1 bytes of an input changed, the first at byte 3")}},
 		{"unwritten", func(l *devicetest.Launch) error {
 			fill(l.At(l.Pointer(1), size)[:60], 0)
 			return nil
-		}, []device.Finding{{Kind: device.Unwritten, Text: "argument 1: 4 of 64 bytes never written, the first at byte 60"}}},
+		}, []finding.Finding{devicetest.Found(finding.Unwritten, "argument 1: 4 of 64 bytes never written, the first at byte 60")}},
 		{
 			"nothing written", func(*devicetest.Launch) error { return nil },
-			[]device.Finding{{Kind: device.Unwritten, Text: "argument 1: 64 of 64 bytes never written, the first at byte 0"}},
+			[]finding.Finding{devicetest.Found(finding.Unwritten, "argument 1: 64 of 64 bytes never written, the first at byte 0")},
 		},
 		{"the poisons themselves, written", func(l *devicetest.Launch) error {
 			fill(l.At(l.Pointer(1), size)[:32], 0xFF)
@@ -201,24 +202,24 @@ func TestInputsAndOutputs(t *testing.T) {
 		}, nil},
 		{"not repeatable", incrementThen(func(l *devicetest.Launch, _, out device.Address) {
 			fill(l.At(out, size)[20:22], byte(launch()))
-		}), []device.Finding{
-			{Kind: device.NotRepeatable, Text: "argument 1: 2 bytes differ between two launches on the same input, the first at byte 20"},
+		}), []finding.Finding{
+			devicetest.Found(finding.NotRepeatable, "argument 1: 2 bytes differ between two launches on the same input, the first at byte 20"),
 		}},
 		{"partly unwritten and not repeatable", func(l *devicetest.Launch) error {
 			out := l.At(l.Pointer(1), size)
 			fill(out[8:], 0)
 			out[30] = byte(launch())
 			return nil
-		}, []device.Finding{
-			{Kind: device.Unwritten, Text: "argument 1: 8 of 64 bytes never written, the first at byte 0"},
-			{Kind: device.NotRepeatable, Text: "argument 1: 1 bytes differ between two launches on the same input, the first at byte 30"},
+		}, []finding.Finding{
+			devicetest.Found(finding.Unwritten, "argument 1: 8 of 64 bytes never written, the first at byte 0"),
+			devicetest.Found(finding.NotRepeatable, "argument 1: 1 bytes differ between two launches on the same input, the first at byte 30"),
 		}},
 		{"unwritten by one launch only", incrementThen(func(l *devicetest.Launch, _, out device.Address) {
 			if launch()%2 == 0 {
 				l.At(out, size)[5] = 0xFF // the poison of the first launch
 			}
-		}), []device.Finding{
-			{Kind: device.NotRepeatable, Text: "argument 1: 1 bytes differ between two launches on the same input, the first at byte 5"},
+		}), []finding.Finding{
+			devicetest.Found(finding.NotRepeatable, "argument 1: 1 bytes differ between two launches on the same input, the first at byte 5"),
 		}},
 	})
 }
@@ -235,7 +236,7 @@ func TestUnordered(t *testing.T) {
 	job := newJob()
 	job.Unordered = true
 	got, err := device.Run(m, job)
-	want := []device.Finding{{Kind: device.Unwritten, Text: "argument 1: 8 of 64 bytes never written, the first at byte 0"}}
+	want := []finding.Finding{devicetest.Found(finding.Unwritten, "argument 1: 8 of 64 bytes never written, the first at byte 0")}
 	if diff := cmp.Diff(want, got.Findings); err != nil || diff != "" {
 		t.Errorf("%v\n%s", err, diff)
 	}
@@ -359,7 +360,7 @@ func TestInOut(t *testing.T) {
 			return nil
 		}
 	}
-	check := func(name string, more func(l *devicetest.Launch, data []byte), want ...device.Finding) {
+	check := func(name string, more func(l *devicetest.Launch, data []byte), want ...finding.Finding) {
 		t.Helper()
 		launches = 0
 		got, err := device.Run(newMachine(add(more)), job)
@@ -376,9 +377,9 @@ func TestInOut(t *testing.T) {
 	check("changed", func(*devicetest.Launch, []byte) {})
 	// 0xFF and 0x7F are the two poisons: in an output, this byte would count as unwritten.
 	check("changed from launch to launch", func(_ *devicetest.Launch, data []byte) { data[2] -= byte(0x80 * launch()) },
-		device.Finding{Kind: device.NotRepeatable, Text: "argument 0: 1 bytes differ between two launches on the same input, the first at byte 2"})
+		devicetest.Found(finding.NotRepeatable, "argument 0: 1 bytes differ between two launches on the same input, the first at byte 2"))
 	check("past its end", func(l *devicetest.Launch, _ []byte) { l.At(l.Pointer(0)+4, 1)[0] = 0 },
-		device.Finding{Kind: device.WroteOutside, Text: "argument 0: 1 bytes written past its end (it has 4), the first at byte 4"})
+		devicetest.Found(finding.WroteOutside, "argument 0: 1 bytes written past its end (it has 4), the first at byte 4"))
 	if initial[0] != 1 {
 		t.Error("the caller's own bytes were changed")
 	}
@@ -405,7 +406,7 @@ func TestScratch(t *testing.T) {
 	}
 	m = newMachine(incrementThen(func(l *devicetest.Launch, _, _ device.Address) { l.At(l.Pointer(3), size+1)[size]++ }))
 	got, err = device.Run(m, job)
-	if err != nil || len(got.Findings) == 0 || got.Findings[0].Kind != device.WroteOutside {
+	if err != nil || len(got.Findings) == 0 || got.Findings[0].Kind != finding.WroteOutside {
 		t.Errorf("%+v, %v; want a write outside", got, err)
 	}
 }
@@ -608,7 +609,7 @@ func TestLargeOutputs(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			want := []device.Finding{{Kind: device.Unwritten, Text: fmt.Sprintf("argument 1: 1 of %d bytes never written, the first at byte %d", bytes, left)}}
+			want := []finding.Finding{devicetest.Found(finding.Unwritten, fmt.Sprintf("argument 1: 1 of %d bytes never written, the first at byte %d", bytes, left))}
 			if diff := cmp.Diff(want, got.Findings); diff != "" {
 				t.Errorf("%d bytes without byte %d: %s", bytes, left, diff)
 			}

@@ -2,16 +2,8 @@ package device
 
 import (
 	"bytes"
-	"fmt"
-)
 
-// The kinds of finding about timed launches.
-const (
-	// TimedOutputDiffers: the output of a timed launch is not that of an untimed one.
-	TimedOutputDiffers = "timed-output-differs"
-	// RemembersResults: launches on new inputs take longer than launches on the same ones, or, on the
-	// simulator, execute more instructions.
-	RemembersResults = "remembers-results"
+	"attune/internal/finding"
 )
 
 // Differences are the bytes in which two buffers differ: how many, and the index of the first.
@@ -22,27 +14,26 @@ func (b *Buffer) Size() int { return b.size }
 
 // InspectTimed reports findings from the differences of each buffer between a timed launch and an
 // untimed one on the same inputs. The outputs of an unordered job may differ.
-func InspectTimed(unordered bool, buffers []*Buffer, differences []Differences) []Finding {
-	var findings []Finding
+func InspectTimed(unordered bool, buffers []*Buffer, differences []Differences) []finding.Finding {
+	var findings []finding.Finding
 	for i, b := range buffers {
 		d := differences[i]
 		if d.Bytes == 0 || b.role == scratch || unordered && b.role != input {
 			continue
 		}
-		f := Finding{Kind: TimedOutputDiffers, Text: fmt.Sprintf("%s: %d of %d bytes that a timed launch wrote differ from those of "+
-			"an untimed launch on the same inputs, the first at byte %d", b.label, d.Bytes, b.size, d.First)}
 		if b.role == input {
-			f = Finding{Kind: InputChanged, Text: fmt.Sprintf("%s: %d bytes of an input changed while it was timed, the first at byte %d",
-				b.label, d.Bytes, d.First)}
+			findings = append(findings, b.found(finding.InputChanged, "%d bytes of an input changed while it was timed, the first at byte %d", d.Bytes, d.First))
+			continue
 		}
-		findings = append(findings, f)
+		findings = append(findings, b.found(finding.TimedOutputDiffers, "%d of %d bytes that a timed launch wrote differ from those of "+
+			"an untimed launch on the same inputs, the first at byte %d", d.Bytes, b.size, d.First))
 	}
 	return findings
 }
 
 // InspectGuards reports writes outside of buffers that Bind has prepared.
-func InspectGuards(m Machine, buffers []*Buffer) ([]Finding, error) {
-	var findings []Finding
+func InspectGuards(m Machine, buffers []*Buffer) ([]finding.Finding, error) {
+	var findings []finding.Finding
 	want, got := bytes.Repeat([]byte{fills[0].guard}, guardBytes), make([]byte, guardBytes)
 	for _, b := range buffers {
 		for _, guard := range []struct {
@@ -53,7 +44,7 @@ func InspectGuards(m Machine, buffers []*Buffer) ([]Finding, error) {
 				return nil, err
 			}
 			if !bytes.Equal(got, want) {
-				findings = append(findings, Finding{Kind: WroteOutside, Text: fmt.Sprintf("%s: bytes written %s while it was timed", b.label, guard.where)})
+				findings = append(findings, b.found(finding.WroteOutside, "bytes written %s while it was timed", guard.where))
 			}
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"attune/internal/device"
 	"attune/internal/device/devicetest"
+	"attune/internal/finding"
 )
 
 // bound is a machine with the buffers of a job: an input, an output, a scalar, an in-out buffer and
@@ -43,11 +44,11 @@ func TestInspectTimed(t *testing.T) {
 	}
 	got := device.InspectTimed(false, buffers, []device.Differences{{2, 0}, {64, 3}, {1, 2}, {4, 1}})
 	const differs = " bytes that a timed launch wrote differ from those of an untimed launch on the same inputs, the first at byte "
-	want := []device.Finding{
-		{Kind: device.InputChanged, Text: "argument 0: 2 bytes of an input changed while it was timed, the first at byte 0"},
-		{Kind: device.TimedOutputDiffers, Text: "argument 1: 64 of 64" + differs + "3"},
-		{Kind: device.TimedOutputDiffers, Text: "argument 3: 1 of 3" + differs + "2"},
-		{Kind: device.TimedOutputDiffers, Text: "argument 4: 4 of 5" + differs + "1"},
+	want := []finding.Finding{
+		devicetest.Found(finding.InputChanged, "argument 0: 2 bytes of an input changed while it was timed, the first at byte 0"),
+		devicetest.Found(finding.TimedOutputDiffers, "argument 1: 64 of 64"+differs+"3"),
+		devicetest.Found(finding.TimedOutputDiffers, "argument 3: 1 of 3"+differs+"2"),
+		devicetest.Found(finding.TimedOutputDiffers, "argument 4: 4 of 5"+differs+"1"),
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -57,7 +58,7 @@ func TestInspectTimed(t *testing.T) {
 func TestInspectTimedUnordered(t *testing.T) {
 	_, buffers := bound(t)
 	got := device.InspectTimed(true, buffers, []device.Differences{{2, 0}, {64, 3}, {1, 2}, {4, 1}})
-	want := []device.Finding{{Kind: device.InputChanged, Text: "argument 0: 2 bytes of an input changed while it was timed, the first at byte 0"}}
+	want := []finding.Finding{devicetest.Found(finding.InputChanged, "argument 0: 2 bytes of an input changed while it was timed, the first at byte 0")}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
@@ -108,10 +109,10 @@ func TestInspectGuards(t *testing.T) {
 		}
 		var got []string
 		for _, f := range findings {
-			if f.Kind != device.WroteOutside {
+			if f.Kind != finding.WroteOutside {
 				t.Errorf("%s: the kind is %s", c.name, f.Kind)
 			}
-			got = append(got, f.Text)
+			got = append(got, f.Text())
 		}
 		if diff := cmp.Diff(c.want, got); diff != "" {
 			t.Errorf("%s: %s", c.name, diff)

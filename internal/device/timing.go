@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"time"
+
+	"attune/internal/finding"
 )
 
 // DefaultLaunches is the default of the launches in a CUDA graph, and MaxLaunches the most that a
@@ -92,8 +94,8 @@ type TimedCheck struct {
 	// the plan did not request it.
 	FreshSeconds float64 `json:"fresh_launch_seconds,omitempty"`
 
-	Outputs  int       `json:"outputs"` // of timed launches, compared bit for bit with those of untimed ones
-	Findings []Finding `json:"findings,omitempty"`
+	Outputs  int               `json:"outputs"` // of timed launches, compared bit for bit with those of untimed ones
+	Findings []finding.Finding `json:"findings,omitempty"`
 
 	// Launches are timed launches with their outputs, to be compared with a reference.
 	Launches []TimedLaunch `json:"-"`

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"attune/internal/finding"
 )
 
 // series makes samples 0, 1, 2, ...; the listed ones were throttled.
@@ -65,17 +67,17 @@ func TestAnd(t *testing.T) {
 	check("every field", Series{
 		Seconds: []float64{1, 2}, LaunchesPerSample: 50, Copies: 4, WarmSeconds: 0.25, WithFlush: []float64{5, 6}, Flush: []float64{4, 4},
 		Single: []float64{7}, EmptyNode: &empty, Readings: []Reading{reading(1), reading(2)}, Joules: 3,
-		Check: &TimedCheck{FreshSeconds: 2, Outputs: 4, Findings: []Finding{{Kind: "a", Text: "b"}}, Launches: []TimedLaunch{{Rotation: Rotation{Count: 2}}}},
+		Check: &TimedCheck{FreshSeconds: 2, Outputs: 4, Findings: []finding.Finding{finding.New("a", "b")}, Launches: []TimedLaunch{{Rotation: Rotation{Count: 2}}}},
 	}, Series{
 		Seconds: []float64{3}, LaunchesPerSample: 50, Copies: 4, WarmSeconds: 0.5, WithFlush: []float64{7}, Flush: []float64{4},
 		Single: []float64{8, 9}, EmptyNode: &empty, Readings: []Reading{reading(3)}, Unstable: true, Joules: 4,
-		Check: &TimedCheck{FreshSeconds: 1, Outputs: 3, Findings: []Finding{{Kind: "c", Text: "d"}}},
+		Check: &TimedCheck{FreshSeconds: 1, Outputs: 3, Findings: []finding.Finding{finding.New("c", "d")}},
 	}, Series{
 		Seconds: []float64{1, 2, 3}, Processes: []int{2, 1}, LaunchesPerSample: 50, Copies: 4, WarmSeconds: 0.75,
 		WithFlush: []float64{5, 6, 7}, Flush: []float64{4, 4, 4}, Single: []float64{7, 8, 9}, EmptyNode: &empty,
 		Readings: []Reading{reading(1), reading(2), reading(3)}, Unstable: true, Joules: 3,
 		Check: &TimedCheck{
-			FreshSeconds: 2, Outputs: 7, Findings: []Finding{{Kind: "a", Text: "b"}, {Kind: "c", Text: "d"}}, Launches: []TimedLaunch{{Rotation: Rotation{Count: 2}}},
+			FreshSeconds: 2, Outputs: 7, Findings: []finding.Finding{finding.New("a", "b"), finding.New("c", "d")}, Launches: []TimedLaunch{{Rotation: Rotation{Count: 2}}},
 		},
 	})
 	check("three processes", Series{Seconds: []float64{1, 2, 3}, Processes: []int{2, 1}}, Series{Seconds: []float64{4}},

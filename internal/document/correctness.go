@@ -213,7 +213,7 @@ func (s *RunStudy) findings() List {
 	}
 	for i, c := range r.Correctness {
 		for j, f := range c.Findings {
-			add(f.Text, "correctness.%d.findings.%d.text", i, j)
+			add(f.Text(), "correctness.%d.findings.%d.text", i, j)
 		}
 		for j, text := range c.Wrong {
 			add(text, "correctness.%d.wrong.%d", i, j)

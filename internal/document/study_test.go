@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"attune/internal/device"
+	"attune/internal/finding"
 	"attune/internal/gate"
 	"attune/internal/ledger"
 	"attune/internal/measure"
@@ -166,7 +167,7 @@ func TestIncorrectRun(t *testing.T) {
 	r.Performance, r.Headline, r.Speedup, r.Samples = nil, nil, nil, nil
 	r.Reasons.Performance = []string{"a gate before failed"}
 	c := &r.Correctness[0]
-	c.Pass, c.Wrong, c.Findings = false, []string{"max_err 3 exceeds 0.05"}, []device.Finding{{Kind: "race", Text: "race at k.cu:12\nwith more"}}
+	c.Pass, c.Wrong, c.Findings = false, []string{"max_err 3 exceeds 0.05"}, []finding.Finding{finding.New("race", "race at k.cu:12\nwith more")}
 	c.NonFinite, c.FirstNonFinite = 1, &oracle.Place{}
 	text := w.verified(w.study(w.record(r, nil)).Document())
 	contains(

@@ -51,7 +51,7 @@ func (a *VariantRunner) Output(ctx context.Context, in *tensor.Inputs, rows orac
 	case err != nil:
 		return nil, fmt.Errorf("%s: %w", a.build.Variant, err)
 	case len(outcome.Findings) > 0:
-		wrong = findingText(outcome.Findings[0])
+		wrong = outcome.Findings[0].String()
 	default:
 		o, _ := attention.Outputs(a.build.Image.Record.Launch, outcome.Outputs, rows, in.Shape.HeadDim)
 		return o, nil

@@ -10,6 +10,7 @@ import (
 
 	"attune/internal/device"
 	simdevice "attune/internal/device/sim"
+	"attune/internal/finding"
 	"attune/internal/oracle"
 	"attune/internal/spec"
 	"attune/internal/tensor"
@@ -60,7 +61,7 @@ func TestAnswererOfAWrongKernel(t *testing.T) {
 	}
 	launch := func(err error) behaviour { return behaviour{launch: func(int) error { return err }} }
 	const before = "stage2 itself does not pass the correctness gate: 1x1x8x64 seed 3 positive: "
-	check(behaviour{findings: []device.Finding{{Kind: device.Unwritten, Text: "argument 3"}}}, true, before+"unwritten: argument 3")
+	check(behaviour{findings: []finding.Finding{finding.New(finding.Unwritten, "argument 3")}}, true, before+"unwritten: argument 3")
 	check(launch(&device.Fault{Code: "CUDA_ERROR_ILLEGAL_ADDRESS"}), true, before)
 	check(launch(&device.Timeout{Limit: time.Second}), false, "stage2 was not checked: 1x1x8x64 seed 3 positive: no result within 1s")
 	check(launch(errors.New("no more paper")), false, "stage2: no more paper")

@@ -7,15 +7,14 @@ import (
 	"strings"
 
 	"attune/internal/audit"
-	"attune/internal/device"
+	"attune/internal/finding"
 	"attune/internal/gate"
 	"attune/internal/problem"
-	"attune/internal/sim/finding"
 	"attune/internal/spec"
 )
 
 // Audit reads the PTX of a build for what could remember a launch or tell launches apart.
-func Audit(p problem.Problem, b problem.Build) []audit.Finding {
+func Audit(p problem.Problem, b problem.Build) []finding.Finding {
 	var outputs []int
 	for i, parameter := range p.Parameters(b) {
 		if parameter.Output {
@@ -25,7 +24,7 @@ func Audit(p problem.Problem, b problem.Build) []audit.Finding {
 	all := audit.PTX(b.Image.PTX, b.Image.Record.EntryName(), outputs...)
 	if p.Name() == spec.DeclaredProblem {
 		for i := range all {
-			all[i].Text = argumentNames(all[i].Text, b.Image.Record.EntryName(), p.Parameters(b))
+			all[i].Detail = argumentNames(all[i].Detail, b.Image.Record.EntryName(), p.Parameters(b))
 		}
 	}
 	return all
@@ -41,27 +40,32 @@ func argumentNames(text, entry string, parameters []problem.Parameter) string {
 
 // auditBuild audits a build. It returns all findings, and the reasons against the build: the
 // findings that neither the variant nor its problem allows.
-func (l *Lab) auditBuild(b problem.Build) (all []audit.Finding, reasons []string) {
+func (l *Lab) auditBuild(b problem.Build) (all []finding.Finding, reasons []string) {
 	p := l.problem()
 	all = Audit(p, b)
-	for _, f := range audit.Denied(all, slices.Concat(b.Variant.Allowed(), p.Allowed())) {
-		reason := f.Reason()
-		if f.Kind == audit.OutputRead && p.Name() != spec.Attention {
-			reason = f.String() + "; write inout = true in its [[arg]] if the kernel updates it, scratch = true if it is a workspace, or " +
+	allowed := slices.Concat(b.Variant.Allowed(), p.Allowed())
+	for i, f := range all {
+		if f.Is(allowed...) {
+			all[i].Severity = finding.Note
+			continue
+		}
+		remedy := audit.Remedy(f)
+		if f.Is(finding.OutputRead) && p.Name() != spec.Attention {
+			remedy = "write inout = true in its [[arg]] if the kernel updates it, scratch = true if it is a workspace, or " +
 				"allow = [\"output-read\"] if it reads only what it has written"
 		}
-		reasons = append(reasons, reason)
+		reasons = append(reasons, f.String()+"; "+remedy)
 	}
 	return all, reasons
 }
 
 // unallowed removes the findings of a device about memory that the variant is allowed to have. A
 // kernel that skips work on the same inputs is found all the same.
-func unallowed(v spec.Variant, findings []device.Finding) []device.Finding {
-	if !slices.Contains(v.Allowed(), audit.ModuleMemory) {
+func unallowed(v spec.Variant, findings []finding.Finding) []finding.Finding {
+	if !slices.Contains(v.Allowed(), finding.ModuleMemory) {
 		return findings
 	}
-	return slices.DeleteFunc(findings, func(f device.Finding) bool { return f.Kind == string(finding.KeptMemory) })
+	return slices.DeleteFunc(findings, func(f finding.Finding) bool { return f.Is(finding.KeptMemory) })
 }
 
 // checkAudit returns a WrongError for a build with a finding that kernel.toml does not allow.

@@ -11,9 +11,9 @@ import (
 	"testing/fstest"
 	"time"
 
-	"attune/internal/audit"
 	"attune/internal/device"
 	simdevice "attune/internal/device/sim"
+	"attune/internal/finding"
 	"attune/internal/gate"
 	"attune/internal/run"
 	"attune/internal/spec"
@@ -23,34 +23,34 @@ import (
 // cheats lists the kernels of testdata/cheats and what must find each.
 var cheats = []struct {
 	stage string
-	audit []audit.Kind // static findings
+	audit []finding.Kind // static findings
 	// sim is part of a reason of the simulator where all static findings are allowed. It is empty if
 	// every output is right there; then timing must find the kernel, which times launches on inputs
 	// that change and compares their outputs.
 	sim string
 }{
-	{"counter", kinds(audit.ModuleMemory), "bytes not written by a relaunch"},
-	{"counter_late", kinds(audit.ModuleMemory), ""},
-	{"pointer_cache", kinds(audit.ModuleMemory), "it depends on earlier launches: max_err"},
-	{"result_cache", kinds(audit.ModuleMemory), "it depends on earlier launches: max_err"},
-	{"hash_cache", kinds(audit.ModuleMemory), "remembers-results: relaunched with the first inputs it executes "},
-	{"heap_cache", kinds(audit.ModuleMemory, audit.Allocation), "out-of-bounds at heap_cache.cu:"},
-	{"signed_output", kinds(audit.OutputRead), "uninitialized at signed_output.cu:"},
-	{"skip_if_written", kinds(audit.OutputRead), "uninitialized at skip_if_written.cu:"},
-	{"timer", kinds(audit.ModuleMemory, audit.Clock), "it depends on earlier launches: max_err"},
-	{"clock_phase", kinds(audit.Clock), ""},
-	{"grid_id", kinds(audit.LaunchID), ""},
-	{"graph", kinds(audit.LaunchID), "unsupported"},
+	{"counter", kinds(finding.ModuleMemory), "bytes not written, the first at byte"},
+	{"counter_late", kinds(finding.ModuleMemory), ""},
+	{"pointer_cache", kinds(finding.ModuleMemory), "it depends on earlier launches: max_err"},
+	{"result_cache", kinds(finding.ModuleMemory), "it depends on earlier launches: max_err"},
+	{"hash_cache", kinds(finding.ModuleMemory), "remembers-results: relaunched with the first inputs it executes "},
+	{"heap_cache", kinds(finding.ModuleMemory, finding.Allocation), "out-of-bounds at heap_cache.cu:"},
+	{"signed_output", kinds(finding.OutputRead), "uninitialized at signed_output.cu:"},
+	{"skip_if_written", kinds(finding.OutputRead), "uninitialized at skip_if_written.cu:"},
+	{"timer", kinds(finding.ModuleMemory, finding.Clock), "it depends on earlier launches: max_err"},
+	{"clock_phase", kinds(finding.Clock), ""},
+	{"grid_id", kinds(finding.LaunchID), ""},
+	{"graph", kinds(finding.LaunchID), "unsupported"},
 	{"shared_leftover", nil, "uninitialized at shared_leftover.cu:"},
-	{"local_leftover", kinds(audit.UnsetLocal), "uninitialized at local_leftover.cu:"},
-	{"local_at_end", kinds(audit.UnsetLocal), "uninitialized at local_at_end.cu:"},
-	{"local_loop", kinds(audit.UnsetLocal), "uninitialized at local_loop.cu:"},
-	{"local_callee", kinds(audit.UnsetLocal), "uninitialized at local_callee.cu:"},
-	{"local_branch", kinds(audit.UnsetLocal), "uninitialized at local_branch.cu:"},
-	{"register_leftover", kinds(audit.UnsetRegister), "uninitialized at register_leftover.cu:"},
-	{"behind_the_end", kinds(audit.OutputRead), "out-of-bounds at behind_the_end.cu:"},
+	{"local_leftover", kinds(finding.UnsetLocal), "uninitialized at local_leftover.cu:"},
+	{"local_at_end", kinds(finding.UnsetLocal), "uninitialized at local_at_end.cu:"},
+	{"local_loop", kinds(finding.UnsetLocal), "uninitialized at local_loop.cu:"},
+	{"local_callee", kinds(finding.UnsetLocal), "uninitialized at local_callee.cu:"},
+	{"local_branch", kinds(finding.UnsetLocal), "uninitialized at local_branch.cu:"},
+	{"register_leftover", kinds(finding.UnsetRegister), "uninitialized at register_leftover.cu:"},
+	{"behind_the_end", kinds(finding.OutputRead), "out-of-bounds at behind_the_end.cu:"},
 	{"in_the_input", nil, "input-changed: argument 2"},
-	{"fixed_address", kinds(audit.AbsoluteAddress), "called from fixed_address.cu:5, attention.cuh:26) (10 times): thread 0 of block [0 0 0]: updates 4 bytes"},
+	{"fixed_address", kinds(finding.AbsoluteAddress), "called from fixed_address.cu:5, attention.cuh:26) (10 times): thread 0 of block [0 0 0]: updates 4 bytes"},
 	{"nothing", nil, "unwritten: argument 3"},
 	{"zeros", nil, "max_err"},
 	{"mean_of_v", nil, "max_err"},
@@ -60,14 +60,14 @@ var cheats = []struct {
 	{"low_precision", nil, "mean_err"},
 	{"large_shapes", nil, "max_err"},
 	{"known_inputs", nil, "max_err"},
-	{"laundered_cache", kinds(audit.ModuleMemory), "remembers-results: relaunched with the first inputs it executes "},
-	{"laundered_output", kinds(audit.OutputRead), "uninitialized at laundered_output.cu:"},
-	{"large_cache", kinds(audit.ModuleMemory), "remembers-results: relaunched with the first inputs it executes "},
+	{"laundered_cache", kinds(finding.ModuleMemory), "remembers-results: relaunched with the first inputs it executes "},
+	{"laundered_output", kinds(finding.OutputRead), "uninitialized at laundered_output.cu:"},
+	{"large_cache", kinds(finding.ModuleMemory), "remembers-results: relaunched with the first inputs it executes "},
 	{"fixed_scale", nil, " times the usual softmax scale: max_err"},
 	{"simulator", nil, "unwritten: argument 3"},
 }
 
-func kinds(all ...audit.Kind) []audit.Kind { return all }
+func kinds(all ...finding.Kind) []finding.Kind { return all }
 
 const cheatFolder = "testdata/cheats"
 
@@ -83,7 +83,7 @@ func (f allowAll) Open(name string) (fs.File, error) {
 		return nil, err
 	}
 	var names []string
-	for _, kind := range audit.Kinds() {
+	for _, kind := range finding.AllowableKinds() {
 		names = append(names, fmt.Sprintf("%q", kind))
 	}
 	text = fmt.Appendf(nil, "allow = [%s]\n%s", strings.Join(names, ", "), text)
@@ -128,9 +128,9 @@ func TestCheatsOnTheSimulator(t *testing.T) {
 			if got.Gates.Correctness == gate.Pass || c.audit != nil && got.Verdict != gate.Incorrect {
 				t.Errorf("the verdict is %s", got.Verdict)
 			}
-			var found []audit.Kind
+			var found []finding.Kind
 			for _, f := range got.Audit {
-				if found = append(found, f.Kind); !strings.Contains(f.Where, ".cu") {
+				if found = append(found, f.Kind); !strings.Contains(f.Where.File, ".cu") {
 					t.Errorf("the finding %s has no source line", f)
 				}
 			}

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"slices"
 
-	"attune/internal/audit"
 	"attune/internal/device"
+	"attune/internal/finding"
 	"attune/internal/gate"
 	"attune/internal/problem"
 	"attune/internal/ptx"
@@ -67,7 +67,7 @@ func (l *Lab) check(ctx context.Context, s *session, b problem.Build, ref, secon
 			return nil, err
 		}
 		for _, f := range outcome.Findings[before:] {
-			c.wrong = append(c.wrong, findingText(f))
+			c.wrong = append(c.wrong, f.String())
 		}
 	}
 	if second != nil {
@@ -104,8 +104,8 @@ func (c *checked) compare(b problem.Build, unordered bool, ref problem.Reference
 			return err
 		}
 		if _, over := ref.Judge(b, repeated, 1); len(over) > 0 {
-			f := device.Finding{Kind: device.NotRepeatable, Text: "launched again on the same inputs, " + over[0]}
-			outcome.Findings, c.wrong = append(outcome.Findings, f), append(c.wrong, findingText(f))
+			f := finding.New(finding.NotRepeatable, "launched again on the same inputs, "+over[0])
+			outcome.Findings, c.wrong = append(outcome.Findings, f), append(c.wrong, f.String())
 			return nil
 		}
 	}
@@ -122,14 +122,14 @@ func recompute(ctx context.Context, b problem.Build, ref problem.Reference, wron
 }
 
 // unorderedNote explains why launches of a kernel are not compared bit for bit.
-func unorderedNote(b problem.Build) device.Finding {
+func unorderedNote(b problem.Build) finding.Finding {
 	text := "unordered floating-point atomics: launches need not agree bit for bit"
 	if where := firstUnorderedSum(b); where != "" {
 		text = "unordered floating-point atomics at " + where + ": launches need not agree bit for bit"
 	} else if excused(b.Variant) {
-		text = fmt.Sprintf("%s allows %s: launches and schedules are compared with the reference, not bit for bit", spec.File, audit.NotRepeatable)
+		text = fmt.Sprintf("%s allows %s: launches and schedules are compared with the reference, not bit for bit", spec.File, finding.NotRepeatable)
 	}
-	return device.Finding{Kind: run.UnorderedSums, Text: text}
+	return finding.Finding{Kind: finding.UnorderedSums, Severity: finding.Note, Count: 1, Detail: text}
 }
 
 // firstUnorderedSum is the place of the first atomic sum of floats; empty without one.
@@ -142,17 +142,17 @@ func firstUnorderedSum(b problem.Build) string {
 }
 
 // excused reports whether kernel.toml allows the outputs of a variant to differ between launches.
-func excused(v spec.Variant) bool { return slices.Contains(v.Allowed(), audit.NotRepeatable) }
+func excused(v spec.Variant) bool { return slices.Contains(v.Allowed(), finding.NotRepeatable) }
 
 // unorderedHelp ends the message about outputs that differ between launches.
-var unorderedHelp = fmt.Sprintf("; if the order of its sums is free by design, write allow = [%q] in %s", audit.NotRepeatable, spec.File)
+var unorderedHelp = fmt.Sprintf("; if the order of its sums is free by design, write allow = [%q] in %s", finding.NotRepeatable, spec.File)
 
 // explained adds to findings about outputs that differ between launches how they can be allowed.
-func explained(findings []device.Finding) []device.Finding {
+func explained(findings []finding.Finding) []finding.Finding {
 	all := slices.Clone(findings)
 	for i, f := range all {
-		if f.Kind == device.NotRepeatable || f.Kind == device.TimedOutputDiffers {
-			all[i].Text += unorderedHelp
+		if f.Is(finding.NotRepeatable, finding.TimedOutputDiffers) {
+			all[i].Detail += unorderedHelp
 		}
 	}
 	return all
@@ -194,10 +194,10 @@ func (s *session) run(ctx context.Context, job device.Job) (*device.Outcome, err
 
 // judge derives the limits of the errors and lists what is wrong with a launch. Findings come first:
 // they are often the cause of the errors.
-func judge(b problem.Build, ref problem.Reference, result problem.Result, findings []device.Finding) (gate.Limits, []string) {
+func judge(b problem.Build, ref problem.Reference, result problem.Result, findings []finding.Finding) (gate.Limits, []string) {
 	var wrong []string
 	for _, f := range findings {
-		wrong = append(wrong, findingText(f))
+		wrong = append(wrong, f.String())
 	}
 	limits, over := ref.Judge(b, result, 1)
 	return limits, append(wrong, over...)
@@ -211,13 +211,14 @@ func judgeRescheduled(b problem.Build, ref problem.Reference, outcome *device.Ou
 		if err != nil {
 			return err
 		}
-		f := device.Finding{Kind: device.NotRepeatable, Text: other.Difference}
+		f := other.Difference
 		switch _, over := ref.Judge(b, result, 1); {
 		case len(over) > 0:
-			f.Text += "; the latter is wrong: " + over[0]
+			f.Detail += "; the latter is wrong: " + over[0]
 			outcome.Findings = append(outcome.Findings, f)
 		case !unordered:
-			f.Text += "; both are within the limits of the reference"
+			f.Detail += "; both are within the limits of the reference"
+			f.Severity = finding.Note
 			outcome.Notes = append(outcome.Notes, f)
 		}
 	}

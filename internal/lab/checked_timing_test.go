@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"attune/internal/device"
+	"attune/internal/finding"
 	"attune/internal/measure"
 )
 
@@ -13,7 +13,7 @@ import (
 func timedCheats() map[string]behaviour {
 	return map[string]behaviour{
 		"a wrong output of a timed launch": {timed: func(out []byte) { clear(out) }},
-		"a finding about timed launches":   {found: []device.Finding{{Kind: device.RemembersResults, Text: "it does not do all its work"}}},
+		"a finding about timed launches":   {found: []finding.Finding{finding.New(finding.RemembersResults, "it does not do all its work")}},
 	}
 }
 

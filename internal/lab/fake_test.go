@@ -14,6 +14,7 @@ import (
 
 	"attune/internal/device"
 	"attune/internal/device/isolate"
+	"attune/internal/finding"
 	"attune/internal/half"
 	"attune/internal/ledger"
 	"attune/internal/oracle"
@@ -48,13 +49,13 @@ type behaviour struct {
 	output   func(out []byte)             // changes the output
 	relaunch func(number int, out []byte) // changes the output of a relaunch, counted from 0
 	repeated func(out []byte)             // changes the output of the second launch of an unordered job
-	findings []device.Finding
+	findings []finding.Finding
 	launch   func(number int) error // called before each problem, counted from 0
 	timing   error
 	timingOf func() error // called for each timing; may be nil
 
 	timed   func(out []byte)         // changes the output of timed launches
-	found   []device.Finding         // about timed launches
+	found   []finding.Finding        // about timed launches
 	process func(number int) float64 // factor of the times in a process, counted from 1
 	joules  float64
 
@@ -277,13 +278,13 @@ func attend(ctx context.Context, job device.Job) ([]byte, error) {
 // sanitizedDevice is a device under compute-sanitizer.
 type sanitizedDevice struct {
 	*fakeDevice
-	findings []device.Finding
+	findings []finding.Finding
 	err      error
 }
 
 func (*sanitizedDevice) Tool() string { return "memcheck" }
 
-func (d *sanitizedDevice) Findings() ([]device.Finding, error) {
+func (d *sanitizedDevice) Findings() ([]finding.Finding, error) {
 	return d.findings, errors.Join(d.err, d.Close())
 }
 

@@ -62,7 +62,7 @@ func secret() uint64 {
 func checkTimed(ctx context.Context, b problem.Build, job device.Job, ref problem.Reference, check *device.TimedCheck) ([]string, error) {
 	var wrong []string
 	for _, f := range explained(check.Findings) {
-		wrong = append(wrong, findingText(f))
+		wrong = append(wrong, f.String())
 	}
 	for _, timed := range check.Launches {
 		want, err := ref.Timed(ctx, b, job, timed.Rotation)

@@ -14,6 +14,7 @@ import (
 
 	"attune/internal/device"
 	simdevice "attune/internal/device/sim"
+	"attune/internal/finding"
 	"attune/internal/mutate"
 	"attune/internal/problem"
 	"attune/internal/run"
@@ -96,7 +97,7 @@ func TestMutate(t *testing.T) {
 		"left out":           func(*device.Outcome) error { return &device.Fault{Code: "simulator", Operation: "run", Text: "trap"} },
 		"guard turned round": func(*device.Outcome) error { return &device.Timeout{Limit: time.Second} },
 		"other comparison": func(o *device.Outcome) error {
-			o.Findings = []device.Finding{{Kind: "race", Text: "race at sdpa.cu:1"}}
+			o.Findings = []finding.Finding{finding.New("race", "race at sdpa.cu:1")}
 			return nil
 		},
 		"other constant": zero, "other operation": zero, "other value": zero,
@@ -254,7 +255,7 @@ func TestMutateFails(t *testing.T) {
 		}
 	}
 	check(every(func(o *device.Outcome) error {
-		o.Findings = []device.Finding{{Kind: "race", Text: "race at sdpa.cu:9"}}
+		o.Findings = []finding.Finding{finding.New("race", "race at sdpa.cu:9")}
 		return nil
 	}), &wrong, "stage1 itself does not pass the correctness gate: 1x1x2x64 seed 0: race at sdpa.cu:9")
 	check(every(func(*device.Outcome) error { return &device.Timeout{Limit: time.Second} }), &timeout, "stage1 was not checked: 1x1x2x64 seed 0: no result within 1s")

@@ -81,7 +81,7 @@ func (l *Lab) launchTrusted(ctx context.Context, t toolchain.Target, makeJob fun
 		return nil, err
 	}
 	if len(outcome.Findings) > 0 {
-		return nil, errors.New(findingText(outcome.Findings[0]))
+		return nil, errors.New(outcome.Findings[0].String())
 	}
 	return outcome.Outputs, nil
 }

@@ -15,9 +15,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"attune/internal/array"
-	"attune/internal/audit"
 	"attune/internal/device"
 	simdevice "attune/internal/device/sim"
+	"attune/internal/finding"
 	"attune/internal/gate"
 	"attune/internal/mutate"
 	"attune/internal/oracle"
@@ -63,7 +63,7 @@ func (d *doubling) Threads(problem.Build, []spec.Shape) (int, error) {
 }
 func (d *doubling) ParameterHelp() string            { return "that is all" }
 func (d *doubling) LaunchKey(b problem.Build) string { return "" }
-func (d *doubling) Allowed() []audit.Kind            { return nil }
+func (d *doubling) Allowed() []finding.Kind          { return nil }
 func (d *doubling) Hints() profile.Hints             { return nil }
 func (d *doubling) Plain(s spec.Shape, seed uint64) problem.Instance {
 	return problem.Instance{Shape: s, Seed: seed}
@@ -560,7 +560,7 @@ func TestTrustedKernel(t *testing.T) {
 	broken.Source = "missing.cu"
 	fails("no source", "missing.cu", broken, right)
 	fails("no job", "no job", target, func(*toolchain.Image) (device.Job, error) { return device.Job{}, errors.New("no job") })
-	s.gpu.behaviour["plain"] = behaviour{findings: []device.Finding{{Kind: "race", Text: "at naive.cu:3"}}}
+	s.gpu.behaviour["plain"] = behaviour{findings: []finding.Finding{finding.New("race", "at naive.cu:3")}}
 	fails("a finding", "race: at naive.cu:3", target, right)
 	s.gpu.behaviour["plain"] = behaviour{launch: func(int) error { return &device.Timeout{Limit: time.Second} }}
 	fails("a timeout", "no result within 1s", target, right)

@@ -2,9 +2,7 @@ package lab
 
 import (
 	"fmt"
-	"strings"
 
-	"attune/internal/device"
 	"attune/internal/run"
 )
 
@@ -12,7 +10,7 @@ import (
 // the code is listed once, with the first problem that showed it and the number of the others.
 type failureReasons struct {
 	list  []failureReason
-	index map[string]int // in list, by device.Finding.Place
+	index map[string]int // in list, by finding.Finding.Key
 }
 
 type failureReason struct {
@@ -26,7 +24,7 @@ func (r *failureReasons) add(name string, row *run.Correctness) {
 		r.index = map[string]int{}
 	}
 	for _, f := range row.Findings {
-		key := f.Place()
+		key := f.Key()
 		if i, known := r.index[key]; known {
 			if r.list[i].last != name {
 				r.list[i].last = name
@@ -35,7 +33,7 @@ func (r *failureReasons) add(name string, row *run.Correctness) {
 			continue
 		}
 		r.index[key] = len(r.list)
-		r.list = append(r.list, failureReason{first: name, last: name, text: findingText(f)})
+		r.list = append(r.list, failureReason{first: name, last: name, text: f.String()})
 	}
 	for _, text := range row.Wrong[len(row.Findings):] {
 		r.list = append(r.list, failureReason{first: name, text: text})
@@ -52,12 +50,4 @@ func (r *failureReasons) texts() []string {
 		all = append(all, where+": "+reason.text)
 	}
 	return all
-}
-
-// findingText is a finding with its kind. Some texts already begin with the kind.
-func findingText(f device.Finding) string {
-	if strings.HasPrefix(f.Text, f.Kind+" ") {
-		return f.Text
-	}
-	return f.Kind + ": " + f.Text
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"attune/internal/device"
+	"attune/internal/finding"
 	"attune/internal/problem"
 	"attune/internal/run"
 	"attune/internal/spec"
@@ -170,7 +171,7 @@ func result(r *run.Relaunch) problem.Result {
 // notRepeated describes a second launch on the first inputs with another output. That of an unordered
 // kernel is beyond its limits.
 func notRepeated(b problem.Build) string {
-	const what = device.NotRepeatable + ": relaunched with the first inputs, its output "
+	const what = string(finding.NotRepeatable) + ": relaunched with the first inputs, its output "
 	if excused(b.Variant) || firstUnorderedSum(b) != "" {
 		return what + "is wrong, and that of the first launch is right"
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"attune/internal/device"
+	"attune/internal/finding"
 	"attune/internal/gate"
 	"attune/internal/measure"
 	"attune/internal/problem"
@@ -319,7 +320,7 @@ func (a *attempt) sanitize(wrong []string) ([]string, error) {
 			return nil, err
 		}
 		for _, f := range findings {
-			wrong = append(wrong, findingText(f))
+			wrong = append(wrong, f.String())
 		}
 	}
 	return wrong, nil
@@ -328,7 +329,7 @@ func (a *attempt) sanitize(wrong []string) ([]string, error) {
 // sanitized is a device under compute-sanitizer, which reports after the last launch.
 type sanitized interface {
 	Tool() string
-	Findings() ([]device.Finding, error)
+	Findings() ([]finding.Finding, error)
 }
 
 // checkAll runs every problem and lists what is wrong with the outputs. It ends at the first

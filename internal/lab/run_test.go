@@ -22,6 +22,7 @@ import (
 
 	"attune/internal/child/childtest"
 	"attune/internal/device"
+	"attune/internal/finding"
 	"attune/internal/half"
 	"attune/internal/ledger"
 	"attune/internal/run"
@@ -166,7 +167,7 @@ func TestWrongOutputs(t *testing.T) {
 		"one NaN":         {behaviour{output: set(64, math.NaN())}, "causal seed 1: 1 elements are not finite, the first at batch 0 head 0 row 1 dim 0", 12},
 		"all zeros":       {behaviour{output: func(out []byte) { clear(out) }}, "% of the elements are bad", 12},
 		"a finding": {
-			behaviour{findings: []device.Finding{{Kind: device.Unwritten, Text: "2 bytes never written"}}},
+			behaviour{findings: []finding.Finding{finding.New(finding.Unwritten, "2 bytes never written")}},
 			"1x2x40x64 seed 0 and 11 more: unwritten: 2 bytes never written", 12,
 		},
 	} {
@@ -344,7 +345,7 @@ func TestNoDevice(t *testing.T) {
 func TestRunUnderSanitizer(t *testing.T) {
 	broken := errors.New("compute-sanitizer ended with code -1")
 	hang := behaviour{launch: func(int) error { return &device.Timeout{Limit: time.Second} }}
-	check := func(kernel behaviour, finding []device.Finding, err error) (*run.Run, error) {
+	check := func(kernel behaviour, finding []finding.Finding, err error) (*run.Run, error) {
 		t.Helper()
 		s := newSetup(t)
 		s.declare("stage0", kernel)
@@ -366,7 +367,7 @@ func TestRunUnderSanitizer(t *testing.T) {
 	if clean.Requested.Sanitizer != "memcheck" || len(clean.Correctness) != 12 {
 		t.Errorf("the record is %+v", clean)
 	}
-	found, err := check(behaviour{}, []device.Finding{{Kind: "memcheck", Text: "Invalid write"}}, nil)
+	found, err := check(behaviour{}, []finding.Finding{finding.New("memcheck", "Invalid write")}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

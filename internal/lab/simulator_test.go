@@ -10,6 +10,7 @@ import (
 
 	"attune/internal/device"
 	simdevice "attune/internal/device/sim"
+	"attune/internal/finding"
 	"attune/internal/gate"
 	"attune/internal/problem"
 	"attune/internal/run"
@@ -72,11 +73,11 @@ func TestJudgeRescheduled(t *testing.T) {
 		{"wrong", wrong, false, "differs; the latter is wrong: off", ""},
 		{"wrong and unordered", wrong, true, "differs; the latter is wrong: off", ""},
 	} {
-		outcome := &device.Outcome{Rescheduled: []device.Rescheduled{{Outputs: [][]byte{c.other}, Difference: "differs"}}}
+		outcome := &device.Outcome{Rescheduled: []device.Rescheduled{{Outputs: [][]byte{c.other}, Difference: finding.New(finding.NotRepeatable, "differs")}}}
 		err := judgeRescheduled(problem.Build{}, bitReference{want: right}, outcome, c.unordered)
-		texts := func(list []device.Finding) (all string) {
+		texts := func(list []finding.Finding) (all string) {
 			for _, f := range list {
-				all += f.Text
+				all += f.Text()
 			}
 			return all
 		}

@@ -10,6 +10,7 @@ import (
 
 	"attune/internal/device"
 	simdevice "attune/internal/device/sim"
+	"attune/internal/finding"
 	"attune/internal/run"
 )
 
@@ -86,7 +87,7 @@ func TestNotRepeatableIsAllowed(t *testing.T) {
 	r = s.runOne(s.declaredRequest("sum"))
 	expectOutcome(t, r, rightOnTheSimulator)
 	const note = "kernel.toml allows not-repeatable: launches and schedules are compared with the reference, not bit for bit"
-	if notes := r.Correctness[0].Notes; len(notes) != 1 || notes[0].Kind != run.UnorderedSums || notes[0].Text != note {
+	if notes := r.Correctness[0].Notes; len(notes) != 1 || notes[0].Kind != finding.UnorderedSums || notes[0].Text() != note {
 		t.Errorf("the notes are %+v", notes)
 	}
 

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"attune/internal/audit"
 	"attune/internal/device"
+	"attune/internal/finding"
 	"attune/internal/mutate"
 	"attune/internal/profile"
 	"attune/internal/spec"
@@ -48,7 +48,7 @@ type Problem interface {
 	// Threads is the largest block of the launches on shapes.
 	Threads(b Build, shapes []spec.Shape) (int, error)
 	// Allowed are the findings of the audit that the launch makes legitimate.
-	Allowed() []audit.Kind
+	Allowed() []finding.Kind
 	// Hints are what the insights of a profile say about this problem.
 	Hints() profile.Hints
 

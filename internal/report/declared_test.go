@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"attune/internal/device"
+	"attune/internal/finding"
 	"attune/internal/gate"
 	"attune/internal/measure"
 	"attune/internal/oracle"
@@ -79,7 +79,7 @@ func TestLongShapes(t *testing.T) {
 // A launch with a race is wrong for all of its outputs.
 func TestDeclaredRowsOfAFinding(t *testing.T) {
 	r := declared()
-	r.Correctness[1].Findings = []device.Finding{{Kind: "race"}}
+	r.Correctness[1].Findings = []finding.Finding{{Kind: "race"}}
 	if rows := declaredRows(r); rows[2][10] != "FAIL" || rows[3][10] != "FAIL" {
 		t.Errorf("%q", rows)
 	}

@@ -10,11 +10,11 @@ import (
 
 	"attune/internal/audit"
 	"attune/internal/ci"
-	"attune/internal/device"
+	"attune/internal/finding"
 	"attune/internal/gate"
 	"attune/internal/mutate"
+	"attune/internal/ptx"
 	"attune/internal/run"
-	"attune/internal/sim/finding"
 	"attune/internal/spec"
 )
 
@@ -26,7 +26,7 @@ type Locate func(file string) string
 // inSource is the innermost of several source lines, from the inside outwards, that is in the
 // checkout, and the calls that lead to it. Without one in the checkout it is the innermost that
 // exists.
-func inSource(frames []device.Place, locate Locate) (at ci.Location, callers []ci.Location) {
+func inSource(frames []ptx.Frame, locate Locate) (at ci.Location, callers []ci.Location) {
 	var found []ci.Location
 	for _, f := range frames {
 		if file := locate(f.File); file != "" {
@@ -50,10 +50,12 @@ func inSource(frames []device.Place, locate Locate) (at ci.Location, callers []c
 func RunFindings(r *run.Run, locate Locate) []ci.Issue {
 	var all []ci.Issue
 	seen := map[string]bool{}
-	add := func(level ci.Level, f device.Finding) {
-		if key := string(level) + f.Place(); !seen[key] { // one place fails on many shapes
+	add := func(level ci.Level, f finding.Finding) {
+		if key := string(level) + f.Key(); !seen[key] { // one place fails on many shapes
 			seen[key] = true
-			all = append(all, runIssue(r, level, f, locate))
+			i := findingIssue(r.Variant, f, locate, "")
+			i.Level, i.Message = level, f.Text()
+			all = append(all, i)
 		}
 	}
 	for i := range r.Correctness {
@@ -65,11 +67,10 @@ func RunFindings(r *run.Run, locate Locate) []ci.Issue {
 			add(ci.Notice, f)
 		}
 	}
-	allowed := r.AllowedFindings()
 	for _, f := range r.Audit {
-		if !slices.Contains(allowed, f) {
-			i := ci.Issue{Level: ci.Error, Rule: string(f.Kind), Subject: r.Variant, Message: f.Reason(), Key: f.What}
-			i.Location, i.Callers = inSource(framesIn(f.Where), locate)
+		if f.Severity == finding.Error {
+			i := findingIssue(r.Variant, f, locate, "")
+			i.Message, i.Key = f.String()+"; "+audit.Remedy(f), f.Variable.Name
 			all = append(all, i)
 		}
 	}
@@ -92,28 +93,16 @@ func sourceOf(r *run.Run, locate Locate) string {
 	return locate(spec.File)
 }
 
-func runIssue(r *run.Run, level ci.Level, f device.Finding, locate Locate) ci.Issue {
-	i := ci.Issue{Level: level, Rule: f.Kind, Subject: r.Variant, Message: f.Text}
-	frames := []device.Place{{File: f.File, Line: f.Line}}
-	if f.Inner != nil {
-		frames = f.Inner.Frames()
-	}
-	i.Location, i.Callers = inSource(frames, locate)
-	if f.Other != nil {
-		if other, _ := inSource(f.Other.Frames(), locate); other.File != "" {
-			other.Message = relatedText(f.Kind)
-			i.Related = []ci.Location{other}
-		}
-	}
-	return i
-}
-
 // relatedText says what the second place of a finding is.
-func relatedText(kind string) string {
-	if kind == string(finding.Uninitialized) {
-		return "the use of the value"
+func relatedText(f finding.Finding) string {
+	text := "the access that it conflicts with"
+	if f.Is(finding.Uninitialized) {
+		text = "the use of the value"
 	}
-	return "the access that it conflicts with"
+	if f.Other.PTX != "" {
+		text += ": " + PTXLine(f.Other.PTX)
+	}
+	return text
 }
 
 // RunIssues are what failed in a run: its findings, and the gates that failed for other reasons.
@@ -141,11 +130,11 @@ func RunIssues(r *run.Run, locate Locate) []ci.Issue {
 var sourcePlace = regexp.MustCompile(`([\w./+-]+\.(?:cuh?|h|hpp|toml|py)):(\d+)`)
 
 // framesIn are the source lines in a text, in their order.
-func framesIn(text string) []device.Place {
-	var all []device.Place
+func framesIn(text string) []ptx.Frame {
+	var all []ptx.Frame
 	for _, m := range sourcePlace.FindAllStringSubmatch(text, -1) {
 		if line, err := strconv.Atoi(m[2]); err == nil {
-			all = append(all, device.Place{File: path.Clean(m[1]), Line: line})
+			all = append(all, ptx.Frame{File: path.Clean(m[1]), Line: line})
 		}
 	}
 	return all
@@ -154,17 +143,24 @@ func framesIn(text string) []device.Place {
 // FindingIssue is a finding of `attune sim`. ptx is the located file of the PTX, for findings without
 // a source line, and source the file that was run, for those without any line. Both may be empty.
 func FindingIssue(subject string, f finding.Finding, locate Locate, ptx, source string) ci.Issue {
-	i := ci.Issue{Level: ci.Error, Rule: string(f.Kind), Subject: subject, Message: f.String(), Key: PTXLine(f.Where.PTX)}
+	i := findingIssue(subject, f, locate, ptx)
 	if f.Severity == finding.Strict {
 		i.Level = ci.Notice
 	}
-	i.Location, i.Callers = findingPlace(f.Where, locate, ptx)
+	i.Key = PTXLine(f.Where.PTX)
 	if i.Location.File == "" {
 		i.Location.File = cmp.Or(ptx, source)
 	}
+	return i
+}
+
+// findingIssue is a finding with its source lines, or else its lines in the PTX.
+func findingIssue(subject string, f finding.Finding, locate Locate, ptx string) ci.Issue {
+	i := ci.Issue{Level: ci.Error, Rule: string(f.Kind), Subject: subject, Message: f.String()}
+	i.Location, i.Callers = findingPlace(f.Where, locate, ptx)
 	if f.Other != nil {
 		if other, _ := findingPlace(*f.Other, locate, ptx); other.File != "" {
-			other.Message = relatedText(string(f.Kind)) + ": " + PTXLine(f.Other.PTX)
+			other.Message = relatedText(f)
 			i.Related = []ci.Location{other}
 		}
 	}
@@ -173,11 +169,7 @@ func FindingIssue(subject string, f finding.Finding, locate Locate, ptx, source 
 
 // findingPlace is the source line of an instruction, or else its line in the PTX.
 func findingPlace(p finding.Place, locate Locate, ptx string) (ci.Location, []ci.Location) {
-	frames := []device.Place{{File: p.File, Line: p.Line}}
-	for _, c := range p.Callers {
-		frames = append(frames, device.Place{File: c.File, Line: c.Line})
-	}
-	at, callers := inSource(frames, locate)
+	at, callers := inSource(p.Frames(), locate)
 	if at.File != "" || ptx == "" || p.PTXLine == 0 {
 		return at, callers
 	}
@@ -214,30 +206,27 @@ func MutationIssues(kernel string, r *mutate.Report, ptx string) []ci.Issue {
 // and of the audit.
 func FindingRules() []ci.Rule {
 	var rules []ci.Rule
-	for _, k := range finding.Kinds() {
-		rules = append(rules, findingRule(string(k)))
-	}
-	for _, k := range []string{device.WroteOutside, device.InputChanged, device.Unwritten, device.NotRepeatable} {
+	for _, k := range slices.Concat(finding.Kinds(), finding.BufferKinds()) {
 		rules = append(rules, findingRule(k))
 	}
-	for _, k := range audit.Kinds() {
-		if _, ok := findingTexts[string(k)]; !ok {
+	for _, k := range finding.AllowableKinds() {
+		if _, ok := findingTexts[k]; !ok {
 			rules = append(rules, ci.Rule{ID: string(k), Short: "The kernel has access to state other than its arguments: " + string(k), Help: auditHelp})
 		}
 	}
 	return rules
 }
 
-func findingRule(kind string) ci.Rule {
+func findingRule(kind finding.Kind) ci.Rule {
 	text := findingTexts[kind]
-	return ci.Rule{ID: kind, Short: text.short, Help: text.help}
+	return ci.Rule{ID: string(kind), Short: text.short, Help: text.help}
 }
 
 const auditHelp = "A kernel that can keep state between launches could return an earlier result. " +
 	"Remove the instruction, or allow its kind in kernel.toml if the kernel needs it."
 
 // findingTexts are what a kind means, and what to do.
-var findingTexts = map[string]struct{ short, help string }{
+var findingTexts = map[finding.Kind]struct{ short, help string }{
 	"race": {"Two accesses that nothing orders", "Two threads access the same bytes, one of them writes, and no barrier, fence or atomic operation " +
 		"orders the two. Add __syncthreads(), __syncwarp() or an mbarrier between them. It is reported even if the output is right."},
 	"missing-wait": {"Asynchronous data is used before it is complete", "A copy, TMA load or wgmma may still be running. " +

@@ -10,13 +10,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/perf/benchfmt"
 
-	"attune/internal/audit"
 	"attune/internal/ci"
 	"attune/internal/device"
+	"attune/internal/finding"
 	"attune/internal/mutate"
 	"attune/internal/ptx"
 	"attune/internal/run"
-	"attune/internal/sim/finding"
 )
 
 // inKernel is a checkout with the kernel's folder and one source.
@@ -31,19 +30,19 @@ func TestRunIssues(t *testing.T) {
 	r := racy()
 	for i := range r.Correctness {
 		f := &r.Correctness[i].Findings[0]
-		f.File, f.Line = "sdpa.cu", 54
-		f.Inner = &device.Place{File: "mma.hpp", Line: 47, Callers: []device.Place{{File: "sdpa.cu", Line: 54}}} // not in the checkout
-		f.Other = &device.Place{File: "sdpa.cu", Line: 47}
+		if f.Where.File != "mma.hpp" || f.Where.Callers[0] != (ptx.Frame{File: "sdpa.cu", Line: 54}) { // the header is not in the checkout
+			t.Fatalf("the race is at %+v", f.Where)
+		}
 	}
 	at := ci.Location{File: "kernels/sdpa/sdpa.cu", Line: 54}
 	other := []ci.Location{{File: "kernels/sdpa/sdpa.cu", Line: 47, Message: "the access that it conflicts with"}}
-	text := r.Correctness[0].Findings[0].Text
+	text := r.Correctness[0].Findings[0].Text()
 	want := []ci.Issue{{Level: ci.Error, Rule: "race", Subject: "stage2", Message: text, Location: at, Related: other}}
 	if d := cmp.Diff(want, RunIssues(r, inKernel)); d != "" {
 		t.Errorf("a race on six inputs (-want +got):\n%s", d)
 	}
 	for i := range r.Correctness {
-		r.Correctness[i].Findings[0].Inner.Callers = []device.Place{{File: "sdpa.cu", Line: 30}, {File: "other.cuh", Line: 1}, {File: "sdpa.cu", Line: 54}}
+		r.Correctness[i].Findings[0].Where.Callers = []ptx.Frame{{File: "sdpa.cu", Line: 30}, {File: "other.cuh", Line: 1}, {File: "sdpa.cu", Line: 54}}
 	}
 	got := RunIssues(r, inKernel)[0]
 	callers := []ci.Location{{File: "kernels/sdpa/sdpa.cu", Line: 54, Message: "the call of the inlined function"}}
@@ -85,9 +84,9 @@ func TestRunFindings(t *testing.T) {
 	if d := cmp.Diff([]ci.Level{ci.Notice, ci.Notice}, levels); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
-	r.Reasons.Correctness = []string{r.Audit[0].Reason()}
+	r.Audit[0].Severity = finding.Error
 	found := RunFindings(r, inKernel)
-	if last := found[len(found)-1]; last.Rule != string(audit.ModuleMemory) || last.Location != (ci.Location{File: "kernels/sdpa/sdpa.cu", Line: 34}) {
+	if last := found[len(found)-1]; last.Rule != string(finding.ModuleMemory) || last.Location != (ci.Location{File: "kernels/sdpa/sdpa.cu", Line: 34}) {
 		t.Errorf("a finding of the audit is %+v", last)
 	}
 }
@@ -123,7 +122,7 @@ func TestFindingIssue(t *testing.T) {
 func TestFindingsWithoutLine(t *testing.T) {
 	r := racy()
 	for i := range r.Correctness {
-		r.Correctness[i].Findings = []device.Finding{{Kind: device.Unwritten, Text: "8 of 64 elements of O"}}
+		r.Correctness[i].Findings = []finding.Finding{finding.New(finding.Unwritten, "8 of 64 elements of O")}
 	}
 	for _, c := range []struct{ source, exists, want string }{
 		{"sdpa.cu", "sdpa.cu", "k/sdpa.cu"}, {"gone.cu", "kernel.toml", "k/kernel.toml"}, {"gone.cu", "", ""},
@@ -143,7 +142,7 @@ func TestFindingsWithoutLine(t *testing.T) {
 
 // A line in the checkout comes before an inner one outside of it.
 func TestLinesOutsideOfTheCheckout(t *testing.T) {
-	frames := []device.Place{{File: "gone.cuh", Line: 1}, {File: "out.cuh", Line: 2}, {File: "sdpa.cu", Line: 3}, {File: "out.cuh", Line: 4}}
+	frames := []ptx.Frame{{File: "gone.cuh", Line: 1}, {File: "out.cuh", Line: 2}, {File: "sdpa.cu", Line: 3}, {File: "out.cuh", Line: 4}}
 	locate := func(file string) string {
 		if file == "out.cuh" {
 			return "/elsewhere/out.cuh"
@@ -174,7 +173,7 @@ func TestFindingRules(t *testing.T) {
 			t.Errorf("%s has no rule", k)
 		}
 	}
-	for _, k := range audit.Kinds() {
+	for _, k := range finding.AllowableKinds() {
 		if !seen[string(k)] {
 			t.Errorf("%s has no rule", k)
 		}

@@ -15,12 +15,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"attune/internal/audit"
 	"attune/internal/device"
+	"attune/internal/finding"
 	"attune/internal/gate"
 	"attune/internal/ledger"
 	"attune/internal/measure"
 	"attune/internal/oracle"
+	"attune/internal/ptx"
 	"attune/internal/run"
 	"attune/internal/terminal"
 	"attune/internal/toolchain"
@@ -196,20 +197,22 @@ func onSimulator(r *run.Run, s run.Simulation) *run.Run {
 // racy is a variant with a race that the simulator found on all inputs.
 func racy() *run.Run {
 	r := onSimulator(built(newRun("stage2")), run.Simulation{Schedules: 2, Checks: true, Tensor: "exact"})
-	finding := device.Finding{
-		Kind: "race",
-		Text: "race at mma.hpp:47 (ptx:152, called from sdpa.cu:54) with sdpa.cu:47 (ptx:92) (16384 times): warp 0 (all lanes) of block [0 0 0]: reads 4 bytes " +
+	race := finding.Finding{
+		Kind: finding.Race, Severity: finding.Error, Count: 16384,
+		Where: finding.Place{PTXLine: 152, Source: "mma.hpp:47, called from sdpa.cu:54", File: "mma.hpp", Line: 47, Callers: []ptx.Frame{{File: "sdpa.cu", Line: 54}}},
+		Other: &finding.Place{PTXLine: 92, Source: "sdpa.cu:47", File: "sdpa.cu", Line: 47},
+		Detail: "warp 0 (all lanes) of block [0 0 0]: reads 4 bytes " +
 			"at 0x400 of .shared, which thread 0 wrote; nothing orders the two (lanes of one warp need bar.warp.sync)",
 	}
 	for _, shape := range r.Requested.Shapes {
 		for _, inputs := range []string{"normal", "outliers", "peaked"} {
 			row := output(shape, 0, false)
-			row.Inputs, row.Findings, row.Wrong = inputs, []device.Finding{finding}, []string{finding.Text}
+			row.Inputs, row.Findings, row.Wrong = inputs, []finding.Finding{race}, []string{race.Text()}
 			r.Correctness = append(r.Correctness, row)
 		}
 	}
 	return decided(r, gate.Incorrect, gate.Gates{
-		Resources: passed, Correctness: gate.Correctness([]string{"1x8x512x64 seed 0 and 5 more: " + finding.Text}), Performance: later, Profile: later,
+		Resources: passed, Correctness: gate.Correctness([]string{"1x8x512x64 seed 0 and 5 more: " + race.Text()}), Performance: later, Profile: later,
 	})
 }
 
@@ -228,15 +231,20 @@ func noted() *run.Run {
 	r := onSimulator(built(newRun("stage2")), run.Simulation{Schedules: 1, Checks: true, Tensor: "exact"})
 	for _, shape := range r.Requested.Shapes {
 		row := output(shape, 0, true)
-		row.Notes = []device.Finding{
-			{Kind: "missing-fence", Text: "missing-fence at sdpa.cu:54 (ptx:152) (4 times): warp 0 (all lanes) of block [0 0 0]: no wgmma.fence before it"},
-			{Kind: "bad-barrier", Text: "bad-barrier at sdpa.cu:60 (ptx:170) (1 times): thread 0 of block [0 0 0]: reads the bytes of a live mbarrier at address 0x400"},
+		note := func(kind finding.Kind, line, ptxLine, count int, detail string) finding.Finding {
+			at := finding.Place{PTXLine: ptxLine, Source: fmt.Sprintf("sdpa.cu:%d", line), File: "sdpa.cu", Line: line}
+			return finding.Finding{Kind: kind, Severity: finding.Strict, Where: at, Count: count, Detail: detail}
+		}
+		row.Notes = []finding.Finding{
+			note(finding.MissingFence, 54, 152, 4, "warp 0 (all lanes) of block [0 0 0]: no wgmma.fence before it"),
+			note(finding.BadBarrier, 60, 170, 1, "thread 0 of block [0 0 0]: reads the bytes of a live mbarrier at address 0x400"),
 		}
 		r.Correctness = append(r.Correctness, row)
 	}
-	r.Audit = []audit.Finding{{
-		Kind: audit.ModuleMemory, What: "tile_counter", Where: "kernel.cuh:119 (ptx:327, called from sdpa.cu:34)",
-		Text: "writes the variable tile_counter of the module", Count: 2,
+	r.Audit = []finding.Finding{{
+		Kind: finding.ModuleMemory, Severity: finding.Note, Variable: finding.Variable{Name: "tile_counter"},
+		Where:  finding.Place{PTXLine: 327, Source: "kernel.cuh:119, called from sdpa.cu:34", File: "kernel.cuh", Line: 119, Callers: []ptx.Frame{{File: "sdpa.cu", Line: 34}}},
+		Detail: "writes the variable tile_counter of the module", Count: 2,
 	}}
 	return decided(r, gate.Unknown, gate.Gates{Resources: passed, Correctness: passed, Performance: later, Profile: later})
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"attune/internal/device"
+	"attune/internal/finding"
 	"attune/internal/gate"
 	"attune/internal/run"
 	"attune/internal/terminal"
@@ -108,32 +108,23 @@ func lineEnd(r *run.Run) string {
 func kindFirst(r *run.Run, cause string) string {
 	for _, row := range r.Correctness {
 		for _, f := range row.Findings {
-			text := f.Text
-			if !strings.HasPrefix(text, f.Kind+" ") {
-				text = f.Kind + ": " + text
+			if where, found := strings.CutSuffix(cause, ": "+f.String()); found {
+				return shortFinding(f) + ", " + where
 			}
-			where, found := strings.CutSuffix(cause, ": "+text)
-			if !found {
-				continue
-			}
-			return shortFinding(f, text) + ", " + where
 		}
 	}
 	return cause
 }
 
-// shortFinding is the kind of a finding and its innermost source line in the kernel's folder. In
-// records of earlier versions that is the outermost line, which came first, before " in ".
-func shortFinding(f device.Finding, text string) string {
-	if !strings.HasPrefix(text, f.Kind+" at ") {
-		return text
+// shortFinding is the kind of a finding and its innermost source line in the kernel's folder.
+func shortFinding(f finding.Finding) string {
+	if own, known := f.Where.Own(); known {
+		return fmt.Sprintf("%s at %s", f.Kind, own)
 	}
-	text, _, _ = strings.Cut(text, " (")
-	text, _, earlier := strings.Cut(text, " in ")
-	if f.Inner != nil && !earlier {
-		return f.Kind + " at " + f.Inner.Own().String()
+	if f.Where.PTXLine > 0 {
+		return fmt.Sprintf("%s at %s", f.Kind, f.Where)
 	}
-	return text
+	return f.String()
 }
 
 // untimed is why a run has no time, in two words.
@@ -195,8 +186,8 @@ func Failure(w io.Writer, r *run.Run, s terminal.Screen) error {
 func Excused(r *run.Run) string {
 	for _, c := range r.Correctness {
 		for _, f := range c.Notes {
-			if f.Kind == run.UnorderedSums {
-				return "note: " + r.Variant + ": " + f.Text
+			if f.Kind == finding.UnorderedSums {
+				return "note: " + r.Variant + ": " + f.Text()
 			}
 		}
 	}

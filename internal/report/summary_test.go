@@ -2,14 +2,16 @@ package report
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
 	"time"
 	"unicode/utf8"
 
-	"attune/internal/device"
+	"attune/internal/finding"
 	"attune/internal/run"
 	"attune/internal/terminal"
 )
@@ -130,7 +132,7 @@ func TestExcused(t *testing.T) {
 		t.Errorf("a run without unordered sums: %q", got)
 	}
 	row := &r.Correctness[1]
-	row.Notes = append(row.Notes, device.Finding{Kind: run.UnorderedSums, Text: "unordered floating-point atomics at red.cu:5: launches need not agree bit for bit"})
+	row.Notes = append(row.Notes, finding.New(finding.UnorderedSums, "unordered floating-point atomics at red.cu:5: launches need not agree bit for bit"))
 	if got := Excused(r); got != "note: stage2: unordered floating-point atomics at red.cu:5: launches need not agree bit for bit" {
 		t.Errorf("%q", got)
 	}
@@ -138,25 +140,21 @@ func TestExcused(t *testing.T) {
 
 // The short line of a finding has its innermost line in the kernel's folder.
 func TestShortFinding(t *testing.T) {
-	inner := func(file string, callers ...device.Place) *device.Place {
-		return &device.Place{File: file, Line: 34, Callers: callers}
-	}
-	loads, kernel := device.Place{File: "loads.cuh", Line: 66}, device.Place{File: "native.cu", Line: 30}
-	for _, c := range []struct {
-		text  string
-		inner *device.Place
-		want  string
-	}{
-		{"race at ../sdpa/tma.cuh:34 (ptx:5, called from loads.cuh:66, native.cu:30) (once): x", inner("../sdpa/tma.cuh", loads, kernel), "race at loads.cuh:66"},
-		{"race at -I0/tma.cuh:34 (ptx:5, called from native.cu:30) (once): x", inner("-I0/tma.cuh", kernel), "race at native.cu:30"},
-		{"race at ../sdpa/tma.cuh:34 (ptx:5) (once): x", inner("../sdpa/tma.cuh"), "race at ../sdpa/tma.cuh:34"},
-		{"race at tma.cuh:34 (ptx:5) (once): x", inner("tma.cuh"), "race at tma.cuh:34"},
-		{"race at ptx:5 (once): x", nil, "race at ptx:5"},
-		{"race at native.cu:30 in tma.cuh:34 (ptx:5) (once): x", inner("tma.cuh"), "race at native.cu:30"}, // of an earlier version
-		{"race: a text (of something) in words", nil, "race: a text (of something) in words"},
+	for text, want := range map[string]string{
+		"race at ../sdpa/tma.cuh:34 (ptx:5, called from loads.cuh:66, native.cu:30) (once): x": "race at loads.cuh:66",
+		"race at -I0/tma.cuh:34 (ptx:5, called from native.cu:30) (once): x":                   "race at native.cu:30",
+		"race at ../sdpa/tma.cuh:34 (ptx:5) (once): x":                                         "race at ../sdpa/tma.cuh:34",
+		"race at tma.cuh:34 (ptx:5) (once): x":                                                 "race at tma.cuh:34",
+		"race at ptx:5 (once): x":                                                              "race at ptx:5",
+		"race at native.cu:30 in tma.cuh:34 (ptx:5) (once): x":                                 "race at tma.cuh:34", // of an earlier version
+		"a text (of something) in words":                                                       "race: a text (of something) in words",
 	} {
-		if got := shortFinding(device.Finding{Kind: "race", Inner: c.inner}, c.text); got != c.want {
-			t.Errorf("%s: %q; want %q", c.text, got, c.want)
+		var f finding.Finding
+		if err := json.Unmarshal(fmt.Appendf(nil, `{"kind":"race","text":%q}`, text), &f); err != nil {
+			t.Fatal(err)
+		}
+		if got := shortFinding(f); got != want {
+			t.Errorf("%s: %q; want %q", text, got, want)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"attune/internal/device"
+	"attune/internal/finding"
 	"attune/internal/gate"
 	"attune/internal/toolchain"
 )
@@ -96,7 +97,7 @@ func TestCompareRepeatedProblem(t *testing.T) {
 	recorded, repeated := someRun(), someRun()
 	recorded.Problem = &Problem{SpecSHA256: "aa", Facts: map[string]string{"numpy": "2.1", "path": "r.py", "python": "3.12", "sha256:r.py": "11"}}
 	repeated.Problem = &Problem{SpecSHA256: "bb", Facts: map[string]string{"numpy": "2.2", "path": "r.py", "sha256:r.py": "22"}}
-	recorded.Correctness[1].Notes = []device.Finding{{Kind: UnorderedSums}}
+	recorded.Correctness[1].Notes = []finding.Finding{{Kind: finding.UnorderedSums}}
 	repeated.Correctness[1].OutputSHA256 = "cc"
 	got := CompareRepeated(recorded, repeated)
 	want := []string{"kernel.toml has changed", "numpy was 2.1 and is 2.2", "python was 3.12 and is missing", "r.py has changed"}

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"attune/internal/audit"
 	"attune/internal/device"
+	"attune/internal/finding"
 	"attune/internal/gate"
 	"attune/internal/measure"
 	"attune/internal/oracle"
@@ -47,11 +47,11 @@ type Run struct {
 	Problem        *Problem `json:"problem,omitempty"`         // of a declared kernel
 	ReferenceError string   `json:"reference_error,omitempty"` // why outputs could not be compared
 
-	Audit           []audit.Finding  `json:"audit,omitempty"` // of the PTX; the correctness gate fails for those that are not allowed
-	Correctness     []Correctness    `json:"correctness"`
-	Performance     []Performance    `json:"performance"`
-	Speedup         *measure.Speedup `json:"speedup,omitempty"` // over the benchmark shapes
-	RequiredSpeedup float64          `json:"required_speedup,omitempty"`
+	Audit           []finding.Finding `json:"audit,omitempty"` // of the PTX; the correctness gate fails for those that are not allowed
+	Correctness     []Correctness     `json:"correctness"`
+	Performance     []Performance     `json:"performance"`
+	Speedup         *measure.Speedup  `json:"speedup,omitempty"` // over the benchmark shapes
+	RequiredSpeedup float64           `json:"required_speedup,omitempty"`
 
 	Parts     []Part             `json:"parts,omitempty"` // of a selection, which has no build of its own
 	Requested Requested          `json:"asked"`
@@ -134,21 +134,18 @@ func (r *Run) Notes() []string {
 	listed := map[string]bool{}
 	for i := range r.Correctness {
 		for _, n := range r.Correctness[i].Notes {
-			if place := n.Place(); !listed[place] {
-				listed[place] = true
-				list = append(list, n.Text)
+			if key := n.Key(); !listed[key] {
+				listed[key] = true
+				list = append(list, n.Text())
 			}
 		}
 	}
 	return list
 }
 
-// AllowedFindings are the findings of the audit that kernel.toml allows: those that are no reason
-// against the run.
-func (r *Run) AllowedFindings() []audit.Finding {
-	return slices.DeleteFunc(slices.Clone(r.Audit), func(f audit.Finding) bool {
-		return slices.ContainsFunc(r.Reasons.Correctness, func(reason string) bool { return strings.HasPrefix(reason, f.String()+";") })
-	})
+// AllowedFindings are the findings of the audit that kernel.toml allows.
+func (r *Run) AllowedFindings() []finding.Finding {
+	return slices.DeleteFunc(slices.Clone(r.Audit), func(f finding.Finding) bool { return f.Severity == finding.Error })
 }
 
 // GateOutcome is one gate of a run.
@@ -208,21 +205,17 @@ type Correctness struct {
 	Outputs      []oracle.OutputErrors `json:"outputs,omitempty"`
 	Limits       gate.Limits           `json:"limits"`
 	InputCost    *oracle.ErrorSize     `json:"input_cost,omitempty"` // of attention
-	Findings     []device.Finding      `json:"findings,omitempty"`
-	Notes        []device.Finding      `json:"notes,omitempty"` // what fails nothing, such as strict findings of the simulator
+	Findings     []finding.Finding     `json:"findings,omitempty"`
+	Notes        []finding.Finding     `json:"notes,omitempty"` // what fails nothing, such as strict findings of the simulator
 	Wrong        []string              `json:"wrong,omitempty"`
 	OutputSHA256 string                `json:"output_sha256,omitempty"` // of the output bytes, to compare devices bit for bit
 	Relaunch     *Relaunch             `json:"relaunch,omitempty"`      // on the smallest shape
 	Schedules    int                   `json:"schedules,omitempty"`     // of the simulator; 0 on a GPU and in old records
 }
 
-// UnorderedSums is the kind of the note on a kernel that adds floating-point numbers by atomic
-// operations. Its outputs differ in rounding from launch to launch.
-const UnorderedSums = "unordered-sums"
-
 // unordered reports whether the bytes of the output may differ between equal launches.
 func (c *Correctness) unordered() bool {
-	return slices.ContainsFunc(c.Notes, func(f device.Finding) bool { return f.Kind == UnorderedSums })
+	return slices.ContainsFunc(c.Notes, func(f finding.Finding) bool { return f.Is(finding.UnorderedSums) })
 }
 
 // Relaunch is the result of two further launches of the loaded kernel in the same buffers: on the
@@ -470,7 +463,27 @@ func Decode(text []byte) (*Run, error) {
 	if err := r.check(); err != nil {
 		return nil, err
 	}
+	r.restoreSeverities()
 	return r, nil
+}
+
+// restoreSeverities sets the severities that earlier records do not have, where the finding alone does
+// not tell: of notes, and of findings of the audit, which are errors if a reason names them.
+func (r *Run) restoreSeverities() {
+	for i := range r.Correctness {
+		for j := range r.Correctness[i].Notes {
+			if n := &r.Correctness[i].Notes[j]; n.Severity == finding.Error {
+				n.Severity = finding.Strict
+			}
+		}
+	}
+	for i := range r.Audit {
+		f := &r.Audit[i]
+		denied := func(reason string) bool { return strings.HasPrefix(reason, f.String()+";") }
+		if f.Severity == finding.Error && !slices.ContainsFunc(r.Reasons.Correctness, denied) {
+			f.Severity = finding.Note
+		}
+	}
 }
 
 // checkSchema refuses a record that this program cannot read.

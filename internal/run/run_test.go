@@ -2,7 +2,6 @@ package run
 
 import (
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -10,8 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"attune/internal/audit"
 	"attune/internal/device"
+	"attune/internal/finding"
 	"attune/internal/gate"
 	"attune/internal/measure"
 	"attune/internal/oracle"
@@ -41,7 +40,7 @@ func full() *Run {
 			},
 			LSE:    &oracle.LSEErrors{MaxErr: 0.1, MeanErr: 0.01, Worst: oracle.Worst{Place: place, Got: 3, Want: 4}, NonFinite: 1, FirstNonFinite: &place},
 			Limits: gate.Limits{MaxErr: 0.06, MeanErr: 0.02, LSE: &gate.LSE{MaxErr: 0.2, MeanErr: 0.1}}, InputCost: &oracle.ErrorSize{Max: 0.3, Mean: 0.1},
-			Findings: []device.Finding{{Kind: device.Unwritten, Text: "2 bytes"}}, Wrong: []string{"unwritten: 2 bytes"}, OutputSHA256: "00ff",
+			Findings: []finding.Finding{finding.New(finding.Unwritten, "2 bytes")}, Wrong: []string{"unwritten: 2 bytes"}, OutputSHA256: "00ff",
 		}},
 		Performance: []Performance{{
 			Shape: "1x8x512x64", P50US: 12.5, P90US: 13, P99US: 14, StdUS: 0.5, TFLOPS: ptr(42.0), Samples: 100,
@@ -223,26 +222,38 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// TestAllowedFindings checks that a finding is allowed if it is no reason against the run.
+// TestAllowedFindings checks that a finding of the audit in an earlier record is allowed if it is no
+// reason against the run.
 func TestAllowedFindings(t *testing.T) {
-	counter, clock := audit.Finding{Kind: audit.ModuleMemory, What: "counter"}, audit.Finding{Kind: audit.Clock, What: "%clock"}
-	r := &Run{Audit: []audit.Finding{counter, clock}}
-	if got := r.AllowedFindings(); !slices.Equal(got, r.Audit) {
-		t.Errorf("got %v", got)
+	const audit = `[{"kind":"module-memory","what":"counter","where":"k.cu:3 (ptx:9)","text":"writes counter","count":1},` +
+		`{"kind":"clock","what":"%clock","where":"k.cu:65 in k.cu:26 (ptx:254)","text":"reads %clock","count":2}]`
+	counter := "module-memory: writes counter at k.cu:3 (ptx:9)"
+	clock := "clock: reads %clock at k.cu:65 in k.cu:26 (ptx:254) and 1 more"
+	check := func(reasons string, want ...string) {
+		t.Helper()
+		r, err := Decode([]byte(`{"schema_version":1,"id":"a","audit":` + audit + `,"reasons":{"correctness":[` + reasons + `]}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, f := range r.AllowedFindings() {
+			got = append(got, f.String())
+		}
+		if !slices.Equal(got, want) || len(r.Audit) != 2 {
+			t.Errorf("reasons %s: got %q, want %q", reasons, got, want)
+		}
 	}
-	r.Reasons.Correctness = []string{counter.Reason()}
-	if got := r.AllowedFindings(); !slices.Equal(got, []audit.Finding{clock}) || len(r.Audit) != 2 {
-		t.Errorf("with a reason: got %v", got)
-	}
+	check("", counter, clock)
+	check(`"`+counter+`; remove it"`, clock)
 }
 
 // TestNotes checks that a note about one place is listed once.
 func TestNotes(t *testing.T) {
-	note := func(line, count int) device.Finding {
-		return device.Finding{Kind: "bad-barrier", Text: fmt.Sprintf("bad-barrier at ptx:%d (%d times): text", line, count)}
+	note := func(line, count int) finding.Finding {
+		return finding.Finding{Kind: finding.BadBarrier, Severity: finding.Strict, Where: finding.Place{PTXLine: line}, Count: count, Detail: "text"}
 	}
-	r := &Run{Correctness: []Correctness{{}, {Notes: []device.Finding{note(4, 2), note(7, 1)}}, {Notes: []device.Finding{note(4, 3)}}}}
-	want := []string{"bad-barrier at ptx:4 (2 times): text", "bad-barrier at ptx:7 (1 times): text"}
+	r := &Run{Correctness: []Correctness{{}, {Notes: []finding.Finding{note(4, 2), note(7, 1)}}, {Notes: []finding.Finding{note(4, 3)}}}}
+	want := []string{"bad-barrier at ptx:4 (2 times): text", "bad-barrier at ptx:7 (once): text"}
 	if got := r.Notes(); !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}

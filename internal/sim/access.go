@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"fmt"
 
+	"attune/internal/finding"
 	"attune/internal/ptx"
-	"attune/internal/sim/finding"
 	"attune/internal/sim/mem"
 	"attune/internal/sim/order"
 )

@@ -3,8 +3,8 @@ package sim
 import (
 	"fmt"
 
+	"attune/internal/finding"
 	"attune/internal/ptx"
-	"attune/internal/sim/finding"
 	"attune/internal/sim/mem"
 	"attune/internal/sim/order"
 )

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"attune/internal/sim/finding"
+	"attune/internal/finding"
 )
 
 func TestDivergentBarriers(t *testing.T) {

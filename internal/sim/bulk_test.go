@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"attune/internal/sim/finding"
+	"attune/internal/finding"
 )
 
 // TestBulkDefects tests defects of bulk copies, which use the async proxy.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"attune/internal/sim/finding"
+	"attune/internal/finding"
 )
 
 // defect is a kernel with one defect, and the corrected kernel.

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"attune/internal/sim/finding"
+	"attune/internal/finding"
 )
 
 // TestClusterInit has thread 0 of each block initialise an mbarrier, on which a thread of the other

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"attune/internal/sim/finding"
+	"attune/internal/finding"
 	"attune/internal/sim/mem"
 )
 

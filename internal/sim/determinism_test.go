@@ -8,8 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"attune/internal/finding"
 	"attune/internal/sim/count"
-	"attune/internal/sim/finding"
 )
 
 // samples are correct and incorrect kernels of many kinds.

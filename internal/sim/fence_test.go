@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"attune/internal/sim/finding"
+	"attune/internal/finding"
 )
 
 // scope is how far a release or an acquire reaches.

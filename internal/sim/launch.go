@@ -14,9 +14,9 @@ import (
 	"sync/atomic"
 
 	"attune/internal/crash"
+	"attune/internal/finding"
 	"attune/internal/ptx"
 	"attune/internal/sim/count"
-	"attune/internal/sim/finding"
 	"attune/internal/sim/mem"
 	"attune/internal/sim/mma"
 	"attune/internal/sim/order"

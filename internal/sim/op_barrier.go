@@ -5,9 +5,9 @@ import (
 	"math/bits"
 	"slices"
 
+	"attune/internal/finding"
 	"attune/internal/ptx"
 	"attune/internal/sim/count"
-	"attune/internal/sim/finding"
 	"attune/internal/sim/order"
 )
 

@@ -3,9 +3,9 @@ package sim
 import (
 	"fmt"
 
+	"attune/internal/finding"
 	"attune/internal/ptx"
 	"attune/internal/sim/count"
-	"attune/internal/sim/finding"
 )
 
 // controlOp is a branch or a call.

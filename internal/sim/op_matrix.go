@@ -4,9 +4,9 @@ import (
 	"encoding/binary"
 	"fmt"
 
+	"attune/internal/finding"
 	"attune/internal/ptx"
 	"attune/internal/sim/count"
-	"attune/internal/sim/finding"
 	"attune/internal/sim/lanes"
 	"attune/internal/sim/mem"
 	"attune/internal/sim/mma"

@@ -8,9 +8,9 @@ import (
 	"slices"
 	"strings"
 
+	"attune/internal/finding"
 	"attune/internal/ptx"
 	"attune/internal/sim/count"
-	"attune/internal/sim/finding"
 	"attune/internal/sim/mem"
 	"attune/internal/sim/order"
 )

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"attune/internal/sim/finding"
+	"attune/internal/finding"
 )
 
 // Waits for a phase of an mbarrier.

@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"slices"
 
+	"attune/internal/finding"
 	"attune/internal/ptx"
 	"attune/internal/sim/count"
-	"attune/internal/sim/finding"
 	"attune/internal/sim/mem"
 	"attune/internal/tensormap"
 )

@@ -5,9 +5,9 @@ import (
 	"slices"
 	"strings"
 
+	"attune/internal/finding"
 	"attune/internal/ptx"
 	"attune/internal/sim/count"
-	"attune/internal/sim/finding"
 	"attune/internal/sim/lanes"
 	"attune/internal/sim/order"
 )

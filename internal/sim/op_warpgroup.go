@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"strings"
 
+	"attune/internal/finding"
 	"attune/internal/ptx"
 	"attune/internal/sim/count"
-	"attune/internal/sim/finding"
 	"attune/internal/sim/mma"
 	"attune/internal/sim/order"
 )

@@ -3,7 +3,7 @@ package sim
 import (
 	"testing"
 
-	"attune/internal/sim/finding"
+	"attune/internal/finding"
 )
 
 const (

@@ -5,7 +5,7 @@ import (
 	"math/bits"
 	"strings"
 
-	"attune/internal/sim/finding"
+	"attune/internal/finding"
 	"attune/internal/sim/mem"
 )
 
@@ -39,13 +39,7 @@ func (p position) place() finding.Place {
 	if p.code == nil || int(p.pc) >= len(p.code.fn.Code) {
 		return finding.Place{}
 	}
-	in := &p.code.fn.Code[p.pc]
-	module := p.code.program.module
-	place := finding.Place{PTXLine: in.Line, PTX: p.code.fn.Text(int(p.pc)), Source: module.SourceLine(in.Location)}
-	if frames := module.Frames(in.Location); len(frames) > 0 {
-		place.File, place.Line, place.Callers = frames[0].File, frames[0].Line, frames[1:]
-	}
-	return place
+	return finding.PlaceOf(p.code.program.module, &p.code.fn.Code[p.pc])
 }
 
 // numberLines gives every instruction the number of its source line. An instruction without line

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"attune/internal/sim/finding"
+	"attune/internal/finding"
 )
 
 // TestReservedShared reads the registers that describe shared memory. The values are those of an

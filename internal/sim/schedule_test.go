@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"attune/internal/sim/finding"
+	"attune/internal/finding"
 	"attune/internal/sim/mem"
 )
 

@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"attune/internal/finding"
 	"attune/internal/ptx"
-	"attune/internal/sim/finding"
 )
 
 // TestSetmaxnreg has one warpgroup release registers and the other take them. The block has no more

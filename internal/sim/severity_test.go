@@ -3,7 +3,7 @@ package sim
 import (
 	"testing"
 
-	"attune/internal/sim/finding"
+	"attune/internal/finding"
 )
 
 // TestSeverities checks which findings are strict: undefined in PTX, and right on hardware.

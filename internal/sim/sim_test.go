@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"attune/internal/finding"
 	"attune/internal/ptx"
 	"attune/internal/sim/count"
-	"attune/internal/sim/finding"
 	"attune/internal/sim/mem"
 )
 

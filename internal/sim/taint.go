@@ -6,8 +6,8 @@ import (
 	"slices"
 	"sync"
 
+	"attune/internal/finding"
 	"attune/internal/ptx"
-	"attune/internal/sim/finding"
 	"attune/internal/sim/mem"
 )
 

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"attune/internal/sim/finding"
+	"attune/internal/finding"
 )
 
 // taintLocal declares two words of local memory that only thread 5 writes. %p1 says that the thread

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"attune/internal/sim/finding"
+	"attune/internal/finding"
 )
 
 // replaceAll makes a tensor map in zeroed shared memory at %r10: 16 columns and 4 rows of u32 at

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"attune/internal/sim/finding"
+	"attune/internal/finding"
 )
 
 // TestReleaseByOneLane has one lane of each warp of a warpgroup release a buffer that products have

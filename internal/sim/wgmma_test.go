@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"attune/internal/sim/finding"
+	"attune/internal/finding"
 )
 
 // The products of these tests multiply 64x32 by 32x8 ones, so that each adds 32 to every element of

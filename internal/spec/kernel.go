@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"attune/internal/audit"
+	"attune/internal/finding"
 	"attune/internal/tensor"
 )
 
@@ -19,7 +19,7 @@ const File = "kernel.toml"
 type Kernel struct {
 	Name        string
 	About       string
-	Allow       []audit.Kind // findings of the audit that every variant may have
+	Allow       []finding.Kind // findings of the audit that every variant may have
 	Knobs       []Knob
 	Retired     []Retired
 	Constraints []*Constraint
@@ -41,10 +41,10 @@ type Knob struct {
 	Values   []int
 	Default  int
 	About    string
-	Sources  []string     // only stages built from one of these have the knob; all stages if empty
-	Formerly []string     // earlier names, which recorded variant names may still use
-	Allow    []audit.Kind // findings of the audit that variants with another value than the default may have
-	Fixed    bool         // a search keeps its value: it changes what the kernel computes or prints
+	Sources  []string       // only stages built from one of these have the knob; all stages if empty
+	Formerly []string       // earlier names, which recorded variant names may still use
+	Allow    []finding.Kind // findings of the audit that variants with another value than the default may have
+	Fixed    bool           // a search keeps its value: it changes what the kernel computes or prints
 }
 
 // in reports whether the stages of a source have the knob.
@@ -73,8 +73,8 @@ type Stage struct {
 	Speedup    float64 // required over the parent; 0 without a parent
 	ErrorShare float64 // limit of the kernel's error over the quantisation error of the inputs
 	Budget     Budget
-	Archs      []string     // architectures it builds for, such as sm_89 or sm_90a
-	Allow      []audit.Kind // findings of the audit that its variants may have
+	Archs      []string       // architectures it builds for, such as sm_89 or sm_90a
+	Allow      []finding.Kind // findings of the audit that its variants may have
 	// ExactExponentials is a rule over knobs: where it holds, the exponentials of the softmax are
 	// exact to within what rounding to E4M3 loses. It is empty if the stage does not round P to E4M3.
 	ExactExponentials string

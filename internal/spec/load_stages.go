@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"attune/internal/audit"
+	"attune/internal/finding"
 )
 
 // stages reads all stages before their parents, because a parent may be declared further down. It
@@ -191,20 +191,20 @@ func (l *loader) exactExponentials(t *table, s *Stage) {
 
 // allowList reads the optional list of findings of the audit that a kernel, a stage or a knob may
 // have.
-func allowList(t *table) []audit.Kind {
+func allowList(t *table) []finding.Kind {
 	if t.get("allow") == nil {
 		return nil
 	}
 	var names []string
-	for _, kind := range audit.Kinds() {
+	for _, kind := range finding.AllowableKinds() {
 		names = append(names, string(kind))
 	}
-	return list(t, "allow", "kinds of findings", func(n *node) (audit.Kind, error) {
+	return list(t, "allow", "kinds of findings", func(n *node) (finding.Kind, error) {
 		name, err := textItem(n)
 		if err == nil && !slices.Contains(names, name) {
 			err = fmt.Errorf("unknown kind of finding %q%s", name, hint(name, names))
 		}
-		return audit.Kind(name), err
+		return finding.Kind(name), err
 	})
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"attune/internal/audit"
+	"attune/internal/finding"
 	"attune/internal/tensor"
 )
 
@@ -254,7 +254,7 @@ func TestAllow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string][]audit.Kind{
+	for name, want := range map[string][]finding.Kind{
 		"stage1": {"launch-id"}, "stage2": {"launch-id", "module-memory"},
 		"stage2+USE_XOR_SWIZZLE=1": {"launch-id", "module-memory", "clock", "texture"},
 	} {

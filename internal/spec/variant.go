@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"attune/internal/audit"
+	"attune/internal/finding"
 )
 
 // Variant is a full assignment of the knobs of a kernel: a stage, or a stage with some knobs
@@ -163,7 +163,7 @@ func (v Variant) Stage() *Stage { return v.stage }
 
 // Allowed returns the findings of the audit that the variant may have: those of the kernel, of its
 // stage, and of every knob that is not at its default.
-func (v Variant) Allowed() []audit.Kind {
+func (v Variant) Allowed() []finding.Kind {
 	allowed := slices.Concat(v.stage.kernel.Allow, v.stage.Allow)
 	for i, knob := range v.stage.kernel.Knobs {
 		if v.values[i] != knob.Default {

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"attune/internal/lab"
+	"attune/internal/ptx"
 	"attune/internal/spec"
 	"attune/internal/toolchain"
 )
@@ -155,7 +156,7 @@ func (p *kernelPage) readSource(text string) {
 		}
 		at := sourceLine{Number: len(p.Source) + 1, Text: clip(line, 400)}
 		for _, f := range p.Findings {
-			if slices.ContainsFunc(f.Places, func(at place) bool { return at.Line == len(p.Source)+1 && sameFile(at.File, p.File) }) {
+			if slices.ContainsFunc(f.Places, func(at ptx.Frame) bool { return at.Line == len(p.Source)+1 && sameFile(at.File, p.File) }) {
 				at.Findings = append(at.Findings, f)
 			}
 		}

@@ -1,11 +1,14 @@
 package web
 
 import (
+	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
-	"attune/internal/device"
+	"attune/internal/finding"
+	"attune/internal/ptx"
 )
 
 func TestLocatePTX(t *testing.T) {
@@ -26,25 +29,37 @@ func TestLocatePTX(t *testing.T) {
 func TestPlacesOfFindings(t *testing.T) {
 	t.Parallel()
 	const inlined = "race at k.cu:65 in k.cu:52 in k.cu:26 (ptx:255) with k.cu:65 in k.cu:23 (ptx:234) (105 times): thread 0"
-	for text, want := range map[string][]place{
-		inlined: {{"k.cu", 26}, {"k.cu", 23}},
-		"race at k.cu:26 (ptx:1) with k.cu:26 (ptx:2)": {{"k.cu", 26}},
-		"an output was not written":                    {{"k.cu", 9}},
-		"k.cu:99999999999999999999 (ptx:1)":            {{"k.cu", 9}},
+	places := func(members string) []ptx.Frame {
+		t.Helper()
+		var f finding.Finding
+		if err := json.Unmarshal([]byte(`{"kind":"race",`+members+`}`), &f); err != nil {
+			t.Fatal(err)
+		}
+		return placesOf(f)
+	}
+	at := func(lines ...int) []ptx.Frame {
+		var all []ptx.Frame
+		for _, line := range lines {
+			all = append(all, ptx.Frame{File: "k.cu", Line: line})
+		}
+		return all
+	}
+	for text, want := range map[string][]ptx.Frame{
+		inlined: at(26, 23),
+		"race at k.cu:26 (ptx:1) with k.cu:26 (ptx:2) (once): x":   at(26),
+		"an output was not written":                                at(9),
+		"race at k.cu:99999999999999999999 (ptx:1) (once): thread": at(9),
 	} {
-		if got := placesOf(device.Finding{Text: text, File: "k.cu", Line: 9}); !slices.Equal(got, want) {
+		if got := places(fmt.Sprintf(`"text":%q,"file":"k.cu","line":9`, text)); !slices.Equal(got, want) {
 			t.Errorf("%s: %v, want %v", text, got, want)
 		}
 	}
-	inHeader := device.Finding{
-		Text: "race at ../sdpa/ptx.cuh:7 (ptx:255, called from k.cu:65) with k.cu:23 (ptx:234) (105 times): thread 0", File: "k.cu", Line: 65,
-		Inner: &device.Place{File: "../sdpa/ptx.cuh", Line: 7, Callers: []device.Place{{File: "k.cu", Line: 65}}},
-		Other: &device.Place{File: "k.cu", Line: 23},
+	inHeader := `"text":"race at ../sdpa/ptx.cuh:7 (ptx:255, called from k.cu:65) with k.cu:23 (ptx:234) (105 times): thread 0","file":"k.cu","line":65,` +
+		`"inner":{"file":"../sdpa/ptx.cuh","line":7,"callers":[{"file":"k.cu","line":65}]},"other":{"file":"k.cu","line":23}`
+	if got := places(inHeader); !slices.Equal(got, at(65, 23)) {
+		t.Errorf("in a header of another folder: %v", got)
 	}
-	if got, want := placesOf(inHeader), []place{{"k.cu", 65}, {"k.cu", 23}}; !slices.Equal(got, want) {
-		t.Errorf("in a header of another folder: %v, want %v", got, want)
-	}
-	if got := placesOf(device.Finding{Text: "no place"}); got != nil {
+	if got := places(`"text":"no place"`); got != nil {
 		t.Errorf("no place: %v", got)
 	}
 }

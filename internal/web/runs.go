@@ -3,15 +3,15 @@ package web
 import (
 	"net/http"
 	"net/url"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"attune/internal/catalog"
-	"attune/internal/device"
+	"attune/internal/finding"
 	"attune/internal/gate"
 	"attune/internal/ledger"
+	"attune/internal/ptx"
 	"attune/internal/report"
 	"attune/internal/run"
 )
@@ -209,47 +209,23 @@ func comparable(entries []ledger.Entry, with *run.Run) []ledger.Entry {
 
 // sourceFinding is a finding of a run, once for each place.
 type sourceFinding struct {
-	device.Finding
+	finding.Finding
 	Note   bool     // it fails nothing
 	Where  []string // shapes and seeds
-	Places []place
+	Places []ptx.Frame
 }
-
-// place is a line of the source.
-type place struct {
-	File string
-	Line int
-}
-
-// placeOfInstruction is the innermost source line of an instruction in a finding's text, such as
-// k.cu:26 in "k.cu:26 (ptx:254, called from k.cu:65)". Earlier versions wrote "k.cu:65 in k.cu:26
-// (ptx:254)".
-var placeOfInstruction = regexp.MustCompile(`([^\s:]+):(\d+) \(ptx:\d+[,)]`)
 
 // placesOf are the source lines of the instructions that a finding is about, in the kernel's folder
-// where possible: the page shows its files. Records of earlier versions have the lines in the text
-// only; the line of the record is that of the outermost call.
-func placesOf(f device.Finding) []place {
-	var all []place
-	for _, at := range []*device.Place{f.Inner, f.Other} {
+// where possible: the page shows its files.
+func placesOf(f finding.Finding) []ptx.Frame {
+	var all []ptx.Frame
+	for _, at := range []*finding.Place{&f.Where, f.Other} {
 		if at == nil {
 			continue
 		}
-		if own := (place{at.Own().File, at.Own().Line}); !slices.Contains(all, own) {
+		if own, known := at.Own(); known && !slices.Contains(all, own) {
 			all = append(all, own)
 		}
-	}
-	if len(all) > 0 {
-		return all
-	}
-	for _, m := range placeOfInstruction.FindAllStringSubmatch(f.Text, -1) {
-		line, err := strconv.Atoi(m[2])
-		if p := (place{m[1], line}); err == nil && !slices.Contains(all, p) {
-			all = append(all, p)
-		}
-	}
-	if len(all) == 0 && f.File != "" {
-		all = append(all, place{f.File, f.Line})
 	}
 	return all
 }
@@ -258,12 +234,12 @@ func placesOf(f device.Finding) []place {
 func findingsOf(r *run.Run) []sourceFinding {
 	var all []sourceFinding
 	at := map[string]int{}
-	add := func(c run.Correctness, found []device.Finding, note bool) {
+	add := func(c run.Correctness, found []finding.Finding, note bool) {
 		for _, f := range found {
-			i, known := at[f.Place()]
+			i, known := at[f.Key()]
 			if !known {
 				i = len(all)
-				at[f.Place()] = i
+				at[f.Key()] = i
 				all = append(all, sourceFinding{Finding: f, Note: note, Places: placesOf(f)})
 			}
 			all[i].Where = append(all[i].Where, c.Shape+" seed "+strconv.FormatUint(c.Seed, 10))

@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"attune/internal/device"
+	"attune/internal/finding"
 )
 
 // A timed kernel must do its work in every launch. Two properties show it:
@@ -160,9 +161,9 @@ func (t *timedJob) timeFresh() error {
 			return nil
 		}
 	}
-	found.Findings = append(found.Findings, device.Finding{Kind: device.RemembersResults, Text: fmt.Sprintf(
+	found.Findings = append(found.Findings, finding.New(finding.RemembersResults, fmt.Sprintf(
 		"a launch takes %.2f us on the inputs of the launch before and %.2f us on new ones: it does not do all its work each time",
-		1e6*usual, 1e6*found.FreshSeconds)})
+		1e6*usual, 1e6*found.FreshSeconds)))
 	return nil
 }
 

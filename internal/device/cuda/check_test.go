@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"attune/internal/device"
+	"attune/internal/finding"
 )
 
 const secret = 0x0123456789ABCDEF
@@ -87,8 +88,8 @@ func (f *fake) checkTimed(t *testing.T, plan device.Plan, jobs ...device.Job) []
 }
 
 // kinds are the kinds of the findings, in order and each once.
-func kinds(findings []device.Finding) []string {
-	var all []string
+func kinds(findings []finding.Finding) []finding.Kind {
+	var all []finding.Kind
 	for _, f := range findings {
 		all = append(all, f.Kind)
 	}
@@ -246,17 +247,17 @@ func TestCheatsAreFound(t *testing.T) {
 	for _, c := range []struct {
 		name          string
 		load          func() func(*fakeLaunch)
-		usual, always []string // findings without and with launches on new inputs
+		usual, always []finding.Kind // findings without and with launches on new inputs
 	}{
 		{
 			"does nothing after its tenth launch", after(10, (*fakeLaunch).skip),
-			[]string{device.TimedOutputDiffers},
-			[]string{device.TimedOutputDiffers},
+			[]finding.Kind{finding.TimedOutputDiffers},
+			[]finding.Kind{finding.TimedOutputDiffers},
 		},
 		{
 			"computes a part after its tenth launch", after(10, func(l *fakeLaunch) { l.n--; l.compute() }),
-			[]string{device.TimedOutputDiffers},
-			[]string{device.TimedOutputDiffers},
+			[]finding.Kind{finding.TimedOutputDiffers},
+			[]finding.Kind{finding.TimedOutputDiffers},
 		},
 		{
 			"does nothing if the output is already there", func() func(*fakeLaunch) {
@@ -269,37 +270,37 @@ func TestCheatsAreFound(t *testing.T) {
 				}
 			},
 			nil,
-			[]string{device.RemembersResults},
+			[]finding.Kind{finding.RemembersResults},
 		},
 		{
 			"remembers outputs by the address of the input", rememberBy(func(l *fakeLaunch) string { return fmt.Sprint(l.inputs) }),
-			[]string{device.TimedOutputDiffers},
-			[]string{device.TimedOutputDiffers},
+			[]finding.Kind{finding.TimedOutputDiffers},
+			[]finding.Kind{finding.TimedOutputDiffers},
 		},
 		{
 			"remembers outputs by the contents of the input", rememberBy(func(l *fakeLaunch) string { return string(l.in[:l.n]) }),
 			nil,
-			[]string{device.RemembersResults},
+			[]finding.Kind{finding.RemembersResults},
 		},
 		{
 			"writes past the end of the output", after(100, func(l *fakeLaunch) { l.compute(); l.out[l.n] = 1 }),
-			[]string{device.WroteOutside},
-			[]string{device.WroteOutside},
+			[]finding.Kind{finding.WroteOutside},
+			[]finding.Kind{finding.WroteOutside},
 		},
 		{
 			"writes before the start of the input", after(100, func(l *fakeLaunch) { l.compute(); l.fake.at(l.inputs - 4096)[0] = 1 }),
-			[]string{device.WroteOutside},
-			[]string{device.WroteOutside},
+			[]finding.Kind{finding.WroteOutside},
+			[]finding.Kind{finding.WroteOutside},
 		},
 		{
 			// A later launch of the replay has the changed input too.
 			"changes its input", after(100, func(l *fakeLaunch) { l.compute(); l.in[l.n-1]++ }),
-			[]string{device.InputChanged, device.TimedOutputDiffers},
-			[]string{device.InputChanged, device.TimedOutputDiffers},
+			[]finding.Kind{finding.InputChanged, finding.TimedOutputDiffers},
+			[]finding.Kind{finding.InputChanged, finding.TimedOutputDiffers},
 		},
 	} {
 		for _, cold := range []bool{false, true} {
-			for fresh, want := range map[bool][]string{false: c.usual, true: c.always} {
+			for fresh, want := range map[bool][]finding.Kind{false: c.usual, true: c.always} {
 				job := rotatingJob("k")
 				if strings.Contains(c.name, "contents") { // few shifts come twice
 					job = wideJob()
@@ -372,10 +373,10 @@ func TestRemembersResults(t *testing.T) {
 		}
 		var texts []string
 		for _, f := range check.Findings {
-			texts = append(texts, f.Kind+": "+f.Text)
+			texts = append(texts, f.String())
 		}
 		all := strings.Join(texts, "\n")
-		if c.want == "" && all != "" || c.want != "" && (!strings.HasPrefix(all, device.RemembersResults) || !strings.Contains(all, c.want) || len(texts) > 1) {
+		if c.want == "" && all != "" || c.want != "" && (!strings.HasPrefix(all, string(finding.RemembersResults)) || !strings.Contains(all, c.want) || len(texts) > 1) {
 			t.Errorf("%s: %q; want %q", c.name, all, c.want)
 		}
 	}

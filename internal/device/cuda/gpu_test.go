@@ -17,7 +17,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"attune/internal/device"
+	"attune/internal/device/devicetest"
 	"attune/internal/device/isolate"
+	"attune/internal/finding"
 )
 
 // The tests in this file need a GPU and are skipped without one. Their kernels are handwritten PTX.
@@ -231,23 +233,23 @@ func TestGPUFindings(t *testing.T) {
 	back := uint64(math.MaxUint64 - 15) // -16
 	for _, c := range []struct {
 		job  device.Job
-		want []device.Finding
+		want []finding.Finding
 	}{
 		{
 			gpuJob("poke", device.Out(4), long(4)),
-			[]device.Finding{{Kind: device.WroteOutside, Text: "argument 0: 4 bytes written past its end (it has 4), the first at byte 4"}},
+			[]finding.Finding{devicetest.Found(finding.WroteOutside, "argument 0: 4 bytes written past its end (it has 4), the first at byte 4")},
 		},
 		{
 			gpuJob("poke", device.Out(4), long(back)),
-			[]device.Finding{{Kind: device.WroteOutside, Text: "argument 0: 4 bytes written before its start, the first at byte -16"}},
+			[]finding.Finding{devicetest.Found(finding.WroteOutside, "argument 0: 4 bytes written before its start, the first at byte -16")},
 		},
 		{
 			gpuJob("poke", device.Out(8), long(0)),
-			[]device.Finding{{Kind: device.Unwritten, Text: "argument 0: 4 of 8 bytes never written, the first at byte 4"}},
+			[]finding.Finding{devicetest.Found(finding.Unwritten, "argument 0: 4 of 8 bytes never written, the first at byte 4")},
 		},
 		{
 			gpuJob("poke", device.In([]byte{1, 2, 3, 4}), long(0)),
-			[]device.Finding{{Kind: device.InputChanged, Text: "argument 0: 4 bytes of an input changed, the first at byte 0"}},
+			[]finding.Finding{devicetest.Found(finding.InputChanged, "argument 0: 4 bytes of an input changed, the first at byte 0")},
 		},
 	} {
 		got, err := device.Run(m, c.job)
@@ -443,8 +445,8 @@ func TestGPUTimedCheat(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if found := kinds(got[0].Check.Findings); !slices.Equal(found, []string{device.TimedOutputDiffers}) {
-		t.Errorf("findings %v; want %s", got[0].Check.Findings, device.TimedOutputDiffers)
+	if found := kinds(got[0].Check.Findings); !slices.Equal(found, []finding.Kind{finding.TimedOutputDiffers}) {
+		t.Errorf("findings %v; want %s", got[0].Check.Findings, finding.TimedOutputDiffers)
 	}
 }
 

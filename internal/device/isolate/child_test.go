@@ -18,6 +18,7 @@ import (
 
 	"attune/internal/device"
 	"attune/internal/device/devicetest"
+	"attune/internal/finding"
 )
 
 // childArg as the first argument makes this test binary a child; the second argument is its kind.
@@ -119,7 +120,7 @@ func (m *machine) Time(jobs []device.Job, plan device.Plan) ([]device.Series, er
 
 // timedCheck has every field set. Its launches have outputs of several lengths, two of them equal.
 func timedCheck(plan device.Plan) *device.TimedCheck {
-	c := &device.TimedCheck{Outputs: 4, Findings: []device.Finding{{Kind: device.RemembersResults, Text: "slower"}}}
+	c := &device.TimedCheck{Outputs: 4, Findings: []finding.Finding{finding.New(finding.RemembersResults, "slower")}}
 	if plan.Fresh {
 		c.FreshSeconds = 5e-6
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"attune/internal/device"
+	"attune/internal/finding"
 	"attune/internal/tensormap"
 )
 
@@ -125,7 +126,7 @@ func TestOutcomeOverThePipe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(got.Findings) != 1 || got.Findings[0].Kind != device.Unwritten {
+	if len(got.Findings) != 1 || got.Findings[0].Kind != finding.Unwritten {
 		t.Errorf("findings %v; want the unwritten output", got.Findings)
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"attune/internal/device"
+	"attune/internal/finding"
 )
 
 // SanitizerTools are the tools of NVIDIA's compute-sanitizer.
@@ -60,7 +61,7 @@ func (s *Sanitized) log() string { return filepath.Join(s.folder, "log") }
 
 // Findings ends the child and returns the tool's findings. The device cannot be used afterwards. If
 // a failure lost the child, which the caller knows already, the tool may have no findings.
-func (s *Sanitized) Findings() ([]device.Finding, error) {
+func (s *Sanitized) Findings() ([]finding.Finding, error) {
 	if err := s.Device.Close(); err != nil {
 		return nil, err
 	}
@@ -76,7 +77,7 @@ func (s *Sanitized) Findings() ([]device.Finding, error) {
 	if code != findingsExitCode {
 		return nil, fmt.Errorf("compute-sanitizer ended with code %d: %s", code, text)
 	}
-	return []device.Finding{{Kind: s.tool, Text: text}}, nil
+	return []finding.Finding{finding.New(finding.Kind(s.tool), text)}, nil
 }
 
 // Tool is the name of the tool.

@@ -14,6 +14,7 @@ import (
 
 	"attune/internal/child/childtest"
 	"attune/internal/device"
+	"attune/internal/finding"
 )
 
 // fakeSanitizer accepts the options of compute-sanitizer that attune uses, runs the program and
@@ -64,11 +65,11 @@ func sanitized(t *testing.T, ends, kind string) (*Sanitized, error) {
 func TestSanitizer(t *testing.T) {
 	for _, c := range []struct {
 		ends string
-		want []device.Finding
+		want []finding.Finding
 		err  string
 	}{
 		{"clean", nil, ""},
-		{"findings", []device.Finding{{Kind: "racecheck", Text: "========= racecheck of serve"}}, ""},
+		{"findings", []finding.Finding{finding.New("racecheck", "========= racecheck of serve")}, ""},
 		{"error", nil, "compute-sanitizer ended with code 3: ========= racecheck of serve"},
 		{"silent", nil, "read the findings of racecheck: compute-sanitizer ended with code 3: open "},
 	} {

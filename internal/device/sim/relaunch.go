@@ -7,12 +7,13 @@ import (
 	"slices"
 
 	"attune/internal/device"
+	"attune/internal/finding"
 )
 
 // launched is the result of one launch.
 type launched struct {
 	outputs      [][]byte
-	findings     []keyedFinding
+	findings     []finding.Finding
 	counters     device.Counters
 	instructions uint64 // that warps have executed
 	schedules    int    // that the launch needs
@@ -30,7 +31,7 @@ func (d *Device) repeat(ctx context.Context, r *resident, first *launched, outco
 	}
 	again.compareOutputs(&r.job, outcome, "between two launches on the same inputs")
 	again.compareWork(first)
-	addFindings(outcome, again.findings, reported)
+	d.addFindings(outcome, again.findings, reported)
 	return nil
 }
 
@@ -51,7 +52,7 @@ func (d *Device) relaunch(ctx context.Context, r *resident, first *launched, out
 		if sameInputs(job, next) {
 			result.compareWork(first)
 		}
-		addFindings(outcome, result.findings, reported)
+		d.addFindings(outcome, result.findings, reported)
 		outcome.Relaunched = append(outcome.Relaunched, result.outputs)
 	}
 	return nil
@@ -60,7 +61,8 @@ func (d *Device) relaunch(ctx context.Context, r *resident, first *launched, out
 // launchAgain launches a job in the memory of an earlier one. The outputs have the earlier result,
 // and count as unwritten: the kernel may neither read them nor leave them as they are.
 func (d *Device) launchAgain(ctx context.Context, r *resident, job device.Job) (*launched, error) {
-	r.job, r.again = job, true
+	r.job = job
+	r.relaunches++
 	for i, arg := range job.Args {
 		if arg.Scalar != nil {
 			r.values[i] = arg.Scalar
@@ -101,8 +103,8 @@ const (
 // the same inputs. It has found results of an earlier launch.
 func (l *launched) compareWork(first *launched) {
 	if float64(l.instructions)+workSlack < float64(first.instructions)*(1-workShare) {
-		l.add(device.RemembersResults, fmt.Sprintf("relaunched with the first inputs it executes %d warp instructions, in the first launch %d",
-			l.instructions, first.instructions))
+		l.findings = append(l.findings, finding.New(finding.RemembersResults, fmt.Sprintf(
+			"relaunched with the first inputs it executes %d warp instructions, in the first launch %d", l.instructions, first.instructions)))
 	}
 }
 
@@ -113,14 +115,13 @@ func (l *launched) compareOutputs(job *device.Job, outcome *device.Outcome, betw
 		outcome.AddRepeated(l.outputs)
 		return
 	}
-	if text := l.difference(job, outcome.Outputs, between); text != "" {
-		l.add(device.NotRepeatable, text)
+	if f, differs := l.difference(job, outcome.Outputs, between); differs {
+		l.findings = append(l.findings, f)
 	}
 }
 
-// difference describes the first output that is not the same as in an earlier launch. It is empty if
-// all are the same.
-func (l *launched) difference(job *device.Job, earlier [][]byte, between string) string {
+// difference is the finding about the first output that is not the same as in an earlier launch.
+func (l *launched) difference(job *device.Job, earlier [][]byte, between string) (f finding.Finding, differs bool) {
 	next := 0
 	for argument, arg := range job.Args {
 		if !arg.IsBuffer() || arg.Input != nil || arg.Scratch > 0 {
@@ -140,12 +141,8 @@ func (l *launched) difference(job *device.Job, earlier [][]byte, between string)
 				count++
 			}
 		}
-		return fmt.Sprintf("%s: %d of %d bytes differ %s, the first at byte %d", arg.Label(argument), count, len(one), between, first)
+		text := fmt.Sprintf("%s: %d of %d bytes differ %s, the first at byte %d", arg.Label(argument), count, len(one), between, first)
+		return finding.Of(finding.NotRepeatable, arg.Variable(argument), text), true
 	}
-	return ""
-}
-
-// add adds a finding. It is reported once for each kind.
-func (l *launched) add(kind, text string) {
-	l.findings = append(l.findings, keyedFinding{Finding: device.Finding{Kind: kind, Text: text}, key: kind})
+	return finding.Finding{}, false
 }

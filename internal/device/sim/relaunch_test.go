@@ -8,6 +8,7 @@ import (
 
 	"attune/internal/device"
 	"attune/internal/device/sim"
+	"attune/internal/finding"
 )
 
 // counting is a kernel that adds the number of the launch to its output.
@@ -28,10 +29,10 @@ func TestRelaunches(t *testing.T) {
 	d := sim.Open(sim.Options{Checks: true, Schedules: 2})
 	for range 2 {
 		got, err := d.Run(t.Context(), job)
-		if err != nil || len(got.Relaunched) != 2 || !slices.Equal(kindsOf(got), []string{"kept-memory", "kept-memory", device.NotRepeatable}) {
+		if err != nil || len(got.Relaunched) != 2 || !slices.Equal(kindsOf(got), []finding.Kind{finding.KeptMemory, finding.KeptMemory, finding.NotRepeatable}) {
 			t.Fatalf("got %+v, %v", got, err)
 		}
-		if text := got.Findings[0].Text; !strings.HasSuffix(text, "reads 4 bytes; an earlier launch has written byte 0 of the variable launches") {
+		if text := got.Findings[0].Text(); !strings.HasSuffix(text, "reads 4 bytes; an earlier launch has written byte 0 of the variable launches") {
 			t.Errorf("the first finding is %s", text)
 		}
 		for i, want := range []byte{8, 9, 11} { // 1 + 7, 0 + 9, 1 + 10
@@ -50,7 +51,7 @@ func TestFindingsOfRelaunches(t *testing.T) {
 	job.Args = append(job.Args[:1], device.Arg{InOut: bytes.Repeat([]byte{3}, 4*threads)}, job.Args[2])
 	job.Relaunches = []device.Relaunch{{Inputs: [][]byte{bytes.Repeat([]byte{1}, 4*threads), bytes.Repeat([]byte{4}, 4*threads)}}}
 	got, err := sim.Open(sim.Options{Checks: true}).Run(t.Context(), job)
-	if err != nil || len(got.Findings) != 1 || got.Findings[0].Kind != device.InputChanged || got.Relaunched[0][0][0] != 4 {
+	if err != nil || len(got.Findings) != 1 || got.Findings[0].Kind != finding.InputChanged || got.Relaunched[0][0][0] != 4 {
 		t.Errorf("got %+v, %v", got, err)
 	}
 }
@@ -68,8 +69,8 @@ func TestRelaunchErrors(t *testing.T) {
 	}
 }
 
-func kindsOf(o *device.Outcome) []string {
-	var kinds []string
+func kindsOf(o *device.Outcome) []finding.Kind {
+	var kinds []finding.Kind
 	for _, f := range o.Findings {
 		kinds = append(kinds, f.Kind)
 	}
@@ -86,10 +87,10 @@ func TestRemembersResults(t *testing.T) {
 	loop := "mov.u32 %r5, 0;\nLOOP: add.u32 %r5, %r5, 1;\n setp.lt.u32 %p2, %r5, 200;\n @%p2 bra LOOP;\n"
 	skipping := variable("ld.global.u32 %r5, [flag];\n setp.ne.u32 %p2, %r5, 0;\n @%p2 bra END;\n" + loop + "END: bar.sync 0;\n @%p3 st.global.u32 [flag], 1;\n")
 	got, err := sim.Open(sim.Options{Checks: true}).Run(t.Context(), newJob(skipping, threads))
-	if err != nil || !slices.Contains(kindsOf(got), device.RemembersResults) || got.Relaunched != nil {
+	if err != nil || !slices.Contains(kindsOf(got), finding.RemembersResults) || got.Relaunched != nil {
 		t.Fatalf("got %+v, %v", kindsOf(got), err)
 	}
-	text := got.Findings[len(got.Findings)-1].Text
+	text := got.Findings[len(got.Findings)-1].Text()
 	if !strings.HasPrefix(text, "relaunched with the first inputs it executes ") || !strings.Contains(text, " warp instructions, in the first launch 6") {
 		t.Errorf("the finding is %s", text)
 	}
@@ -119,7 +120,7 @@ func TestScalarsOfRelaunches(t *testing.T) {
 	job.Relaunches = []device.Relaunch{{Inputs: [][]byte{job.Args[0].Input}, Scalars: [][]byte{make([]byte, len(first))}}}
 	got, err := sim.Open(sim.Options{Checks: true}).Run(t.Context(), job)
 	// With a length of 0 the kernel writes nothing, and the output of the first launch stays.
-	if err != nil || !slices.Equal(kindsOf(got), []string{device.Unwritten}) || !strings.Contains(got.Findings[0].Text, "not written by a relaunch") {
+	if err != nil || !slices.Equal(kindsOf(got), []finding.Kind{finding.Unwritten}) || !strings.Contains(got.Findings[0].Text(), "in relaunch 1: argument 1: 128 of 128 bytes not written") {
 		t.Errorf("got %v, %v", got, err)
 	}
 }
@@ -143,7 +144,7 @@ func TestAddressSeed(t *testing.T) {
 	if fixed == one || one != again {
 		t.Errorf("the addresses end in %x, %x and %x", fixed, one, again)
 	}
-	if got, _ := address(sim.Options{AddressSeed: 1, Schedules: 2}); !slices.Equal(kindsOf(got), []string{device.NotRepeatable}) {
+	if got, _ := address(sim.Options{AddressSeed: 1, Schedules: 2}); !slices.Equal(kindsOf(got), []finding.Kind{finding.NotRepeatable}) {
 		t.Errorf("two schedules: %v", got.Findings)
 	}
 }

@@ -2,8 +2,10 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 
 	"attune/internal/device"
+	"attune/internal/finding"
 )
 
 // schedules returns how many schedules a job runs under, after its first launch: as many as the
@@ -12,20 +14,10 @@ func (d *Device) schedules(first *launched) int {
 	switch {
 	case d.options.Schedules > 0:
 		return d.options.Schedules
-	case first.isWrong():
+	case slices.ContainsFunc(first.findings, func(f finding.Finding) bool { return !d.isNote(f) }):
 		return 1
 	}
 	return first.schedules
-}
-
-// isWrong reports whether a launch has findings that are no notes.
-func (l *launched) isWrong() bool {
-	for _, f := range l.findings {
-		if !f.note {
-			return true
-		}
-	}
-	return false
 }
 
 // compareSchedule compares the outputs of a launch with those under schedule 0. Bits that differ
@@ -33,12 +25,12 @@ func (l *launched) isWrong() bool {
 // several, or where sums have no order, the caller decides: a correct scan of floating-point numbers
 // adds what the order of blocks gives it.
 func (d *Device) compareSchedule(job *device.Job, outcome *device.Outcome, l *launched, seed int) {
-	text := l.difference(job, outcome.Outputs, fmt.Sprintf("between schedule 0 and schedule %d", seed))
+	f, differs := l.difference(job, outcome.Outputs, fmt.Sprintf("between schedule 0 and schedule %d", seed))
 	switch {
-	case text == "":
+	case !differs:
 	case d.options.Schedules == 0 || job.Unordered:
-		outcome.Rescheduled = append(outcome.Rescheduled, device.Rescheduled{Outputs: l.outputs, Difference: text})
+		outcome.Rescheduled = append(outcome.Rescheduled, device.Rescheduled{Outputs: l.outputs, Difference: f})
 	default:
-		l.add(device.NotRepeatable, text)
+		l.findings = append(l.findings, f)
 	}
 }

@@ -48,11 +48,11 @@ func TestAutomaticSchedules(t *testing.T) {
 		return outcome
 	}
 	got := run(0, ticketJob(""))
-	if got.Schedules != 2 || len(got.Findings) > 0 || len(got.Rescheduled) != 1 || got.Rescheduled[0].Difference != difference || got.Rescheduled[0].Outputs[1][0] != 3 {
+	if got.Schedules != 2 || len(got.Findings) > 0 || len(got.Rescheduled) != 1 || got.Rescheduled[0].Difference.Text() != difference || got.Rescheduled[0].Outputs[1][0] != 3 {
 		t.Errorf("automatic: %+v", got)
 	}
 	got = run(2, ticketJob(""))
-	if got.Schedules != 2 || len(got.Rescheduled) > 0 || len(got.Findings) != 1 || got.Findings[0].Text != difference {
+	if got.Schedules != 2 || len(got.Rescheduled) > 0 || len(got.Findings) != 1 || got.Findings[0].Text() != difference {
 		t.Errorf("two: %+v", got)
 	}
 	if got = run(1, ticketJob("")); got.Schedules != 1 || len(got.Findings) > 0 {

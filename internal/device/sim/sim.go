@@ -10,9 +10,9 @@ import (
 
 	"attune/internal/crash"
 	"attune/internal/device"
+	"attune/internal/finding"
 	"attune/internal/ptx"
 	"attune/internal/sim"
-	"attune/internal/sim/finding"
 	"attune/internal/sim/mem"
 	"attune/internal/sim/mma"
 )
@@ -93,7 +93,7 @@ func (d *Device) Run(ctx context.Context, job device.Job) (*device.Outcome, erro
 			outcome.Schedules = d.schedules(result)
 		}
 		d.compareSchedule(&job, outcome, result, seed)
-		addFindings(outcome, result.findings, reported)
+		d.addFindings(outcome, result.findings, reported)
 		if seed > 0 {
 			continue
 		}
@@ -124,27 +124,25 @@ func (d *Device) load(image []byte) (program *sim.Program, err error) {
 	return p, nil
 }
 
-// keyedFinding is a finding with a key that identifies it under all schedules. Addresses and counts
-// differ between schedules.
-type keyedFinding struct {
-	device.Finding
-	key  string
-	note bool
+// addFindings adds the findings that are not reported yet. Strict ones are notes, unless they fail.
+func (d *Device) addFindings(outcome *device.Outcome, findings []finding.Finding, reported map[string]bool) {
+	for _, f := range findings {
+		key := f.Key()
+		switch {
+		case reported[key]:
+			continue
+		case d.isNote(f):
+			outcome.Notes = append(outcome.Notes, f)
+		default:
+			outcome.Findings = append(outcome.Findings, f)
+		}
+		reported[key] = true
+	}
 }
 
-// addFindings adds the findings that are not reported yet.
-func addFindings(outcome *device.Outcome, findings []keyedFinding, reported map[string]bool) {
-	for _, f := range findings {
-		switch {
-		case reported[f.key]:
-			continue
-		case f.note:
-			outcome.Notes = append(outcome.Notes, f.Finding)
-		default:
-			outcome.Findings = append(outcome.Findings, f.Finding)
-		}
-		reported[f.key] = true
-	}
+// isNote reports whether a finding fails nothing.
+func (d *Device) isNote(f finding.Finding) bool {
+	return f.Severity == finding.Strict && !d.options.Strict
 }
 
 // resident is a job in a memory of its own: its buffers and the variables of its module.
@@ -156,7 +154,8 @@ type resident struct {
 	values   [][]byte // of the arguments
 	buffers  []uint64 // by argument
 	params   []byte
-	again    bool // it has been launched before
+
+	relaunches int // after the first launch
 }
 
 // newResident places a job in memory. Its addresses differ between schedules, so that an output
@@ -185,44 +184,13 @@ func (d *Device) launch(ctx context.Context, r *resident, seed uint64) (*launche
 		return nil, kernelError(ctx, err)
 	}
 	l := &launched{counters: named(&result.Counters), instructions: result.Counters.WarpInstructions(), schedules: result.Schedules}
-	for _, f := range result.Findings {
-		l.findings = append(l.findings, keyedFinding{
-			Finding: located(f),
-			key:     f.Key() + string(f.Severity), note: f.Severity == finding.Strict && !d.options.Strict,
-		})
-	}
-	var more []device.Finding
-	l.outputs, more, err = r.collect(d.options.Checks)
-	for _, f := range more {
-		l.findings = append(l.findings, keyedFinding{Finding: f, key: f.Kind + f.Text})
+	var found []finding.Finding
+	l.outputs, found, err = r.collect(d.options.Checks)
+	for _, f := range append(result.Findings, found...) {
+		f.Launch = finding.Launch{Relaunch: r.relaunches, Schedule: int(seed)}
+		l.findings = append(l.findings, f)
 	}
 	return l, err
-}
-
-// located is a finding with its source lines.
-func located(f finding.Finding) device.Finding {
-	d := device.Finding{Kind: string(f.Kind), Text: f.String(), Inner: sourcePlace(f.Where)}
-	if d.Inner != nil {
-		frames := d.Inner.Frames()
-		outermost := frames[len(frames)-1]
-		d.File, d.Line = outermost.File, outermost.Line
-	}
-	if f.Other != nil {
-		d.Other = sourcePlace(*f.Other)
-	}
-	return d
-}
-
-// sourcePlace is the source line of an instruction; nil without line information.
-func sourcePlace(p finding.Place) *device.Place {
-	if p.File == "" {
-		return nil
-	}
-	at := &device.Place{File: p.File, Line: p.Line}
-	for _, c := range p.Callers {
-		at.Callers = append(at.Callers, device.Place{File: c.File, Line: c.Line})
-	}
-	return at
 }
 
 // kernelError distinguishes a fault of the kernel from a cancelled context, from PTX that is not
@@ -282,10 +250,10 @@ func place(memory *mem.Memory, index int, arg device.Arg) (uint64, error) {
 }
 
 // collect reads the buffers back. Outputs must be written completely, and inputs must be unchanged.
-func (r *resident) collect(checks bool) (outputs [][]byte, findings []device.Finding, err error) {
+func (r *resident) collect(checks bool) (outputs [][]byte, findings []finding.Finding, err error) {
 	never := "never written"
-	if r.again {
-		never = "not written by a relaunch"
+	if r.relaunches > 0 {
+		never = "not written"
 	}
 	for i, arg := range r.job.Args {
 		if !arg.IsBuffer() || arg.Scratch > 0 {
@@ -297,15 +265,14 @@ func (r *resident) collect(checks bool) (outputs [][]byte, findings []device.Fin
 		}
 		if arg.Input != nil {
 			if !bytes.Equal(data, arg.Input) {
-				findings = append(findings, device.Finding{Kind: device.InputChanged, Text: arg.Label(i) + ": an input was changed"})
+				findings = append(findings, finding.Of(finding.InputChanged, arg.Variable(i), arg.Label(i)+": an input was changed"))
 			}
 			continue
 		}
 		outputs = append(outputs, data)
 		if n, first := r.memory.Unwritten(r.buffers[i]); checks && n > 0 && arg.InOut == nil {
-			findings = append(findings, device.Finding{
-				Kind: device.Unwritten, Text: fmt.Sprintf("%s: %d of %d bytes %s, the first at byte %d", arg.Label(i), n, len(data), never, first),
-			})
+			text := fmt.Sprintf("%s: %d of %d bytes %s, the first at byte %d", arg.Label(i), n, len(data), never, first)
+			findings = append(findings, finding.Of(finding.Unwritten, arg.Variable(i), text))
 		}
 	}
 	return outputs, findings, nil

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"attune/internal/crash"
 	"attune/internal/device"
 	"attune/internal/device/sim"
+	"attune/internal/finding"
 	"attune/internal/tensormap"
 )
 
@@ -99,30 +101,30 @@ func TestOutcome(t *testing.T) {
 
 // TestFindings tests the findings of every device, and those of the checkers.
 func TestFindings(t *testing.T) {
-	check := func(name, more string, n int32, o sim.Options, want ...string) {
+	check := func(name, more string, n int32, o sim.Options, want ...finding.Kind) {
 		t.Helper()
 		outcome, err := sim.Open(o).Run(t.Context(), newJob(kernel(more), n))
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			return
 		}
-		var got []string
+		var got []finding.Kind
 		for _, f := range outcome.Findings {
 			got = append(got, f.Kind)
-			if f.Text == "" {
+			if f.Text() == "" {
 				t.Errorf("%s: a finding without a text: %v", name, f)
 			}
 		}
-		if strings.Join(got, " ") != strings.Join(want, " ") {
+		if !slices.Equal(got, want) {
 			t.Errorf("%s: findings %v, want %v", name, outcome.Findings, want)
 		}
 	}
 	checked := sim.Options{Checks: true}
 	check("nothing", "", threads, checked)
-	check("output left unwritten", "", threads-1, checked, device.Unwritten)
-	check("output past its end", "\tst.global.u32 [%rd5+4], %r2;", 0, checked, "out-of-bounds", device.Unwritten)
-	check("input changed", "\tst.global.u32 [%rd4], %r2;", threads, checked, device.InputChanged)
-	check("input changed, without checkers", "\tst.global.u32 [%rd4], %r2;", threads, sim.Options{}, device.InputChanged)
+	check("output left unwritten", "", threads-1, checked, finding.Unwritten)
+	check("output past its end", "\tst.global.u32 [%rd5+4], %r2;", 0, checked, "out-of-bounds", finding.Unwritten)
+	check("input changed", "\tst.global.u32 [%rd4], %r2;", threads, checked, finding.InputChanged)
+	check("input changed, without checkers", "\tst.global.u32 [%rd4], %r2;", threads, sim.Options{}, finding.InputChanged)
 	check("output left unwritten, without checkers", "", threads-1, sim.Options{})
 	check("a race", "\tst.shared.u32 [s], %r2;", threads, checked, "race")
 	check("a race under every schedule", "\tst.shared.u32 [s], %r2;", threads, sim.Options{Checks: true, Schedules: 5}, "race")
@@ -135,7 +137,7 @@ END:`)), "add.u32 %r3, %r3, %r3;", "atom.shared.add.u32 %r3, [s], 1;", 1)), thre
 	racing.Block[0], racing.Args[0], racing.Args[1] = 96, device.In(make([]byte, 4*96)), device.Out(4*96)
 	racing.Args[2] = device.Int32(96)
 	outcome, err := sim.Open(sim.Options{Schedules: 8}).Run(t.Context(), racing)
-	if err != nil || len(outcome.Findings) != 1 || outcome.Findings[0].Kind != device.NotRepeatable {
+	if err != nil || len(outcome.Findings) != 1 || outcome.Findings[0].Kind != finding.NotRepeatable {
 		t.Errorf("an output that depends on the schedule: %+v, %v", outcome, err)
 	}
 	racing.Unordered = true
@@ -160,7 +162,7 @@ func TestNotes(t *testing.T) {
 		if strict {
 			list, none = none, list
 		}
-		if len(none) > 0 || len(list) != 1 || list[0].Kind != "uninitialized" || !strings.Contains(list[0].Text, "no instruction uses the value") {
+		if len(none) > 0 || len(list) != 1 || list[0].Kind != "uninitialized" || !strings.Contains(list[0].Text(), "no instruction uses the value") {
 			t.Errorf("strict %v: findings %v, notes %v", strict, outcome.Findings, outcome.Notes)
 		}
 	}

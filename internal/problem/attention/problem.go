@@ -6,7 +6,7 @@ import (
 	"math"
 
 	"attune/internal/accuracy"
-	"attune/internal/audit"
+	"attune/internal/finding"
 	"attune/internal/mutate"
 	"attune/internal/oracle"
 	"attune/internal/problem"
@@ -223,4 +223,4 @@ func (p *Problem) Threads(b problem.Build, _ []spec.Shape) (int, error) {
 }
 
 // Allowed is nothing.
-func (p *Problem) Allowed() []audit.Kind { return nil }
+func (p *Problem) Allowed() []finding.Kind { return nil }

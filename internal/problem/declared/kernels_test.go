@@ -102,7 +102,7 @@ func (b *bench) launch(ctx context.Context, t toolchain.Target, job func(*toolch
 		return nil, err
 	}
 	if len(outcome.Findings) > 0 {
-		return nil, &device.Fault{Code: outcome.Findings[0].Kind, Text: outcome.Findings[0].Text, Operation: "check"}
+		return nil, &device.Fault{Code: string(outcome.Findings[0].Kind), Text: outcome.Findings[0].Text(), Operation: "check"}
 	}
 	return outcome.Outputs, nil
 }
@@ -133,7 +133,7 @@ func (b *bench) check(v spec.Variant) []string {
 				return append(wrong, err.Error())
 			}
 			for _, f := range outcome.Findings {
-				wrong = append(wrong, f.Kind+": "+f.Text)
+				wrong = append(wrong, f.String())
 			}
 			result, err := ref.Compare(build, outcome.Outputs)
 			if err != nil {

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"attune/internal/array"
-	"attune/internal/audit"
+	"attune/internal/finding"
 	"attune/internal/mutate"
 	"attune/internal/problem"
 	"attune/internal/profile"
@@ -203,9 +203,9 @@ func (p *Problem) Threads(b problem.Build, shapes []spec.Shape) (int, error) {
 }
 
 // Allowed permits a cooperative kernel to read the registers that the driver sets for its barrier.
-func (p *Problem) Allowed() []audit.Kind {
+func (p *Problem) Allowed() []finding.Kind {
 	if p.Cooperative {
-		return []audit.Kind{audit.LaunchID}
+		return []finding.Kind{finding.LaunchID}
 	}
 	return nil
 }

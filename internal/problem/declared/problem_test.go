@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"attune/internal/array"
-	"attune/internal/audit"
 	"attune/internal/device"
+	"attune/internal/finding"
 	"attune/internal/mutate"
 	"attune/internal/problem"
 	"attune/internal/spec"
@@ -222,7 +222,7 @@ func TestProblem(t *testing.T) {
 	if got, err := p.SharedBytes(b, []spec.Shape{large, small}); err != nil || got != 4*32+128 {
 		t.Errorf("%d, %v", got, err)
 	}
-	if !slices.Equal(p.Allowed(), []audit.Kind{audit.LaunchID}) || !strings.Contains(p.ParameterHelp(), "[[arg]] of kernel.toml") {
+	if !slices.Equal(p.Allowed(), []finding.Kind{finding.LaunchID}) || !strings.Contains(p.ParameterHelp(), "[[arg]] of kernel.toml") {
 		t.Errorf("%v, %s", p.Allowed(), p.ParameterHelp())
 	}
 	if err := p.CheckShapes(v, []spec.Shape{small, large}); err != nil {

@@ -12,6 +12,10 @@ func TestKinds(t *testing.T) {
 	if n := len(slices.Compact(slices.Sorted(slices.Values(kinds)))); n != len(kinds) || n != 11 {
 		t.Errorf("%d kinds, %d of them different; want 11", len(kinds), n)
 	}
+	kinds = AllowableKinds()
+	if n := len(slices.Compact(slices.Sorted(slices.Values(kinds)))); n != len(kinds) || n != 14 {
+		t.Errorf("%d allowable kinds, %d of them different; want 14", len(kinds), n)
+	}
 }
 
 // TestSet checks that findings at one pair of lines are merged in either order, and that the text is
@@ -53,7 +57,7 @@ func TestSet(t *testing.T) {
 	if text := got[2].String(); text != "race at ptx:5 with ptx:7 (3 times): block 2" {
 		t.Errorf("the text is %q", text)
 	}
-	swapped := Finding{Kind: Race, Where: Place{PTXLine: 7}, Other: &Place{PTXLine: 5}}
+	swapped := Finding{Kind: Race, Severity: Error, Where: Place{PTXLine: 7}, Other: &Place{PTXLine: 5}}
 	if got[2].Key() != swapped.Key() || got[2].Key() == got[0].Key() {
 		t.Errorf("keys %q, %q and %q", got[2].Key(), swapped.Key(), got[0].Key())
 	}
