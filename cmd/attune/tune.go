@@ -20,6 +20,7 @@ import (
 	"attune/internal/run"
 	"attune/internal/spec"
 	"attune/internal/tune"
+	"attune/internal/tuner"
 )
 
 type tuneOptions struct {
@@ -127,8 +128,8 @@ func (o tuneOptions) checkFlags() error {
 }
 
 // parseBudget reads a number of evaluations, a time, or both.
-func parseBudget(text string) (lab.TuneBudget, error) {
-	b := lab.TuneBudget{}
+func parseBudget(text string) (tuner.Budget, error) {
+	b := tuner.Budget{}
 	wrong := fmt.Errorf("--budget %s: want a number of evaluations above 0, such as 200, a time such as 20m, or both: 200,20m", text)
 	for _, part := range strings.Split(text, ",") {
 		part = strings.TrimSpace(part)
@@ -149,8 +150,8 @@ func parseBudget(text string) (lab.TuneBudget, error) {
 }
 
 // tuneRequest makes a request of the options.
-func (o tuneOptions) tuneRequest(kernel *spec.Kernel, name string, simulated bool) (lab.TuneRequest, error) {
-	r := lab.TuneRequest{
+func (o tuneOptions) tuneRequest(kernel *spec.Kernel, name string, simulated bool) (tuner.Request, error) {
+	r := tuner.Request{
 		Strategy: o.strategy, Options: tune.Options{Seed: o.seed, Elites: o.elites}, Objective: o.objective, Resume: o.resume,
 		Arch: o.arch, MaxWork: oracle.MaxWork, Processes: o.processes,
 	}
@@ -297,12 +298,12 @@ func tuneVariant(kernel *spec.Kernel, args []string) (string, error) {
 }
 
 // tuneVariants carries out a search and prints it.
-func (a *app) tuneVariants(ctx context.Context, w *workplace, r lab.TuneRequest, proposer *propose.Tuner) error {
+func (a *app) tuneVariants(ctx context.Context, w *workplace, r tuner.Request, proposer *propose.Tuner) error {
 	p := &tunePrinter{app: a, work: w, request: r, proposer: proposer, started: time.Now()}
 	r.Resumed = p.resumed
 	w.Progress = p.progress
 	defer ignoreClosedPipe()()
-	result, err := w.Tune(ctx, r, p.finished)
+	result, err := tuner.Search(ctx, w.Lab, r, p.finished)
 	w.status.Clear()
 	if ctx.Err() != nil {
 		return p.interrupted()
@@ -348,7 +349,7 @@ func (a *app) printLeftOut(w *workplace, searched []spec.Shape) {
 type tunePrinter struct {
 	*app
 	work        *workplace
-	request     lab.TuneRequest
+	request     tuner.Request
 	proposer    *propose.Tuner // nil if there is none
 	started     time.Time
 	evaluations int // that count against the budget
@@ -359,7 +360,7 @@ type tunePrinter struct {
 }
 
 // resumed takes what earlier sessions have found.
-func (p *tunePrinter) resumed(s lab.TuneState) {
+func (p *tunePrinter) resumed(s tuner.State) {
 	p.standard, p.best, p.evaluations, p.earlier = &s.Default, &s.Best, s.Evaluations, s.Evaluations
 	if !p.json {
 		fmt.Fprintf(p.stderr, "attune: resumed after %s; the best so far is %s, %.3fx the default\n",

@@ -6,8 +6,8 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"attune/internal/lab"
 	"attune/internal/propose"
+	"attune/internal/tuner"
 )
 
 // proposerOptions name a program that proposes variants and patches.
@@ -39,7 +39,7 @@ func (o *proposerOptions) check() error {
 }
 
 // start returns the proposer of a search; nil if none is named.
-func (o *proposerOptions) start(a *app, w *workplace, r lab.TuneRequest) (*propose.Tuner, error) {
+func (o *proposerOptions) start(a *app, w *workplace, r tuner.Request) (*propose.Tuner, error) {
 	if o.command == "" {
 		return nil, nil
 	}

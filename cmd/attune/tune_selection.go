@@ -8,11 +8,11 @@ import (
 	"strings"
 	"time"
 
-	"attune/internal/lab"
 	"attune/internal/report"
 	"attune/internal/run"
 	"attune/internal/spec"
 	"attune/internal/tune"
+	"attune/internal/tuner"
 )
 
 // selectionOptions are those of a selection's tuning.
@@ -43,8 +43,8 @@ func selectionToTune(kernel *spec.Kernel, name string) (*spec.Selection, error) 
 }
 
 // selectionRequest makes a request of the options.
-func (o tuneOptions) selectionRequest(kernel *spec.Kernel, simulated bool, args []string) (lab.SelectionTuneRequest, error) {
-	var r lab.SelectionTuneRequest
+func (o tuneOptions) selectionRequest(kernel *spec.Kernel, simulated bool, args []string) (tuner.SelectionRequest, error) {
+	var r tuner.SelectionRequest
 	var err error
 	if r.Selection, err = selectionToTune(kernel, o.selection); err != nil {
 		return r, err
@@ -64,12 +64,12 @@ func (o tuneOptions) selectionRequest(kernel *spec.Kernel, simulated bool, args 
 }
 
 // tuneSelection tunes a selection and prints the table.
-func (a *app) tuneSelection(ctx context.Context, w *workplace, r lab.SelectionTuneRequest) error {
+func (a *app) tuneSelection(ctx context.Context, w *workplace, r tuner.SelectionRequest) error {
 	w.RenderSelection = report.SelectionTuningMarkdown
 	p := &selectionPrinter{tunePrinter: tunePrinter{app: a, work: w, request: r.Search, started: time.Now()}}
 	w.Progress = p.progress
 	defer ignoreClosedPipe()()
-	result, err := w.TuneSelection(ctx, r, p.finished)
+	result, err := tuner.SearchSelection(ctx, w.Lab, r, p.finished)
 	w.status.Clear()
 	if ctx.Err() != nil {
 		return p.interrupted()

@@ -37,8 +37,8 @@ func TestAnswerer(t *testing.T) {
 	if err != nil || found.MaxErr > 1e-3 || found.MaxErr == 0 {
 		t.Errorf("errors %+v, %v; want those of rounding to FP16", found, err)
 	}
-	if err := a.Close(); err != nil || s.gpu.opened != 1 || s.gpu.closed != 1 {
-		t.Errorf("%v; %d devices opened, %d closed", err, s.gpu.opened, s.gpu.closed)
+	if err := a.Close(); err != nil || s.gpu.Opened != 1 || s.gpu.Closed != 1 {
+		t.Errorf("%v; %d devices opened, %d closed", err, s.gpu.Opened, s.gpu.Closed)
 	}
 }
 
@@ -59,9 +59,9 @@ func TestAnswererOfAWrongKernel(t *testing.T) {
 			t.Errorf("error %v, want %q in it and a WrongError is %t", err, text, wrong)
 		}
 	}
-	launch := func(err error) behaviour { return behaviour{launch: func(int) error { return err }} }
+	launch := func(err error) behaviour { return behaviour{Launch: func(int) error { return err }} }
 	const before = "stage2 itself does not pass the correctness gate: 1x1x8x64 seed 3 positive: "
-	check(behaviour{findings: []finding.Finding{finding.New(finding.Unwritten, "argument 3")}}, true, before+"unwritten: argument 3")
+	check(behaviour{Findings: []finding.Finding{finding.New(finding.Unwritten, "argument 3")}}, true, before+"unwritten: argument 3")
 	check(launch(&device.Fault{Code: "CUDA_ERROR_ILLEGAL_ADDRESS"}), true, before)
 	check(launch(&device.Timeout{Limit: time.Second}), false, "stage2 was not checked: 1x1x8x64 seed 3 positive: no result within 1s")
 	check(launch(errors.New("no more paper")), false, "stage2: no more paper")
@@ -73,8 +73,8 @@ func TestAnswererIsRefused(t *testing.T) {
 	if _, err := s.NewVariantRunner(t.Context(), s.variant("stage2"), "sm_70"); !errors.As(err, &refused) {
 		t.Errorf("for sm_70: %v", err)
 	}
-	if s.gpu.opened != 0 {
-		t.Errorf("%d devices were opened", s.gpu.opened)
+	if s.gpu.Opened != 0 {
+		t.Errorf("%d devices were opened", s.gpu.Opened)
 	}
 }
 

@@ -25,7 +25,7 @@ func Arch(stage *spec.Stage, requested, deviceArch string) (string, error) {
 	}
 	best, bestNumber := "", -1
 	for _, arch := range stage.Archs {
-		if number, _ := archNumber(arch); runsOn(arch, deviceArch) && number > bestNumber {
+		if number, _ := ArchNumber(arch); runsOn(arch, deviceArch) && number > bestNumber {
 			best, bestNumber = arch, number
 		}
 	}
@@ -38,14 +38,14 @@ func Arch(stage *spec.Stage, requested, deviceArch string) (string, error) {
 // runsOn reports whether a device can run a build for arch, as machine code or by compiling its
 // PTX. Without a device it is true.
 func runsOn(arch, deviceArch string) bool {
-	number, specific := archNumber(arch)
-	have, _ := archNumber(deviceArch)
+	number, specific := ArchNumber(arch)
+	have, _ := ArchNumber(deviceArch)
 	return deviceArch == "" || number == have || number < have && !specific
 }
 
-// archNumber is 89 for sm_89. For sm_90a it is 90, and specific: code for an "a" architecture runs
+// ArchNumber is 89 for sm_89. For sm_90a it is 90, and specific: code for an "a" architecture runs
 // only on that chip.
-func archNumber(arch string) (number int, specific bool) {
+func ArchNumber(arch string) (number int, specific bool) {
 	digits := strings.TrimPrefix(arch, "sm_")
 	if rest, ok := strings.CutSuffix(digits, "a"); ok {
 		digits, specific = rest, true
@@ -56,7 +56,7 @@ func archNumber(arch string) (number int, specific bool) {
 
 // native reports whether the device runs machine code for arch without compiling.
 func native(arch, deviceArch string) bool {
-	code, _ := archNumber(arch)
-	have, _ := archNumber(deviceArch)
+	code, _ := ArchNumber(arch)
+	have, _ := ArchNumber(deviceArch)
 	return code == have
 }

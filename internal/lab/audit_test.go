@@ -56,7 +56,7 @@ func TestAuditFailsTheGate(t *testing.T) {
 	check()
 	s.Device = NoDevice("no GPU")
 	check()
-	s.Device = GPU(s.gpu.facts, s.gpu.open)
+	s.Device = GPU(s.gpu.Facts, s.gpu.Open)
 
 	r := s.request("stage4")
 	stage5 := s.variant("stage5")
@@ -84,7 +84,7 @@ func TestAuditFailsTheGate(t *testing.T) {
 func TestAllowedFindingsAreRecorded(t *testing.T) {
 	s := newSetup(t)
 	s.declare("stage5", behaviour{})
-	s.declare("stage3b", behaviour{seconds: 20e-6})
+	s.declare("stage3b", behaviour{Seconds: 20e-6})
 	got := s.runOne(s.request("stage5"))
 	expectOutcome(t, got, merged)
 	if len(got.Audit) != 1 || got.Audit[0].Kind != "module-memory" {

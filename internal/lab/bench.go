@@ -316,8 +316,8 @@ func (b *bench) time(ctx context.Context, session *session, ref problem.Referenc
 	var series []device.Series
 	for i, t := range all {
 		series = append(series, t.Series)
-		if len(t.wrong) > 0 {
-			ours[i].row.Wrong = "timed: " + t.wrong[0]
+		if len(t.Wrong) > 0 {
+			ours[i].row.Wrong = "timed: " + t.Wrong[0]
 		}
 	}
 	return series, nil

@@ -142,7 +142,7 @@ func (p *fakePeers) Release(context.Context) error { clear(p.ready); return nil 
 // bench is a request for stage1, which takes 16 us, and stage2, which takes 10 us, beside peers.
 func (s *setup) bench(p *fakePeers, kinds string, shapeTexts ...string) BenchRequest {
 	s.t.Helper()
-	s.declare("stage1", behaviour{seconds: 16e-6})
+	s.declare("stage1", behaviour{Seconds: 16e-6})
 	s.declare("stage2", behaviour{})
 	parsed, err := peer.Parse(kinds, "fp16")
 	if err != nil {
@@ -213,8 +213,8 @@ func TestBench(t *testing.T) {
 	if r.Shape != "1x2x40x64" || !r.Peer || r.DType != "fp16" || *r.MaxErr > 1e-7 || r.Launches != 50 || math.Abs(*r.TFLOPS-4*2*40*40*64/25e-6/1e12) > 1e-9 {
 		t.Errorf("a peer's row: %+v", r)
 	}
-	if p.graph != (peer.Graph{Launches: 50, Copies: 4}) || p.started != 1 || p.closed != 1 || s.gpu.opened != 1 || s.gpu.closed != 1 || b.Peers.Torch != "2.11.0" {
-		t.Errorf("%+v in a sample; %d started, %d closed; %d devices, %d closed", p.graph, p.started, p.closed, s.gpu.opened, s.gpu.closed)
+	if p.graph != (peer.Graph{Launches: 50, Copies: 4}) || p.started != 1 || p.closed != 1 || s.gpu.Opened != 1 || s.gpu.Closed != 1 || b.Peers.Torch != "2.11.0" {
+		t.Errorf("%+v in a sample; %d started, %d closed; %d devices, %d closed", p.graph, p.started, p.closed, s.gpu.Opened, s.gpu.Closed)
 	}
 	for _, r := range b.Rows {
 		if n := len(slices.Concat(r.Seconds...)); len(r.Seconds) != 12 || n != 26 {
@@ -253,13 +253,13 @@ func TestBenchLaunches(t *testing.T) {
 				t.Errorf("%s: %s has %d launches a sample; want %d", what, row.Name, row.Launches, want)
 			}
 		}
-		for _, plan := range s.gpu.planned {
+		for _, plan := range s.gpu.Planned {
 			if plan.Launches != launches {
 				t.Errorf("%s: a plan of %+v", what, plan)
 			}
 		}
 	}
-	wrong := behaviour{output: func(out []byte) { clear(out) }}
+	wrong := behaviour{Output: func(out []byte) { clear(out) }}
 	check("default", 0, 50, "", behaviour{})
 	check("the default by name", 50, 50, "", behaviour{})
 	check("ten", 10, 10, ten, behaviour{})
@@ -277,7 +277,7 @@ func TestBenchPace(t *testing.T) {
 		!strings.Contains(b.Timing, "; the launches of a sample run for 300ms before it without a pause, ") {
 		t.Errorf("timing: %s", b.Timing)
 	}
-	for _, plan := range s.gpu.planned {
+	for _, plan := range s.gpu.Planned {
 		if plan.Rest != r.Pace.Rest || plan.Load != r.Pace.Load {
 			t.Errorf("a plan of %+v", plan)
 		}
@@ -289,8 +289,8 @@ func TestBenchPace(t *testing.T) {
 
 func TestBenchCeilings(t *testing.T) {
 	s, p := newSetup(t), newPeers(t)
-	s.gpu.facts.Name, p.facts.GPU = "NVIDIA H200", "NVIDIA H200"
-	s.Device.facts = s.gpu.facts
+	s.gpu.Facts.Name, p.facts.GPU = "NVIDIA H200", "NVIDIA H200"
+	s.Device.facts = s.gpu.Facts
 	p.seconds["torch-math"] = 1e-12
 	b := s.benched(s.bench(p, "torch-flash,torch-math"))
 	s.rows(b, "stage1 16 1.60x, stage2 10, torch-flash 20 2.00x, torch-math WRONG")
@@ -322,7 +322,7 @@ func TestBenchOnSampledRows(t *testing.T) {
 		}
 	}
 	spoil := func(row int) behaviour {
-		return behaviour{output: func(out []byte) {
+		return behaviour{Output: func(out []byte) {
 			if len(out) > 2*64*row {
 				out[2*64*row+1] = 0x7C
 			}
@@ -373,7 +373,7 @@ func TestBenchWithoutPeers(t *testing.T) {
 	if len(b.Skipped) != 1 || !strings.Contains(b.Skipped[0].Why, "they would run on another card") || p.closed != 1 {
 		t.Errorf("skipped: %+v, %d closed", b.Skipped, p.closed)
 	}
-	p.facts.GPU, p.facts.UUID, s.gpu.facts.UUID = "a fake", "1234", "GPU-1235"
+	p.facts.GPU, p.facts.UUID, s.gpu.Facts.UUID = "a fake", "1234", "GPU-1235"
 	if b = s.benched(s.bench(p, "torch-flash")); len(b.Skipped) != 1 {
 		t.Errorf("a card of the same name: %+v", b)
 	}
@@ -449,11 +449,11 @@ func TestBenchExcludesPeers(t *testing.T) {
 func TestBenchWrongVariants(t *testing.T) {
 	s, p := newSetup(t), newPeers(t)
 	r := s.bench(p, "torch-flash")
-	s.declare("stage1", behaviour{output: func(out []byte) { clear(out) }})
+	s.declare("stage1", behaviour{Output: func(out []byte) { clear(out) }})
 	b := s.benched(r)
 	s.rows(b, "stage1 WRONG, stage2 10, torch-flash 20 2.00x")
 
-	s.declare("stage2", behaviour{launch: func(int) error { return &device.Fault{Code: "ILLEGAL_ADDRESS"} }})
+	s.declare("stage2", behaviour{Launch: func(int) error { return &device.Fault{Code: "ILLEGAL_ADDRESS"} }})
 	b = s.benched(r)
 	s.rows(b, "stage1 WRONG, stage2 WRONG, torch-flash 20")
 	if len(b.Best) != 0 {
@@ -461,17 +461,17 @@ func TestBenchWrongVariants(t *testing.T) {
 	}
 
 	// After a fault the next variant gets a fresh device.
-	before := s.gpu.opened
-	s.declare("stage1", behaviour{launch: func(int) error { return &device.Fault{Code: "ILLEGAL_ADDRESS"} }})
+	before := s.gpu.Opened
+	s.declare("stage1", behaviour{Launch: func(int) error { return &device.Fault{Code: "ILLEGAL_ADDRESS"} }})
 	s.declare("stage2", behaviour{})
 	b = s.benched(r)
 	s.rows(b, "stage1 WRONG, stage2 10, torch-flash 20 2.00x")
-	if s.gpu.opened != before+2 || s.gpu.closed != s.gpu.opened {
-		t.Errorf("%d devices opened, %d closed", s.gpu.opened-before, s.gpu.closed)
+	if s.gpu.Opened != before+2 || s.gpu.Closed != s.gpu.Opened {
+		t.Errorf("%d devices opened, %d closed", s.gpu.Opened-before, s.gpu.Closed)
 	}
 	s.declare("stage1", behaviour{})
 
-	s.declare("stage2", behaviour{launch: func(int) error { return errors.New("the lab is on fire") }})
+	s.declare("stage2", behaviour{Launch: func(int) error { return errors.New("the lab is on fire") }})
 	if _, err := s.Bench(t.Context(), r); err == nil || !strings.Contains(err.Error(), "stage2 on 1x2x40x64: the lab is on fire") {
 		t.Errorf("a failure that is not the kernel's: %v", err)
 	}
@@ -552,13 +552,13 @@ func TestBenchKeepsFinishedShapes(t *testing.T) {
 	check("interrupted")
 
 	delete(p.fail, "torch-flash")
-	s.declare("stage2", behaviour{launch: func(n int) error {
+	s.declare("stage2", behaviour{Launch: func(n int) error {
 		if n == 0 {
 			return nil
 		}
 		return errors.New("the lab is on fire")
 	}})
-	s.declare("stage1", behaviour{seconds: 16e-6})
+	s.declare("stage1", behaviour{Seconds: 16e-6})
 	r.Variants = r.Variants[1:]
 	b, err = s.Bench(t.Context(), r)
 	if err == nil || b == nil || !strings.Contains(b.Ended, "stage2 on 1x1x33x64:causal: the lab is on fire") || b.ID == "" || len(b.Checked) != 1 {
@@ -595,7 +595,7 @@ func TestBenchRefuses(t *testing.T) {
 		t.Errorf("no shape was finished, but there is a record: %v", err)
 	}
 	delete(p.fail, "torch-flash")
-	s.declare("stage2", behaviour{timing: device.ErrNoClock})
+	s.declare("stage2", behaviour{Timing: device.ErrNoClock})
 	if _, err := s.Bench(t.Context(), r); !errors.Is(err, device.ErrNoClock) {
 		t.Errorf("a device with no clock: %v", err)
 	}

@@ -12,8 +12,8 @@ import (
 // timedCheats are kernels with correct outputs at the gate that do something else when they are timed.
 func timedCheats() map[string]behaviour {
 	return map[string]behaviour{
-		"a wrong output of a timed launch": {timed: func(out []byte) { clear(out) }},
-		"a finding about timed launches":   {found: []finding.Finding{finding.New(finding.RemembersResults, "it does not do all its work")}},
+		"a wrong output of a timed launch": {Timed: func(out []byte) { clear(out) }},
+		"a finding about timed launches":   {Found: []finding.Finding{finding.New(finding.RemembersResults, "it does not do all its work")}},
 	}
 }
 
@@ -22,7 +22,7 @@ func TestTimedLaunchesAreChecked(t *testing.T) {
 	for name, cheat := range timedCheats() {
 		s := newSetup(t)
 		s.declare("stage1", cheat)
-		s.declare("stage1+USE_CP_ASYNC=0", behaviour{seconds: 20e-6})
+		s.declare("stage1+USE_CP_ASYNC=0", behaviour{Seconds: 20e-6})
 		if err := s.run(s.request("stage1")); err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -89,8 +89,8 @@ func TestBenchChecksTimedLaunches(t *testing.T) {
 func TestProcesses(t *testing.T) {
 	s := newSetup(t)
 	slower := func(process int) float64 { return 1 + 0.01*float64(process%2) }
-	s.declare("stage1", behaviour{process: slower, joules: 0.002})
-	s.declare("stage1+USE_CP_ASYNC=0", behaviour{seconds: 20e-6, process: slower, joules: 0.004})
+	s.declare("stage1", behaviour{Process: slower, Joules: 0.002})
+	s.declare("stage1+USE_CP_ASYNC=0", behaviour{Seconds: 20e-6, Process: slower, Joules: 0.004})
 	r := s.request("stage1")
 	r.Processes, r.Samples, r.Energy = 4, 10, true
 	r.Benchmark = r.Shapes[:1]
@@ -99,8 +99,8 @@ func TestProcesses(t *testing.T) {
 	}
 	got := s.runs[0]
 	row := got.Performance[0]
-	if row.Processes != 4 || row.Samples != 10 || got.Requested.Processes != 4 || s.gpu.opened != 5 {
-		t.Errorf("%d samples of %d processes; %d requested, %d devices opened", row.Samples, row.Processes, got.Requested.Processes, s.gpu.opened)
+	if row.Processes != 4 || row.Samples != 10 || got.Requested.Processes != 4 || s.gpu.Opened != 5 {
+		t.Errorf("%d samples of %d processes; %d requested, %d devices opened", row.Samples, row.Processes, got.Requested.Processes, s.gpu.Opened)
 	}
 	if *row.P50LowUS > 10 || *row.P50HighUS < 10.1 || *row.P50LowUS < 9.8 || math.Abs(*row.ParentRatio-2) > 1e-9 {
 		t.Errorf("%.3f us, %.3f to %.3f, ratio %g; want an interval around 10 and 10.1", row.P50US, *row.P50LowUS, *row.P50HighUS, *row.ParentRatio)
@@ -109,11 +109,11 @@ func TestProcesses(t *testing.T) {
 		t.Errorf("%v J and %v J, and %v J of a shape that is no benchmark", row.Joules, row.ParentJoules, got.Performance[1].Joules)
 	}
 	if secrets := map[uint64]bool{}; true {
-		for _, plan := range s.gpu.planned {
+		for _, plan := range s.gpu.Planned {
 			secrets[plan.Secret] = true
 		}
-		if len(secrets) != len(s.gpu.planned) {
-			t.Errorf("%d secrets for %d timings", len(secrets), len(s.gpu.planned))
+		if len(secrets) != len(s.gpu.Planned) {
+			t.Errorf("%d secrets for %d timings", len(secrets), len(s.gpu.Planned))
 		}
 	}
 }
@@ -121,8 +121,8 @@ func TestProcesses(t *testing.T) {
 // A comparison over processes counts each process once, also after rounds were added.
 func TestCompareOverProcesses(t *testing.T) {
 	s := newSetup(t)
-	s.declare("stage1", behaviour{noise: 0.001})
-	s.declare("stage2", behaviour{seconds: 9e-6, noise: 0.001, joules: 0.001})
+	s.declare("stage1", behaviour{Noise: 0.001})
+	s.declare("stage2", behaviour{Seconds: 9e-6, Noise: 0.001, Joules: 0.001})
 	r := s.comparison("stage1", "stage2")
 	r.Processes, r.Rounds, r.MaxRounds, r.Energy = 3, 12, 48, true
 	c, err := s.Compare(t.Context(), r)

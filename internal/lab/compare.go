@@ -150,7 +150,7 @@ func (c *comparison) built(entry int, shape spec.Shape) problem.Build {
 func (c *comparison) sameCode() bool {
 	p := c.lab.problem()
 	return !slices.ContainsFunc(c.request.Shapes, func(shape spec.Shape) bool {
-		return codeOf(p, c.built(0, shape)) != codeOf(p, c.built(1, shape))
+		return CodeOf(p, c.built(0, shape)) != CodeOf(p, c.built(1, shape))
 	})
 }
 
@@ -238,7 +238,7 @@ func (c *comparison) timeShape(ctx context.Context, shape spec.Shape, rounds int
 	first, missing := s.rounds == 0, rounds-s.rounds
 	for i := range c.sessions {
 		plan := device.Plan{
-			Samples: share(missing/2, i, len(c.sessions)) * 2, ColdL2: c.request.L2 == run.Cold, Launches: c.request.Launches,
+			Samples: measure.Share(missing/2, i, len(c.sessions)) * 2, ColdL2: c.request.L2 == run.Cold, Launches: c.request.Launches,
 			Fresh: first, Energy: c.request.Energy && first && i == 0,
 		}
 		if plan.Samples == 0 {
@@ -260,8 +260,8 @@ func (c *comparison) timeProcess(ctx context.Context, process int, shape spec.Sh
 	}
 	var series []device.Series
 	for i, t := range all {
-		if len(t.wrong) > 0 {
-			return timedWrong([]problem.Build{a, b, a}[i], shape, t.wrong[0])
+		if len(t.Wrong) > 0 {
+			return TimedWrong([]problem.Build{a, b, a}[i], shape, t.Wrong[0])
 		}
 		series = append(series, t.Series)
 	}
@@ -274,7 +274,7 @@ func (c *comparison) timeProcess(ctx context.Context, process int, shape spec.Sh
 func (s *comparedShape) add(process int, series []device.Series) {
 	s.rounds += len(series[0].Seconds)
 	kept, excluded, _ := device.Steady(2, series...)
-	s.processes[process], s.excluded = appendTurns(s.processes[process], kept), appendTurns(s.excluded, excluded)
+	s.processes[process], s.excluded = s.processes[process].Append(kept), s.excluded.Append(excluded)
 	for i := range s.joules {
 		s.joules[i] = cmp.Or(s.joules[i], series[i].Joules)
 	}
@@ -290,15 +290,10 @@ func (s *comparedShape) samples() measure.Interleaved {
 		if len(p.A) < 2 {
 			continue
 		}
-		processes := append(all.Processes, len(p.A))
-		all = appendTurns(all, [][]float64{p.A, p.B, p.Control})
-		all.Processes = processes
+		all = all.Append([][]float64{p.A, p.B, p.Control})
+		all.Processes = append(all.Processes, len(p.A))
 	}
 	return all
-}
-
-func appendTurns(t measure.Interleaved, more [][]float64) measure.Interleaved {
-	return measure.Interleaved{A: append(t.A, more[0]...), B: append(t.B, more[1]...), Control: append(t.Control, more[2]...)}
 }
 
 // results compares all shapes by what was measured so far.

@@ -31,7 +31,7 @@ func TestRowsOfStudies(t *testing.T) {
 // the same comparison.
 func TestRunComparesExponentials(t *testing.T) {
 	s := newSetup(t)
-	s.declare("stage6", behaviour{output: func(out []byte) {
+	s.declare("stage6", behaviour{Output: func(out []byte) {
 		for ; len(out) > 0; out = out[2:] {
 			x := half.DecodeFloat16(out[:2])[0]
 			binary.LittleEndian.PutUint16(out, uint16(half.Float16FromFloat64(1.005*x)))

@@ -7,13 +7,12 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
 
 	"attune/internal/device"
-	"attune/internal/device/isolate"
+	"attune/internal/device/devicetest"
 	"attune/internal/finding"
 	"attune/internal/half"
 	"attune/internal/ledger"
@@ -26,207 +25,8 @@ import (
 	"attune/kernels"
 )
 
-// fakeGPU stands for a machine with a GPU. Its devices compute attention, or what the test sets, on
-// the CPU from the arguments of a job, and take times that the test sets.
-type fakeGPU struct {
-	facts     device.Facts
-	variants  map[string]string    // by image
-	behaviour map[string]behaviour // by variant; without an entry it is correct and takes 10 us
-	opened    int
-	closed    int
-	planned   []device.Plan // of each timing
-	ran       []string      // variants of each job
-	timed     []string      // variants of each timing, with commas
-	compute   func(context.Context, device.Job) ([]byte, error)
-}
-
 // behaviour is what the kernel of a variant does.
-type behaviour struct {
-	seconds  float64                      // per launch; 0 for 10 us
-	causal   float64                      // per launch with a causal mask; 0 for seconds
-	ofJob    func(device.Job) float64     // seconds per launch of a job; may be nil
-	noise    float64                      // relative standard deviation of the times
-	output   func(out []byte)             // changes the output
-	relaunch func(number int, out []byte) // changes the output of a relaunch, counted from 0
-	repeated func(out []byte)             // changes the output of the second launch of an unordered job
-	findings []finding.Finding
-	launch   func(number int) error // called before each problem, counted from 0
-	timing   error
-	timingOf func() error // called for each timing; may be nil
-
-	timed   func(out []byte)         // changes the output of timed launches
-	found   []finding.Finding        // about timed launches
-	process func(number int) float64 // factor of the times in a process, counted from 1
-	joules  float64
-
-	throttled []int // samples of each timing in which the GPU is throttled; they take twice as long
-}
-
-func newGPU(arch string) *fakeGPU {
-	return &fakeGPU{
-		facts:    device.Facts{Kind: "cuda", Name: "a fake", Arch: arch, Multiprocessors: 1},
-		variants: map[string]string{}, behaviour: map[string]behaviour{}, compute: attend,
-	}
-}
-
-func (g *fakeGPU) open(context.Context) (device.Device, error) {
-	g.opened++
-	return &fakeDevice{fakeGPU: g}, nil
-}
-
-// fakeDevice is one opened device.
-type fakeDevice struct {
-	*fakeGPU
-	launches int
-	lost     bool
-	shut     bool
-}
-
-func (d *fakeDevice) Facts() device.Facts { return d.facts }
-
-func (d *fakeDevice) Close() error {
-	if !d.shut {
-		d.shut = true
-		d.closed++
-	}
-	return nil
-}
-
-// usable refuses the use of a lost device.
-func (d *fakeDevice) usable(err error) error {
-	if d.lost || d.shut {
-		return isolate.ErrDeviceLost
-	}
-	d.lost = err != nil && !errors.Is(err, device.ErrNoClock) && device.Classify(err) != device.KernelUnsupported
-	return err
-}
-
-func (d *fakeDevice) of(job device.Job) behaviour {
-	name, known := d.variants[string(job.Image)]
-	if !known {
-		panic("BUG: a test ran an image that it did not declare")
-	}
-	return d.behaviour[name]
-}
-
-func (d *fakeDevice) Run(ctx context.Context, job device.Job) (*device.Outcome, error) {
-	b := d.of(job)
-	d.ran = append(d.ran, d.variants[string(job.Image)])
-	if b.launch != nil {
-		if err := d.usable(b.launch(d.launches)); err != nil {
-			return nil, err
-		}
-	}
-	d.launches++
-	if err := errors.Join(d.usable(nil), ctx.Err()); err != nil {
-		return nil, err
-	}
-	out, err := d.compute(ctx, job)
-	if err != nil {
-		return nil, err
-	}
-	if b.output != nil {
-		b.output(out)
-	}
-	outcome := &device.Outcome{Outputs: [][]byte{out}, Findings: b.findings, Loaded: device.Attributes{Registers: 42, MaxThreads: 256}}
-	if job.Unordered && b.repeated != nil {
-		again := slices.Clone(out)
-		b.repeated(again)
-		outcome.AddRepeated([][]byte{again})
-	}
-	for i, r := range job.Relaunches {
-		next, err := job.Relaunched(r)
-		if err != nil {
-			return nil, err
-		}
-		if out, err = d.compute(ctx, next); err != nil {
-			return nil, err
-		}
-		if b.output != nil {
-			b.output(out)
-		}
-		if b.relaunch != nil {
-			b.relaunch(i, out)
-		}
-		outcome.Relaunched = append(outcome.Relaunched, [][]byte{out})
-	}
-	return outcome, nil
-}
-
-func (d *fakeDevice) Time(ctx context.Context, jobs []device.Job, plan device.Plan) ([]device.Series, error) {
-	d.planned = append(d.planned, plan)
-	var all []device.Series
-	var names []string
-	for _, job := range jobs {
-		names = append(names, d.variants[string(job.Image)])
-	}
-	d.timed = append(d.timed, strings.Join(names, ","))
-	for i, job := range jobs {
-		b := d.of(job)
-		if b.timingOf != nil {
-			b.timing = b.timingOf()
-		}
-		if err := errors.Join(d.usable(b.timing), ctx.Err()); err != nil {
-			return nil, err
-		}
-		if b.seconds == 0 {
-			b.seconds = 10e-6
-		}
-		if b.causal != 0 && job.Args[11].Scalar[0] != 0 {
-			b.seconds = b.causal
-		}
-		if b.ofJob != nil {
-			b.seconds = b.ofJob(job)
-		}
-		if plan.Estimate {
-			all = append(all, device.Series{Single: []float64{b.seconds + 4e-6}})
-			continue
-		}
-		random := rand.New(rand.NewPCG(7, uint64(i)))
-		series := device.Series{LaunchesPerSample: plan.LaunchLimit(), Copies: 4}
-		for i := range plan.Samples {
-			seconds := b.seconds * (1 + b.noise*random.NormFloat64())
-			reading := device.Reading{ClockMHz: 1980, MemoryClockMHz: 3201, PowerWatts: 300, Celsius: 40}
-			if slices.Contains(b.throttled, i) {
-				seconds, reading.ClockMHz, reading.Throttled = 2*seconds, 990, []string{"power cap"}
-			}
-			series.Seconds, series.Readings = append(series.Seconds, seconds), append(series.Readings, reading)
-		}
-		empty := 0.6e-6
-		series.EmptyNode, series.Single = &empty, []float64{b.seconds + 4e-6}
-		if plan.ColdL2 {
-			series.Flush = []float64{40e-6}
-			series.WithFlush = []float64{40e-6 + b.seconds}
-		}
-		if b.process != nil {
-			for i := range series.Seconds {
-				series.Seconds[i] *= b.process(d.opened)
-			}
-		}
-		if plan.Energy {
-			series.Joules = b.joules
-		}
-		var err error
-		if series.Check, err = b.check(ctx, d.compute, job, plan); err != nil {
-			return nil, err
-		}
-		all = append(all, series)
-	}
-	return all, nil
-}
-
-// check is what the device reports about the timed launches: one with its output.
-func (b behaviour) check(ctx context.Context, compute func(context.Context, device.Job) ([]byte, error), job device.Job, plan device.Plan) (*device.TimedCheck, error) {
-	rotation := device.Rotation{Secret: plan.Secret, Count: 3, Step: 1}
-	out, err := compute(ctx, job.Rotate(rotation))
-	if err != nil {
-		return nil, err
-	}
-	if b.timed != nil {
-		b.timed(out)
-	}
-	return &device.TimedCheck{Outputs: 1, Findings: b.found, Launches: []device.TimedLaunch{{Rotation: rotation, Outputs: [][]byte{out}}}}, nil
-}
+type behaviour = devicetest.Behaviour
 
 // attend computes the output of a job from its arguments.
 func attend(ctx context.Context, job device.Job) ([]byte, error) {
@@ -277,7 +77,7 @@ func attend(ctx context.Context, job device.Job) ([]byte, error) {
 
 // sanitizedDevice is a device under compute-sanitizer.
 type sanitizedDevice struct {
-	*fakeDevice
+	*devicetest.Device
 	findings []finding.Finding
 	err      error
 }
@@ -292,7 +92,7 @@ func (d *sanitizedDevice) Findings() ([]finding.Finding, error) {
 type setup struct {
 	*Lab
 	t     *testing.T
-	gpu   *fakeGPU
+	gpu   *devicetest.GPU
 	dir   string // of the ledger
 	runs  []*run.Run
 	steps []Progress
@@ -331,14 +131,14 @@ func newSetupOf(t *testing.T, folder fs.FS, c *toolchain.Compiler, cacheDir stri
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &setup{t: t, gpu: newGPU("sm_89"), dir: t.TempDir()}
+	s := &setup{t: t, gpu: devicetest.NewGPU("sm_89", attend), dir: t.TempDir()}
 	kept, err := ledger.Open(t.Context(), s.dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { kept.Close() })
 	s.Lab = &Lab{
-		Kernel: kernel, Builder: toolchain.NewBuilder(folder, c, cacheDir), Ledger: kept, Device: GPU(s.gpu.facts, s.gpu.open),
+		Kernel: kernel, Builder: toolchain.NewBuilder(folder, c, cacheDir), Ledger: kept, Device: GPU(s.gpu.Facts, s.gpu.Open),
 		Git: toolchain.Git{SHA: "0123abc", Branch: "main"}, Version: "0.0.0", Progress: func(p Progress) { s.steps = append(s.steps, p) },
 		Render: report.Markdown, RenderBench: report.BenchMarkdown, RenderProfiles: report.ProfileFiles,
 	}
@@ -362,9 +162,9 @@ func (s *setup) declare(text string, b behaviour) {
 		s.t.Fatal(err)
 	}
 	image := s.built(text, arch)
-	s.gpu.variants[string(image.PTX)] = text
-	s.gpu.variants[string(image.Cubin)] = text
-	s.gpu.behaviour[text] = b
+	s.gpu.Variants[string(image.PTX)] = text
+	s.gpu.Variants[string(image.Cubin)] = text
+	s.gpu.Behaviours[text] = b
 }
 
 // built is the image of a variant.

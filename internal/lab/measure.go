@@ -10,14 +10,14 @@ import (
 	"attune/internal/problem"
 )
 
-// timed is the timing of one build.
-type timed struct {
+// Timed is the timing of one build.
+type Timed struct {
 	device.Series
-	wrong []string // with the launches that were timed; the times of a wrong kernel mean nothing
+	Wrong []string // with the launches that were timed; the times of a wrong kernel mean nothing
 }
 
 // time measures builds on the inputs of a reference, interleaved, and checks the timed launches.
-func (l *Lab) time(ctx context.Context, s *session, ref problem.Reference, plan device.Plan, builds ...problem.Build) ([]timed, error) {
+func (l *Lab) time(ctx context.Context, s *session, ref problem.Reference, plan device.Plan, builds ...problem.Build) ([]Timed, error) {
 	d, err := s.ready(ctx)
 	if err != nil {
 		return nil, err
@@ -36,13 +36,13 @@ func (l *Lab) time(ctx context.Context, s *session, ref problem.Reference, plan 
 	if err != nil {
 		return nil, err
 	}
-	all := make([]timed, len(series))
+	all := make([]Timed, len(series))
 	for i, one := range series {
 		all[i].Series = one
 		if one.Check == nil {
 			continue
 		}
-		if all[i].wrong, err = checkTimed(ctx, builds[i], jobs[i], ref, one.Check); err != nil {
+		if all[i].Wrong, err = checkTimed(ctx, builds[i], jobs[i], ref, one.Check); err != nil {
 			return nil, err
 		}
 		one.Check.Launches = nil // they are large, and their result is known
@@ -84,7 +84,7 @@ func checkTimed(ctx context.Context, b problem.Build, job device.Job, ref proble
 	return wrong, nil
 }
 
-// timedWrong is the error of a kernel whose timed launches were wrong on a shape.
-func timedWrong(b problem.Build, shape fmt.Stringer, wrong string) error {
+// TimedWrong is the error of a kernel whose timed launches were wrong on a shape.
+func TimedWrong(b problem.Build, shape fmt.Stringer, wrong string) error {
 	return &WrongError{b.Variant.String(), fmt.Sprintf("timed on %s: %s", shape, wrong)}
 }

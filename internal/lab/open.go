@@ -47,7 +47,9 @@ func (d Device) settings() *run.Simulation {
 }
 
 func (d Device) present() bool { return d.open != nil }
-func (d Device) timed() bool   { return d.open != nil && d.simulation == nil }
+
+// Timed reports whether the device measures time: it is a GPU.
+func (d Device) Timed() bool { return d.open != nil && d.simulation == nil }
 
 // session is a device in use. It is opened when it is first needed, and replaced after a failure
 // that lost it.
@@ -110,6 +112,3 @@ func (s sessions) close() {
 		one.close()
 	}
 }
-
-// share is the part of a total that one of several processes takes.
-func share(total, part, parts int) int { return total*(part+1)/parts - total*part/parts }

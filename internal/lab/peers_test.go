@@ -54,8 +54,8 @@ func benchFunctions(t *testing.T, names string) *run.Bench {
 	t.Setenv("PYTHONPATH", modules)
 	t.Setenv("PYTHONDONTWRITEBYTECODE", "1")
 	s := newDoubling(t, &doubling{})
-	s.gpu.facts.Name = "A fake GPU"
-	s.Device = GPU(s.gpu.facts, s.gpu.open)
+	s.gpu.Facts.Name = "A fake GPU"
+	s.Device = GPU(s.gpu.Facts, s.gpu.Open)
 	file := filepath.Join(t.TempDir(), "peers.py")
 	if err := os.WriteFile(file, []byte(doublingPeers), 0o600); err != nil {
 		t.Fatal(err)

@@ -268,7 +268,7 @@ func newDoubling(t *testing.T, d *doubling) *setup {
 		"double.cu":   {Data: []byte(doublingSource)}, "reference.py": {Data: []byte("")},
 	}, c, cacheDir)
 	s.Problem = d
-	s.gpu.compute = func(_ context.Context, job device.Job) ([]byte, error) {
+	s.gpu.Compute = func(_ context.Context, job device.Job) ([]byte, error) {
 		var out []byte
 		for in := job.Args[0].Input; len(in) > 0; in = in[4:] {
 			out = binary.LittleEndian.AppendUint32(out, math.Float32bits(2*math.Float32frombits(binary.LittleEndian.Uint32(in))))
@@ -303,7 +303,7 @@ func addOne(out []byte) {
 func TestRunOfAnotherProblem(t *testing.T) {
 	d := &doubling{}
 	s := newDoubling(t, d)
-	s.gpu.behaviour["unrolled"] = behaviour{seconds: 12e-6}
+	s.gpu.Behaviours["unrolled"] = behaviour{Seconds: 12e-6}
 	got := s.runOne(s.doublingRequest("unrolled"))
 	expectOutcome(t, got, "merge pass/pass/pass/not-measured")
 	expectReason(t, got.Reasons.Performance, "0.833x plain (0.833 to 0.833), none required")
@@ -322,8 +322,8 @@ func TestRunOfAnotherProblem(t *testing.T) {
 	if p.ShapeName != "large" || math.Abs(*p.GBPerS-8e3/12e-6/1e9) > 1e-6 || math.Abs(*p.TFLOPS-1e3/12e-6/1e12) > 1e-9 || p.Shares != nil {
 		t.Errorf("performance %+v", p)
 	}
-	s.gpu.facts.Name = "NVIDIA H200"
-	s.Device, s.runs = GPU(s.gpu.facts, s.gpu.open), nil
+	s.gpu.Facts.Name = "NVIDIA H200"
+	s.Device, s.runs = GPU(s.gpu.Facts, s.gpu.Open), nil
 	if got := s.runOne(s.doublingRequest("plain")); got.Performance[0].Shares == nil || got.Performance[0].Shares.Copy == 0 {
 		t.Errorf("the shares of an H200: %+v", got.Performance[0].Shares)
 	}
@@ -333,7 +333,7 @@ func TestWrongKernelOfAnotherProblem(t *testing.T) {
 	check := func(b behaviour, d doubling, verdict, reason string) {
 		t.Helper()
 		s := newDoubling(t, &d)
-		s.gpu.behaviour["plain"] = b
+		s.gpu.Behaviours["plain"] = b
 		got := s.runOne(s.doublingRequest("plain"))
 		if string(got.Verdict) != verdict {
 			t.Errorf("%s: %+v", got.Verdict, got.Reasons)
@@ -349,28 +349,28 @@ func TestWrongKernelOfAnotherProblem(t *testing.T) {
 		}
 	}
 	slight := func(number int, out []byte) { out[0] ^= byte(number) }
-	check(behaviour{output: addOne}, doubling{}, "incorrect", "n=100 seed 0: y: off by 1 at y[0]")
-	check(behaviour{timed: addOne}, doubling{}, "incorrect", "a timed launch: y: off by 1 at y[0]")
-	check(behaviour{timed: addOne}, doubling{untimed: true}, "merge", "")
-	check(behaviour{relaunch: off}, doubling{}, "incorrect", "it depends on earlier launches: y: off by 1")
-	check(behaviour{relaunch: off}, doubling{noSeed: true}, "merge", "")
-	check(behaviour{relaunch: slight}, doubling{}, "incorrect", "its output differs from that of the first launch")
-	check(behaviour{relaunch: slight}, doubling{unordered: true}, "merge", "")
-	check(behaviour{relaunch: last}, doubling{unordered: true}, "incorrect", "its output differs from that of the first launch")
-	check(behaviour{repeated: func(out []byte) { out[0] ^= 1 }}, doubling{unordered: true}, "merge", "")
-	check(behaviour{repeated: addOne}, doubling{unordered: true}, "incorrect", "not-repeatable: launched again on the same inputs, y: off by 1 at y[0]")
+	check(behaviour{Output: addOne}, doubling{}, "incorrect", "n=100 seed 0: y: off by 1 at y[0]")
+	check(behaviour{Timed: addOne}, doubling{}, "incorrect", "a timed launch: y: off by 1 at y[0]")
+	check(behaviour{Timed: addOne}, doubling{untimed: true}, "merge", "")
+	check(behaviour{Relaunch: off}, doubling{}, "incorrect", "it depends on earlier launches: y: off by 1")
+	check(behaviour{Relaunch: off}, doubling{noSeed: true}, "merge", "")
+	check(behaviour{Relaunch: slight}, doubling{}, "incorrect", "its output differs from that of the first launch")
+	check(behaviour{Relaunch: slight}, doubling{unordered: true}, "merge", "")
+	check(behaviour{Relaunch: last}, doubling{unordered: true}, "incorrect", "its output differs from that of the first launch")
+	check(behaviour{Repeated: func(out []byte) { out[0] ^= 1 }}, doubling{unordered: true}, "merge", "")
+	check(behaviour{Repeated: addOne}, doubling{unordered: true}, "incorrect", "not-repeatable: launched again on the same inputs, y: off by 1 at y[0]")
 }
 
 // A relaunch that is wrong is launched again on a fresh device. Only if it is right there, earlier
 // launches are the cause.
 func TestWrongOnTheInputsOfARelaunch(t *testing.T) {
 	s := newDoubling(t, &doubling{})
-	honest, refuse := s.gpu.compute, error(nil)
-	s.gpu.compute = func(ctx context.Context, job device.Job) ([]byte, error) {
+	honest, refuse := s.gpu.Compute, error(nil)
+	s.gpu.Compute = func(ctx context.Context, job device.Job) ([]byte, error) {
 		out, err := honest(ctx, job)
 		if math.Float32frombits(binary.LittleEndian.Uint32(job.Args[0].Input)) >= secretInput {
 			addOne(out)
-			if err = nil; job.Relaunches == nil && len(s.steps) > 0 && s.gpu.opened > 1 {
+			if err = nil; job.Relaunches == nil && len(s.steps) > 0 && s.gpu.Opened > 1 {
 				err = refuse
 			}
 		}
@@ -379,19 +379,19 @@ func TestWrongOnTheInputsOfARelaunch(t *testing.T) {
 	got := s.runOne(s.doublingRequest("plain"))
 	expectOutcome(t, got, incorrect)
 	expectReason(t, got.Reasons.Correctness, fmt.Sprintf("n=100 seed 0: wrong on the inputs of seed %d: y: off by 1 at y[0]", got.Correctness[0].Relaunch.Seed))
-	if r := got.Correctness[0].Relaunch; !r.Alone || r.Pass || s.gpu.opened != 2 || s.gpu.closed != 2 {
-		t.Errorf("%+v; %d devices opened, %d closed", r, s.gpu.opened, s.gpu.closed)
+	if r := got.Correctness[0].Relaunch; !r.Alone || r.Pass || s.gpu.Opened != 2 || s.gpu.Closed != 2 {
+		t.Errorf("%+v; %d devices opened, %d closed", r, s.gpu.Opened, s.gpu.Closed)
 	}
 
-	refuse, s.gpu.opened, s.runs = errors.New("out of paper"), 0, nil
+	refuse, s.gpu.Opened, s.runs = errors.New("out of paper"), 0, nil
 	if err := s.run(s.doublingRequest("plain")); err == nil || !strings.Contains(err.Error(), "out of paper") {
 		t.Errorf("the second device fails: %v", err)
 	}
 
 	// A kernel that faults on these inputs alone is wrong on them as well.
-	refuse, s.gpu.opened, s.runs = nil, 0, nil
-	s.gpu.behaviour["plain"] = behaviour{launch: func(int) error {
-		if s.gpu.opened > 1 {
+	refuse, s.gpu.Opened, s.runs = nil, 0, nil
+	s.gpu.Behaviours["plain"] = behaviour{Launch: func(int) error {
+		if s.gpu.Opened > 1 {
 			return &device.Fault{Code: "illegal address", Text: "no", Operation: "run the kernel"}
 		}
 		return nil
@@ -466,7 +466,7 @@ func TestSelectionOfAnotherProblem(t *testing.T) {
 func TestCompareOfAnotherProblem(t *testing.T) {
 	d := &doubling{}
 	s := newDoubling(t, d)
-	s.gpu.behaviour["unrolled"] = behaviour{seconds: 8e-6}
+	s.gpu.Behaviours["unrolled"] = behaviour{Seconds: 8e-6}
 	r := CompareRequest{
 		A: Candidate{Variant: s.variant("plain")}, B: Candidate{Variant: s.variant("unrolled")}, Shapes: s.doublingRequest().Shapes,
 		Rounds: 40, MaxRounds: 160,
@@ -475,7 +475,7 @@ func TestCompareOfAnotherProblem(t *testing.T) {
 	if err != nil || got.Verdict != "faster" || d.closed != 1 || got.Shapes[1].Shape != "n=1000" {
 		t.Errorf("%+v, %v; references closed %d times", got, err, d.closed)
 	}
-	s.gpu.behaviour["unrolled"] = behaviour{output: addOne}
+	s.gpu.Behaviours["unrolled"] = behaviour{Output: addOne}
 	var wrong *WrongError
 	if _, err := s.Compare(t.Context(), r); !errors.As(err, &wrong) {
 		t.Errorf("a wrong kernel: %v", err)
@@ -547,8 +547,8 @@ func TestTrustedKernel(t *testing.T) {
 		return device.Job{Args: []device.Arg{device.In([]byte{0, 0, 0x80, 0x3F}), device.Out(4), device.Int32(1)}}, nil
 	}
 	out, err := launch(target, right)
-	if err != nil || len(out) != 1 || string(out[0]) != "\x00\x00\x00\x40" || s.gpu.opened != 1 || s.gpu.closed != 1 {
-		t.Errorf("2 times 1 is %v, %v; %d devices", out, err, s.gpu.opened)
+	if err != nil || len(out) != 1 || string(out[0]) != "\x00\x00\x00\x40" || s.gpu.Opened != 1 || s.gpu.Closed != 1 {
+		t.Errorf("2 times 1 is %v, %v; %d devices", out, err, s.gpu.Opened)
 	}
 	fails := func(what, want string, t2 toolchain.Target, job func(*toolchain.Image) (device.Job, error)) {
 		t.Helper()
@@ -560,9 +560,9 @@ func TestTrustedKernel(t *testing.T) {
 	broken.Source = "missing.cu"
 	fails("no source", "missing.cu", broken, right)
 	fails("no job", "no job", target, func(*toolchain.Image) (device.Job, error) { return device.Job{}, errors.New("no job") })
-	s.gpu.behaviour["plain"] = behaviour{findings: []finding.Finding{finding.New("race", "at naive.cu:3")}}
+	s.gpu.Behaviours["plain"] = behaviour{Findings: []finding.Finding{finding.New("race", "at naive.cu:3")}}
 	fails("a finding", "race: at naive.cu:3", target, right)
-	s.gpu.behaviour["plain"] = behaviour{launch: func(int) error { return &device.Timeout{Limit: time.Second} }}
+	s.gpu.Behaviours["plain"] = behaviour{Launch: func(int) error { return &device.Timeout{Limit: time.Second} }}
 	fails("a timeout", "no result within 1s", target, right)
 	s.Device = NoDevice("none")
 	fails("no device", "none", target, right)
@@ -585,7 +585,7 @@ func TestNewProblem(t *testing.T) {
 // A changed kernel.toml or reference makes the evidence of a run stale.
 func TestPromotionOfAChangedProblem(t *testing.T) {
 	s := newDoubling(t, &doubling{})
-	s.gpu.behaviour["unrolled"] = behaviour{seconds: 8e-6}
+	s.gpu.Behaviours["unrolled"] = behaviour{Seconds: 8e-6}
 	r := s.runOne(s.doublingRequest("unrolled"))
 	if err := s.CheckPromotion(t.Context(), r); err != nil {
 		t.Fatal(err)

@@ -55,7 +55,7 @@ func (l *Lab) Profile(ctx context.Context, r ProfileRequest) (*run.Run, []*profi
 	defer b.stop()
 	refs := l.references(everyRow, nil)
 	defer refs.Close()
-	a := (&runner{Lab: l, plan: p, builds: b, refs: refs, work: newWork(p, l.Device.timed())}).newAttempt(p.entries[0].parts[0])
+	a := (&runner{Lab: l, plan: p, builds: b, refs: refs, work: newWork(p, l.Device.Timed())}).newAttempt(p.entries[0].parts[0])
 	a.result.Requested.Profile = true
 	defer a.session.close()
 	profiles, err := a.profileShapes(ctx, r, reports)
@@ -174,9 +174,14 @@ func (a *attempt) insights(v profile.Values, work problem.Work) []profile.Insigh
 		v = maps.Clone(v)
 		v[profile.WorkBytes] = work.Bytes
 	}
-	all := profile.Explain(v, a.problem().Hints())
+	return Insights(a.problem(), a.variant, v)
+}
+
+// Insights say what limits a launch by its counters, with the knobs that the variant has.
+func Insights(p problem.Problem, of spec.Variant, v profile.Values) []profile.Insight {
+	all := profile.Explain(v, p.Hints())
 	for i := range all {
-		all[i].Knobs = knobsOf(a.variant, all[i].Knobs)
+		all[i].Knobs = knobsOf(of, all[i].Knobs)
 	}
 	return all
 }

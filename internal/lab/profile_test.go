@@ -53,7 +53,7 @@ func busy(tensor, dram float64) device.Counters {
 
 func (s *setup) profileRequest(variant string, p Profiler) ProfileRequest {
 	s.t.Helper()
-	s.declare(variant, s.gpu.behaviour[variant])
+	s.declare(variant, s.gpu.Behaviours[variant])
 	return ProfileRequest{Variant: s.variant(variant), Shapes: shapes(s.t, "1x2x32x64", "1x1x33x64:causal"), Profiler: p}
 }
 
@@ -61,7 +61,7 @@ func TestProfileGate(t *testing.T) {
 	check := func(tensor, dram float64, want, reason string) {
 		t.Helper()
 		s := newSetup(t)
-		s.gpu.facts.Name = "NVIDIA H200"
+		s.gpu.Facts.Name = "NVIDIA H200"
 		c := &fakeProfiler{counters: busy(tensor, dram), unknown: []string{"a__b.sum"}}
 		r, profiles, err := s.Profile(t.Context(), s.profileRequest("stage2", c))
 		if err != nil {
@@ -73,8 +73,8 @@ func TestProfileGate(t *testing.T) {
 		if len(profiles) != 2 || profiles[1].Shape != "1x1x33x64:causal" || profiles[0].Roofline == nil || profiles[0].Unknown[0] != "a__b.sum" || len(c.jobs) != 2 {
 			t.Errorf("%d profiles, %+v", len(profiles), profiles)
 		}
-		if len(r.Performance) != 0 || s.gpu.opened != 1 || s.gpu.closed != 1 {
-			t.Errorf("times %v, %d devices opened, %d closed", r.Performance, s.gpu.opened, s.gpu.closed)
+		if len(r.Performance) != 0 || s.gpu.Opened != 1 || s.gpu.Closed != 1 {
+			t.Errorf("times %v, %d devices opened, %d closed", r.Performance, s.gpu.Opened, s.gpu.Closed)
 		}
 		files := []string{
 			"profile.json", "profile.md", "ptxas.log", "report.md", "run.json", "samples.json.gz", "sha256sums",
@@ -153,7 +153,7 @@ func TestProfileIntoFolder(t *testing.T) {
 // An incorrect variant is recorded without a profile.
 func TestProfileAfterFailedGate(t *testing.T) {
 	s := newSetup(t)
-	s.gpu.behaviour["stage2"] = behaviour{output: func(out []byte) { clear(out) }}
+	s.gpu.Behaviours["stage2"] = behaviour{Output: func(out []byte) { clear(out) }}
 	c := &fakeProfiler{counters: busy(12, 3)}
 	r, profiles, err := s.Profile(t.Context(), s.profileRequest("stage2", c))
 	if err != nil {
@@ -283,8 +283,8 @@ func TestProfileOfAnotherProblem(t *testing.T) {
 	check := func(d *doubling, roofline bool, missing, traffic string) {
 		t.Helper()
 		s := newDoubling(t, d)
-		s.gpu.facts.Name = "NVIDIA H200"
-		s.Device = GPU(s.gpu.facts, s.gpu.open)
+		s.gpu.Facts.Name = "NVIDIA H200"
+		s.Device = GPU(s.gpu.Facts, s.gpu.Open)
 		request := s.doublingRequest("plain")
 		r, profiles, err := s.Profile(t.Context(), ProfileRequest{Variant: request.Variants[0], Shapes: request.Shapes[1:], Profiler: &fakeProfiler{counters: busy(10, 80)}})
 		if err != nil {

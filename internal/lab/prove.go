@@ -246,8 +246,8 @@ func (p *prover) compare(proof *KnobProof, c change) error {
 	return nil
 }
 
-func (p *prover) codeOf(v spec.Variant, image *toolchain.Image) code {
-	return codeOf(p.lab.problem(), problem.Build{Variant: v, Image: image})
+func (p *prover) codeOf(v spec.Variant, image *toolchain.Image) Code {
+	return CodeOf(p.lab.problem(), problem.Build{Variant: v, Image: image})
 }
 
 func (p *prover) progress(v spec.Variant) {

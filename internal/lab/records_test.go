@@ -20,7 +20,7 @@ var updateRecords = flag.Bool("update", false, "rewrite the golden records")
 // key of a record in its order, with the figures that the fake device makes repeatable.
 func TestGoldenRun(t *testing.T) {
 	s := newShippedSetup(t)
-	s.declare("stage1", behaviour{seconds: 16e-6})
+	s.declare("stage1", behaviour{Seconds: 16e-6})
 	s.declare("stage2", behaviour{})
 	s.runOne(s.request("stage2"))
 	goldenRecord(t, s.dir, "run.json")

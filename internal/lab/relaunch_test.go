@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"attune/internal/device"
+	"attune/internal/device/devicetest"
 	"attune/internal/oracle"
 	"attune/internal/run"
 	"attune/internal/tensor"
@@ -47,7 +48,7 @@ func TestRelaunchFailsTheGate(t *testing.T) {
 	check := func(number int, reason string) {
 		t.Helper()
 		s := newSetup(t)
-		s.declare("stage0", behaviour{relaunch: func(n int, out []byte) {
+		s.declare("stage0", behaviour{Relaunch: func(n int, out []byte) {
 			if n == number {
 				slices.Reverse(out)
 			}
@@ -74,17 +75,17 @@ func TestRelaunchFailsTheGate(t *testing.T) {
 }
 
 // ignorant is a device that ignores relaunches.
-type ignorant struct{ *fakeDevice }
+type ignorant struct{ *devicetest.Device }
 
 func (d ignorant) Run(ctx context.Context, job device.Job) (*device.Outcome, error) {
 	job.Relaunches = nil
-	return d.fakeDevice.Run(ctx, job)
+	return d.Device.Run(ctx, job)
 }
 
 func TestIgnoredRelaunch(t *testing.T) {
 	s := newSetup(t)
 	s.declare("stage0", behaviour{})
-	s.Device = GPU(s.gpu.facts, func(context.Context) (device.Device, error) { return ignorant{&fakeDevice{fakeGPU: s.gpu}}, nil })
+	s.Device = GPU(s.gpu.Facts, func(context.Context) (device.Device, error) { return ignorant{&devicetest.Device{GPU: s.gpu}}, nil })
 	if err := s.run(s.request("stage0")); err == nil || !strings.Contains(err.Error(), "BUG: the device has ignored the relaunches") {
 		t.Errorf("got %v", err)
 	}
@@ -94,8 +95,8 @@ func TestIgnoredRelaunch(t *testing.T) {
 // the limits of each variant.
 func TestReuseAfterRelaunch(t *testing.T) {
 	s := newBroken(t)
-	s.declare("good", behaviour{relaunch: func(_ int, out []byte) { clear(out) }})
-	s.declare("good+DEFECT=11", behaviour{relaunch: func(_ int, out []byte) { clear(out) }})
+	s.declare("good", behaviour{Relaunch: func(_ int, out []byte) { clear(out) }})
+	s.declare("good+DEFECT=11", behaviour{Relaunch: func(_ int, out []byte) { clear(out) }})
 	if err := s.run(s.request("good", "good+DEFECT=11")); err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +106,7 @@ func TestReuseAfterRelaunch(t *testing.T) {
 		}
 	}
 	s.runs = nil
-	s.gpu.behaviour["good"], s.gpu.behaviour["good+DEFECT=11"] = behaviour{}, behaviour{}
+	s.gpu.Behaviours["good"], s.gpu.Behaviours["good+DEFECT=11"] = behaviour{}, behaviour{}
 	if err := s.run(s.request("good", "good+DEFECT=11")); err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +122,7 @@ func TestSampledRowsAreSecret(t *testing.T) {
 	shape := shapes(t, "1x1x400x64")[0].(tensor.Shape)
 	const maxWork = 10_000
 	known := oracle.Sample(shape, 0, maxWork)
-	s.declare("stage0", behaviour{output: func(out []byte) {
+	s.declare("stage0", behaviour{Output: func(out []byte) {
 		row := 2 * shape.HeadDim
 		for i := range shape.SeqQ {
 			if !slices.Contains(known, i) {

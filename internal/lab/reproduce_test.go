@@ -40,7 +40,7 @@ func TestReproduceRequest(t *testing.T) {
 	}
 
 	// A kernel with other outputs does not hold.
-	s.declare("stage2", behaviour{output: func(out []byte) { out[0] ^= 1 }})
+	s.declare("stage2", behaviour{Output: func(out []byte) { out[0] ^= 1 }})
 	s.runs = nil
 	if got := run.CompareRepeated(recorded, s.runOne(request)); got.Holds || got.Outputs.Different != len(recorded.Correctness) {
 		t.Errorf("%+v", got)

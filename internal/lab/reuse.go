@@ -8,28 +8,28 @@ import (
 	"attune/internal/spec"
 )
 
-// code identifies what the chip executes. Builds with equal code are the same program.
-type code struct {
-	hash, arch string
-	launch     string // what the launch depends on besides
+// Code identifies what the chip executes. Builds with equal code are the same program.
+type Code struct {
+	Hash, Arch string
+	Launch     string // what the launch depends on besides
 }
 
-// codeOf is zero for no build.
-func codeOf(p problem.Problem, b problem.Build) code {
+// CodeOf is zero for no build.
+func CodeOf(p problem.Problem, b problem.Build) Code {
 	if b.Image == nil {
-		return code{}
+		return Code{}
 	}
-	return code{b.Image.Record.CodeHash, b.Image.Record.Arch, p.LaunchKey(b)}
+	return Code{b.Image.Record.CodeHash, b.Image.Record.Arch, p.LaunchKey(b)}
 }
 
 // measurements has the first measured variant of a command for each code. A later variant with the
 // same code reuses its results: a second measurement would differ by noise only. A variant that the
 // request names twice is measured twice.
-type measurements map[code]*measurement
+type measurements map[Code]*measurement
 
 type measurement struct {
 	run     *run.Run
-	against code // code of the parent that the times were interleaved with; zero without one
+	against Code // code of the parent that the times were interleaved with; zero without one
 	excused bool // its launches were not compared bit for bit, because kernel.toml allows them to differ
 }
 
@@ -40,7 +40,7 @@ func (m measurements) add(a *attempt) {
 		len(a.result.Correctness) == a.result.Requested.Problems &&
 		!slices.ContainsFunc(a.result.Correctness, func(c run.Correctness) bool { return c.Relaunch != nil && !c.Relaunch.Pass })
 	if complete {
-		m[codeOf(a.problem(), a.build)] = &measurement{a.result, a.against, excused(a.variant)}
+		m[CodeOf(a.problem(), a.build)] = &measurement{a.result, a.against, excused(a.variant)}
 	}
 }
 
@@ -90,7 +90,7 @@ func (a *attempt) reuseRow(i problem.Instance, ref, second problem.Reference) *r
 // reusedTimes are the times of the same code if they were interleaved with the same parent, else
 // nil.
 func (a *attempt) reusedTimes(shape spec.Shape, parent problem.Build) *run.Samples {
-	if a.reused == nil || a.reused.against != codeOf(a.problem(), parent) {
+	if a.reused == nil || a.reused.against != CodeOf(a.problem(), parent) {
 		return nil
 	}
 	i := slices.IndexFunc(a.reused.run.Samples, func(s run.Samples) bool { return s.Shape == shape.String() })

@@ -32,12 +32,12 @@ func (s *setup) runTwo(first, second string) (*run.Run, *run.Run) {
 // The fake GPU would panic if it had to run padded, which is not declared.
 func TestSameCodeIsMeasuredOnce(t *testing.T) {
 	s := newBroken(t)
-	s.declare("good", behaviour{seconds: 7e-6, noise: 0.01})
+	s.declare("good", behaviour{Seconds: 7e-6, Noise: 0.01})
 	good, padded := s.runTwo("good", "padded")
 	expectOutcome(t, good, merged)
 	expectOutcome(t, padded, merged)
-	if good.MeasuredAs != nil || s.gpu.opened != 2 || s.gpu.closed != 2 {
-		t.Errorf("the first one is measured as %v, and %d devices were opened", good.MeasuredAs, s.gpu.opened)
+	if good.MeasuredAs != nil || s.gpu.Opened != 2 || s.gpu.Closed != 2 {
+		t.Errorf("the first one is measured as %v, and %d devices were opened", good.MeasuredAs, s.gpu.Opened)
 	}
 	if diff := cmp.Diff(&run.MeasuredAs{Run: good.ID, Variant: "good", Times: true}, padded.MeasuredAs); diff != "" {
 		t.Error(diff)
@@ -72,15 +72,15 @@ func TestSameCodeIsMeasuredOnce(t *testing.T) {
 // A speedup needs times interleaved with the own parent. Only the outputs are reused.
 func TestSameCodeWithAnotherParentIsTimedAgain(t *testing.T) {
 	s := newSetup(t)
-	s.declare("stage0", behaviour{seconds: 40e-6})
-	s.declare("stage1", behaviour{seconds: 20e-6})
+	s.declare("stage0", behaviour{Seconds: 40e-6})
+	s.declare("stage1", behaviour{Seconds: 20e-6})
 	s.declare("stage2", behaviour{})
 	stage, variant := s.runTwo("stage2", "stage0+USE_WMMA_QK=1+USE_CP_ASYNC=1+USE_WMMA_PV=1")
 	if diff := cmp.Diff(&run.MeasuredAs{Run: stage.ID, Variant: "stage2"}, variant.MeasuredAs); diff != "" {
 		t.Error(diff)
 	}
-	if variant.Parent != "stage0" || variant.Speedup.Ratio < 3.9 || stage.Speedup.Ratio > 2.1 || s.gpu.opened != 3 || s.gpu.closed != 3 {
-		t.Errorf("%s over %s: %+v; %d devices opened", variant.Variant, variant.Parent, variant.Speedup, s.gpu.opened)
+	if variant.Parent != "stage0" || variant.Speedup.Ratio < 3.9 || stage.Speedup.Ratio > 2.1 || s.gpu.Opened != 3 || s.gpu.Closed != 3 {
+		t.Errorf("%s over %s: %+v; %d devices opened", variant.Variant, variant.Parent, variant.Speedup, s.gpu.Opened)
 	}
 	expectOutcome(t, variant, merged)
 }
@@ -88,8 +88,8 @@ func TestSameCodeWithAnotherParentIsTimedAgain(t *testing.T) {
 // The errors are reused; each variant has the limits of its own stage.
 func TestSameCodeHasItsOwnLimits(t *testing.T) {
 	s := newSetup(t)
-	s.declare("stage3b", behaviour{seconds: 20e-6})
-	s.declare("stage6", behaviour{output: func(out []byte) { // one element, which no mean shows
+	s.declare("stage3b", behaviour{Seconds: 20e-6})
+	s.declare("stage6", behaviour{Output: func(out []byte) { // one element, which no mean shows
 		x := half.DecodeFloat16(out[:2])[0]
 		binary.LittleEndian.PutUint16(out, uint16(half.Float16FromFloat64(x+0.005)))
 	}})
@@ -105,7 +105,7 @@ func TestSameCodeHasItsOwnLimits(t *testing.T) {
 // Results of a run that a fault ended are not reused.
 func TestIncompleteRunIsNotReused(t *testing.T) {
 	s := newBroken(t)
-	s.declare("good", behaviour{launch: func(number int) error {
+	s.declare("good", behaviour{Launch: func(number int) error {
 		if number > 0 {
 			return &device.Fault{}
 		}
@@ -115,12 +115,12 @@ func TestIncompleteRunIsNotReused(t *testing.T) {
 	good, padded := s.runTwo("good", "padded")
 	expectOutcome(t, good, incorrect)
 	expectOutcome(t, padded, merged)
-	if padded.MeasuredAs != nil || s.gpu.opened != 3 {
-		t.Errorf("measured as %+v, %d devices opened", padded.MeasuredAs, s.gpu.opened)
+	if padded.MeasuredAs != nil || s.gpu.Opened != 3 {
+		t.Errorf("measured as %+v, %d devices opened", padded.MeasuredAs, s.gpu.Opened)
 	}
 
 	timing := newBroken(t)
-	timing.declare("good", behaviour{timing: &device.Fault{}})
+	timing.declare("good", behaviour{Timing: &device.Fault{}})
 	timing.declare("padded", behaviour{})
 	if _, padded = timing.runTwo("good", "padded"); padded.MeasuredAs != nil {
 		t.Errorf("measured as %+v, which had a fault while it was timed", padded.MeasuredAs)
@@ -129,7 +129,7 @@ func TestIncompleteRunIsNotReused(t *testing.T) {
 
 func TestVariantWithTheCodeOfItsParent(t *testing.T) {
 	s := newSetup(t)
-	s.declare("stage1", behaviour{noise: 0.2})
+	s.declare("stage1", behaviour{Noise: 0.2})
 	r := s.request("stage2+USE_WMMA_PV=0")
 	against := s.variant("stage1")
 	r.Against = &against
@@ -150,7 +150,7 @@ func TestStageWithTheCodeOfItsParent(t *testing.T) {
 		t.Skip(needsCompiler)
 	}
 	s := newSetupOf(t, fstest.MapFS{spec.File: {Data: []byte(changed)}, "broken.cu": {Data: source}}, c, cacheDir)
-	s.declare("padded", behaviour{noise: 0.2})
+	s.declare("padded", behaviour{Noise: 0.2})
 	got := s.runOne(s.request("padded"))
 	expectOutcome(t, got, "valid-negative pass/pass/fail/not-measured")
 	expectReason(t, got.Reasons.Performance, "1.000x good (1.000 to 1.000), 1.10x required")

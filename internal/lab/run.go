@@ -31,8 +31,8 @@ func (l *Lab) Run(ctx context.Context, request Request, done func(*run.Run)) err
 		return err
 	}
 	r := &runner{
-		Lab: l, plan: p, builds: l.startBuilds(ctx, p.Arch, p.variants(l.Device.timed())...), refs: l.references(everyRow, nil),
-		work: newWork(p, l.Device.timed()),
+		Lab: l, plan: p, builds: l.startBuilds(ctx, p.Arch, p.variants(l.Device.Timed())...), refs: l.references(everyRow, nil),
+		work: newWork(p, l.Device.Timed()),
 	}
 	defer r.refs.Close()
 	defer r.builds.stop()
@@ -87,7 +87,7 @@ type attempt struct {
 	gates       gate.Gates
 	build       problem.Build // without an image before it is built
 	reused      *measurement  // of the same code, measured earlier
-	against     code          // code of the parent, with which the times were interleaved
+	against     Code          // code of the parent, with which the times were interleaved
 	same        bool          // the parent has the same code as the variant
 	timed       bool
 	parentWrong string // what was wrong with the timed launches of the parent
@@ -172,7 +172,7 @@ func (a *attempt) runGates(ctx context.Context, known measurements) error {
 		a.gates.Profile = a.gates.Performance
 		return nil
 	}
-	if same := known[codeOf(a.problem(), a.build)]; same != nil && same.serves(a) {
+	if same := known[CodeOf(a.problem(), a.build)]; same != nil && same.serves(a) {
 		a.reuse(same)
 	} else if err := a.open(ctx); err != nil {
 		return err
@@ -181,7 +181,7 @@ func (a *attempt) runGates(ctx context.Context, known measurements) error {
 		return err
 	}
 	a.gates.Profile = gate.Unmeasured("no profile was taken")
-	if !a.Device.timed() {
+	if !a.Device.Timed() {
 		a.gates.Performance = gate.Unmeasured(device.ErrNoClock.Error())
 		return nil
 	}
@@ -422,7 +422,7 @@ func (a *attempt) recordFailure(err error) {
 // performance times every shape, interleaved with the parent if there is one.
 func (a *attempt) performance(ctx context.Context) error {
 	parent, missing := a.parentBuild()
-	a.against = codeOf(a.problem(), parent)
+	a.against = CodeOf(a.problem(), parent)
 	all, complete, err := a.timeShapes(ctx, parent)
 	if err != nil || !complete {
 		return err
@@ -457,7 +457,7 @@ func (a *attempt) timeShapes(ctx context.Context, parent problem.Build) (all []*
 	processes := a.plan.processes()
 	for process := range processes {
 		a.session.close()
-		samples := share(a.plan.Samples, process, processes)
+		samples := measure.Share(a.plan.Samples, process, processes)
 		for i, shape := range a.shapes {
 			if reused[i] {
 				continue
@@ -541,7 +541,7 @@ func (a *attempt) parentBuild() (problem.Build, error) {
 	if err := a.checkAudit(parent); err != nil {
 		return problem.Build{}, fmt.Errorf("the parent %w", err)
 	}
-	if a.same = codeOf(a.problem(), parent) == codeOf(a.problem(), a.build); a.same {
+	if a.same = CodeOf(a.problem(), parent) == CodeOf(a.problem(), a.build); a.same {
 		return problem.Build{}, nil
 	}
 	return parent, nil
@@ -580,12 +580,12 @@ func (a *attempt) time(ctx context.Context, shape spec.Shape, parent problem.Bui
 
 // noteTimedWrong fails the correctness gate for a variant whose timed launches were wrong. If the
 // parent's were wrong, there is nothing to compare the variant with.
-func (a *attempt) noteTimedWrong(shape spec.Shape, all []timed) {
+func (a *attempt) noteTimedWrong(shape spec.Shape, all []Timed) {
 	for i, t := range all {
-		if len(t.wrong) == 0 {
+		if len(t.Wrong) == 0 {
 			continue
 		}
-		text := fmt.Sprintf("timing %s: %s", shape, t.wrong[0])
+		text := fmt.Sprintf("timing %s: %s", shape, t.Wrong[0])
 		if i == 0 {
 			a.gates.Correctness = gate.Correctness([]string{text})
 			a.gates.Performance = gate.Unmeasured(earlierGate)

@@ -22,6 +22,7 @@ import (
 
 	"attune/internal/child/childtest"
 	"attune/internal/device"
+	"attune/internal/device/devicetest"
 	"attune/internal/finding"
 	"attune/internal/half"
 	"attune/internal/ledger"
@@ -42,8 +43,8 @@ const (
 func (s *setup) setSpeedup(factor, noise float64) {
 	s.t.Helper()
 	required := s.variant("stage2").RequiredSpeedup()
-	s.declare("stage1", behaviour{seconds: required * factor * 10e-6, noise: noise})
-	s.declare("stage2", behaviour{seconds: 10e-6, noise: noise})
+	s.declare("stage1", behaviour{Seconds: required * factor * 10e-6, Noise: noise})
+	s.declare("stage2", behaviour{Seconds: 10e-6, Noise: noise})
 }
 
 func TestRun(t *testing.T) {
@@ -73,8 +74,8 @@ func TestRun(t *testing.T) {
 	if r.Ran != form || r.Arch != "sm_89" || r.CodeHash == "" || r.Parent != "stage1" || r.Stage != "stage2" || r.GitSHA != "0123abc" {
 		t.Errorf("it ran as %s, for %s, code %s, parent %s", r.Ran, r.Arch, r.CodeHash, r.Parent)
 	}
-	if s.gpu.opened != 2 || s.gpu.closed != 2 { // one for the gate and a fresh one for the times
-		t.Errorf("%d devices opened, %d closed", s.gpu.opened, s.gpu.closed)
+	if s.gpu.Opened != 2 || s.gpu.Closed != 2 { // one for the gate and a fresh one for the times
+		t.Errorf("%d devices opened, %d closed", s.gpu.Opened, s.gpu.Closed)
 	}
 }
 
@@ -163,11 +164,11 @@ func TestWrongOutputs(t *testing.T) {
 		reason string
 		rows   int
 	}{
-		"one element off": {behaviour{output: set(5, 9)}, "1x2x40x64 seed 0: max_err", 12},
-		"one NaN":         {behaviour{output: set(64, math.NaN())}, "causal seed 1: 1 elements are not finite, the first at batch 0 head 0 row 1 dim 0", 12},
-		"all zeros":       {behaviour{output: func(out []byte) { clear(out) }}, "% of the elements are bad", 12},
+		"one element off": {behaviour{Output: set(5, 9)}, "1x2x40x64 seed 0: max_err", 12},
+		"one NaN":         {behaviour{Output: set(64, math.NaN())}, "causal seed 1: 1 elements are not finite, the first at batch 0 head 0 row 1 dim 0", 12},
+		"all zeros":       {behaviour{Output: func(out []byte) { clear(out) }}, "% of the elements are bad", 12},
 		"a finding": {
-			behaviour{findings: []finding.Finding{finding.New(finding.Unwritten, "2 bytes never written")}},
+			behaviour{Findings: []finding.Finding{finding.New(finding.Unwritten, "2 bytes never written")}},
 			"1x2x40x64 seed 0 and 11 more: unwritten: 2 bytes never written", 12,
 		},
 	} {
@@ -207,7 +208,7 @@ func TestOutputsAreHashed(t *testing.T) {
 func TestLostDeviceEndsOneVariant(t *testing.T) {
 	fault := &device.Fault{Code: "CUDA_ERROR_ILLEGAL_ADDRESS", Text: "an illegal memory access", Operation: "launch"}
 	second := func(err error) behaviour {
-		return behaviour{launch: func(number int) error {
+		return behaviour{Launch: func(number int) error {
 			if number == 1 {
 				return err
 			}
@@ -222,7 +223,7 @@ func TestLostDeviceEndsOneVariant(t *testing.T) {
 	}{
 		"a fault":             {second(fault), "1x2x40x64 seed 1: launch: CUDA_ERROR_ILLEGAL_ADDRESS", 1, 5},
 		"a crash":             {second(fmt.Errorf("run: %w", &device.Crash{How: "signal: killed"})), "the kernel died: signal: killed", 1, 5},
-		"a fault while timed": {behaviour{timing: fault}, "timing 1x2x40x64 interleaved with stage1+USE_CP_ASYNC=0: launch: CUDA_", 12, 6},
+		"a fault while timed": {behaviour{Timing: fault}, "timing 1x2x40x64 interleaved with stage1+USE_CP_ASYNC=0: launch: CUDA_", 12, 6},
 	} {
 		s := newSetup(t)
 		s.declare("stage0", behaviour{})
@@ -241,8 +242,8 @@ func TestLostDeviceEndsOneVariant(t *testing.T) {
 		if lost.Failure == "" || lost.TimedOut || len(lost.Correctness) != test.rows || lost.Headline != nil {
 			t.Errorf("%s: failure %q, timed out %t, %d rows", name, lost.Failure, lost.TimedOut, len(lost.Correctness))
 		}
-		if s.gpu.opened != test.opened || s.gpu.closed != test.opened {
-			t.Errorf("%s: %d devices opened, %d closed", name, s.gpu.opened, s.gpu.closed)
+		if s.gpu.Opened != test.opened || s.gpu.Closed != test.opened {
+			t.Errorf("%s: %d devices opened, %d closed", name, s.gpu.Opened, s.gpu.Closed)
 		}
 		if diff := cmp.Diff([]string{"stage0", "stage1", "stage0"}, s.recorded()); diff != "" {
 			t.Errorf("%s: recorded:\n%s", name, diff)
@@ -269,17 +270,17 @@ func TestTimeoutIsNotMeasured(t *testing.T) {
 		opened              int // a variant that is timed has two devices
 	}{
 		"a launch": {
-			behaviour{launch: second},
+			behaviour{Launch: second},
 			"not-measured pass/not-measured/not-measured/not-measured",
 			"1x2x40x64 seed 1: no result within 1m0s", "the correctness check exceeded its time limit", 1, 5,
 		},
 		"a timing": {
-			behaviour{timing: limit},
+			behaviour{Timing: limit},
 			"not-measured pass/pass/not-measured/not-measured",
 			"", "timing 1x2x40x64 interleaved with stage1+USE_CP_ASYNC=0: no result within 1m0s", 12, 6,
 		},
 		"a launch after a wrong output": {
-			behaviour{launch: second, output: zeros}, incorrect, "1x2x40x64 seed 0: max_err", "an earlier gate failed", 1, 5,
+			behaviour{Launch: second, Output: zeros}, incorrect, "1x2x40x64 seed 0: max_err", "an earlier gate failed", 1, 5,
 		},
 	} {
 		s := newSetup(t)
@@ -301,8 +302,8 @@ func TestTimeoutIsNotMeasured(t *testing.T) {
 		if !r.TimedOut || r.Failure == "" || len(r.Correctness) != test.rows || r.Headline != nil {
 			t.Errorf("%s: failure %q, timed out %t, %d rows", name, r.Failure, r.TimedOut, len(r.Correctness))
 		}
-		if s.gpu.opened != test.opened || s.gpu.closed != test.opened {
-			t.Errorf("%s: %d devices opened, %d closed", name, s.gpu.opened, s.gpu.closed)
+		if s.gpu.Opened != test.opened || s.gpu.Closed != test.opened {
+			t.Errorf("%s: %d devices opened, %d closed", name, s.gpu.Opened, s.gpu.Closed)
 		}
 	}
 }
@@ -310,7 +311,7 @@ func TestTimeoutIsNotMeasured(t *testing.T) {
 // Without a parent the fault is the variant's own.
 func TestFaultWhileTimedAlone(t *testing.T) {
 	s := newSetup(t)
-	s.declare("stage0", behaviour{timing: &device.Fault{Code: "CUDA_ERROR_LAUNCH_FAILED", Operation: "replay"}})
+	s.declare("stage0", behaviour{Timing: &device.Fault{Code: "CUDA_ERROR_LAUNCH_FAILED", Operation: "replay"}})
 	r := s.runOne(s.request("stage0"))
 	expectOutcome(t, r, incorrect)
 	expectReason(t, r.Reasons.Correctness, "timing 1x2x40x64: replay: CUDA_ERROR_LAUNCH_FAILED")
@@ -318,7 +319,7 @@ func TestFaultWhileTimedAlone(t *testing.T) {
 
 func TestDeviceWithoutClock(t *testing.T) {
 	s := newSetup(t)
-	s.declare("stage0", behaviour{timing: device.ErrNoClock})
+	s.declare("stage0", behaviour{Timing: device.ErrNoClock})
 	r := s.runOne(s.request("stage0"))
 	expectOutcome(t, r, "not-measured pass/pass/not-measured/not-measured")
 	expectReason(t, r.Reasons.Performance, "this device measures no time")
@@ -344,14 +345,14 @@ func TestNoDevice(t *testing.T) {
 
 func TestRunUnderSanitizer(t *testing.T) {
 	broken := errors.New("compute-sanitizer ended with code -1")
-	hang := behaviour{launch: func(int) error { return &device.Timeout{Limit: time.Second} }}
+	hang := behaviour{Launch: func(int) error { return &device.Timeout{Limit: time.Second} }}
 	check := func(kernel behaviour, finding []finding.Finding, err error) (*run.Run, error) {
 		t.Helper()
 		s := newSetup(t)
 		s.declare("stage0", kernel)
 		s.Device.open = func(ctx context.Context) (device.Device, error) {
-			d, _ := s.gpu.open(ctx)
-			return &sanitizedDevice{fakeDevice: d.(*fakeDevice), findings: finding, err: err}, nil
+			d, _ := s.gpu.Open(ctx)
+			return &sanitizedDevice{Device: d.(*devicetest.Device), findings: finding, err: err}, nil
 		}
 		if err := s.run(s.request("stage0")); err != nil {
 			return nil, err
@@ -403,8 +404,8 @@ func TestOverBudget(t *testing.T) {
 	expectOutcome(t, r, "over-budget fail/not-measured/not-measured/not-measured")
 	expectReason(t, r.Reasons.Resources, "registers per thread; the budget is 8")
 	expectReason(t, r.Reasons.Correctness, "an earlier gate failed")
-	if r.Build == nil || s.gpu.opened != 0 || r.Device != "none" {
-		t.Errorf("%d devices opened, build %v", s.gpu.opened, r.Build)
+	if r.Build == nil || s.gpu.Opened != 0 || r.Device != "none" {
+		t.Errorf("%d devices opened, build %v", s.gpu.Opened, r.Build)
 	}
 }
 
@@ -471,7 +472,7 @@ func TestParentThatCannotBeBuilt(t *testing.T) {
 // Against another variant the required speedup is 1.
 func TestAgainst(t *testing.T) {
 	s := newSetup(t)
-	s.declare("stage0", behaviour{seconds: 11e-6})
+	s.declare("stage0", behaviour{Seconds: 11e-6})
 	s.declare("stage2", behaviour{})
 	r := s.request("stage2")
 	against := s.variant("stage0")
@@ -511,8 +512,13 @@ func TestBenchmarkShapes(t *testing.T) {
 // The speedup is that over the benchmark shapes.
 func TestOnlyBenchmarkShapesCount(t *testing.T) {
 	s := newSetup(t)
-	s.declare("stage1", behaviour{seconds: 20e-6})
-	s.declare("stage2", behaviour{seconds: 10e-6, causal: 80e-6})
+	s.declare("stage1", behaviour{Seconds: 20e-6})
+	s.declare("stage2", behaviour{OfJob: func(job device.Job) float64 {
+		if job.Args[11].Scalar[0] != 0 { // causal
+			return 80e-6
+		}
+		return 10e-6
+	}})
 	r := s.runOne(s.request("stage2"))
 	expectOutcome(t, r, merged)
 	if math.Abs(r.Speedup.Ratio-2) > 1e-9 || math.Abs(*r.Performance[1].ParentRatio-0.25) > 1e-9 {
@@ -560,8 +566,8 @@ func TestRefusedRequests(t *testing.T) {
 		if !errors.As(err, &request) || err.Error() != want {
 			t.Errorf("got %v, want %s", err, want)
 		}
-		if s.gpu.opened != 0 || len(s.runs) != 0 || len(s.steps) != 0 || len(s.recorded()) != 0 {
-			t.Errorf("something was started: %d devices, %d runs, steps %v", s.gpu.opened, len(s.runs), s.steps)
+		if s.gpu.Opened != 0 || len(s.runs) != 0 || len(s.steps) != 0 || len(s.recorded()) != 0 {
+			t.Errorf("something was started: %d devices, %d runs, steps %v", s.gpu.Opened, len(s.runs), s.steps)
 		}
 	}
 	s := newSetup(t)
@@ -594,9 +600,9 @@ func TestArchOfTheDevice(t *testing.T) {
 	if !errors.As(err, &request) || !strings.Contains(err.Error(), "code for sm_90a does not run on the device, which is sm_89") {
 		t.Errorf("got %v", err)
 	}
-	s.gpu = newGPU("sm_90")
-	s.Device = GPU(s.gpu.facts, s.gpu.open)
-	s.gpu.variants[string(s.built("stage0", "sm_80").PTX)] = "stage0"
+	s.gpu = devicetest.NewGPU("sm_90", attend)
+	s.Device = GPU(s.gpu.Facts, s.gpu.Open)
+	s.gpu.Variants[string(s.built("stage0", "sm_80").PTX)] = "stage0"
 	r.Arch = "sm_80"
 	got := s.runOne(r)
 	expectOutcome(t, got, merged)
@@ -611,7 +617,7 @@ func TestCancel(t *testing.T) {
 	s := newSetup(t)
 	s.declare("stage0", behaviour{})
 	s.declare("stage1+USE_CP_ASYNC=0", behaviour{})
-	s.declare("stage1", behaviour{launch: func(number int) error {
+	s.declare("stage1", behaviour{Launch: func(number int) error {
 		if number == 2 {
 			cancel()
 		}
@@ -625,8 +631,8 @@ func TestCancel(t *testing.T) {
 	if want := []string{"stage0"}; !slices.Equal(reported, want) || !slices.Equal(s.recorded(), want) {
 		t.Errorf("reported %v, recorded %v, want %v", reported, s.recorded(), want)
 	}
-	if s.gpu.opened != 3 || s.gpu.closed != 3 {
-		t.Errorf("%d devices opened, %d closed", s.gpu.opened, s.gpu.closed)
+	if s.gpu.Opened != 3 || s.gpu.Closed != 3 {
+		t.Errorf("%d devices opened, %d closed", s.gpu.Opened, s.gpu.Closed)
 	}
 	if found, err := s.Ledger.Verify(t.Context()); err != nil || len(found.Problems) != 0 {
 		t.Errorf("%+v, %v", found, err)
@@ -701,8 +707,8 @@ func TestFailuresOfTheLab(t *testing.T) {
 		}
 	}
 	check(lost, func(s *setup) { s.Device.open = func(context.Context) (device.Device, error) { return nil, lost } }, "stage0")
-	check(lost, func(s *setup) { s.declare("stage0", behaviour{launch: func(int) error { return lost }}) }, "stage0")
-	check(lost, func(s *setup) { s.declare("stage0", behaviour{timing: lost}) }, "stage0")
+	check(lost, func(s *setup) { s.declare("stage0", behaviour{Launch: func(int) error { return lost }}) }, "stage0")
+	check(lost, func(s *setup) { s.declare("stage0", behaviour{Timing: lost}) }, "stage0")
 	check(toolchain.ErrNoCompiler, func(*setup) {}, "stage0", "stage0+TILE_N=32")
 }
 

@@ -16,7 +16,7 @@ import (
 // runSelection takes every part through the gates, then records the selection as a whole. Where
 // times are measured, parts reuse none: they are interleaved with the selection's parent.
 func (r *runner) runSelection(ctx context.Context, e entry, known measurements, done func(*run.Run)) error {
-	if r.Device.timed() {
+	if r.Device.Timed() {
 		known = measurements{}
 	}
 	var runs []*run.Run

@@ -73,9 +73,9 @@ func benchmarkAll(r *Request) { r.Benchmark = r.Shapes }
 
 func TestSelectionHasARunPerPart(t *testing.T) {
 	s := withSelection(t, best)
-	s.declare("stage1", behaviour{seconds: 20e-6, noise: 0.001})
-	s.declare("stage2", behaviour{seconds: 10e-6, noise: 0.001})
-	s.declare("stage3b", behaviour{seconds: 5e-6, noise: 0.001})
+	s.declare("stage1", behaviour{Seconds: 20e-6, Noise: 0.001})
+	s.declare("stage2", behaviour{Seconds: 10e-6, Noise: 0.001})
+	s.declare("stage3b", behaviour{Seconds: 5e-6, Noise: 0.001})
 	parts, whole := s.selected(benchmarkAll)
 	if diff := cmp.Diff([]string{"stage3b", "stage2", "best"}, s.recorded()); diff != "" { // in the order of the table
 		t.Fatal(diff)
@@ -127,9 +127,9 @@ func TestSelectionIsGatedAsAWhole(t *testing.T) {
 	check := func(long, short float64, change func(*Request), want, wantLong string) {
 		t.Helper()
 		s := withSelection(t, best)
-		s.declare("stage1", behaviour{seconds: 10e-6, noise: 0.001})
-		s.declare("stage2", behaviour{seconds: long * 1e-6, noise: 0.001})
-		s.declare("stage3b", behaviour{seconds: short * 1e-6, noise: 0.001})
+		s.declare("stage1", behaviour{Seconds: 10e-6, Noise: 0.001})
+		s.declare("stage2", behaviour{Seconds: long * 1e-6, Noise: 0.001})
+		s.declare("stage3b", behaviour{Seconds: short * 1e-6, Noise: 0.001})
 		parts, whole := s.selected(change)
 		expectOutcome(t, whole, want)
 		expectOutcome(t, parts[1], wantLong)
@@ -149,7 +149,7 @@ func TestSelectionWithAWrongPart(t *testing.T) {
 	for _, name := range []string{"stage1", "stage2"} {
 		s.declare(name, behaviour{})
 	}
-	s.declare("stage3b", behaviour{output: func(out []byte) { clear(out) }})
+	s.declare("stage3b", behaviour{Output: func(out []byte) { clear(out) }})
 	parts, whole := s.selected(benchmarkAll)
 	expectOutcome(t, parts[0], incorrect)
 	expectOutcome(t, parts[1], merged) // correct by itself
@@ -164,8 +164,8 @@ func TestSelectionWithAWrongPart(t *testing.T) {
 // A selection may choose its parent, with a speedup of exactly 1.
 func TestSelectionMayChooseItsParent(t *testing.T) {
 	s := withSelection(t, strings.Replace(best, `variant = "stage2"`, `variant = "stage1"`, 1))
-	s.declare("stage1", behaviour{seconds: 20e-6, noise: 0.05})
-	s.declare("stage3b", behaviour{seconds: 5e-6})
+	s.declare("stage1", behaviour{Seconds: 20e-6, Noise: 0.05})
+	s.declare("stage3b", behaviour{Seconds: 5e-6})
 	_, whole := s.selected(benchmarkAll)
 	expectOutcome(t, whole, merged)
 	if ratio := whole.Speedup.Ratio; math.Abs(ratio-2) > 0.1 { // of 1x and 4x
@@ -195,7 +195,7 @@ func TestSelectionOfTwoHeadDims(t *testing.T) {
 	if c, _ := compiler(t); c == nil {
 		t.Skip(needsCompiler)
 	}
-	s.declare("stage1", behaviour{seconds: 20e-6})
+	s.declare("stage1", behaviour{Seconds: 20e-6})
 	s.declare("stage2", behaviour{})
 	s.declare("stage2+HEAD_DIM=128", behaviour{})
 	parts, whole := s.selected(func(r *Request) { r.Shapes = shapes(t, "1x1x9x128", "1x2x40x64") })
@@ -215,7 +215,7 @@ func TestSelectionOfTwoHeadDims(t *testing.T) {
 
 func TestSelectionAgainstAnother(t *testing.T) {
 	s := withSelection(t, best)
-	s.declare("stage0", behaviour{seconds: 11e-6})
+	s.declare("stage0", behaviour{Seconds: 11e-6})
 	s.declare("stage2", behaviour{})
 	s.declare("stage3b", behaviour{})
 	against := s.variant("stage0")
@@ -269,9 +269,9 @@ func TestHashOfASelection(t *testing.T) {
 
 func TestReproduceSelection(t *testing.T) {
 	s := withSelection(t, best)
-	s.declare("stage1", behaviour{seconds: 20e-6, noise: 0.001})
-	s.declare("stage2", behaviour{seconds: 10e-6, noise: 0.001})
-	s.declare("stage3b", behaviour{seconds: 5e-6, noise: 0.001})
+	s.declare("stage1", behaviour{Seconds: 20e-6, Noise: 0.001})
+	s.declare("stage2", behaviour{Seconds: 10e-6, Noise: 0.001})
+	s.declare("stage3b", behaviour{Seconds: 5e-6, Noise: 0.001})
 	_, recorded := s.selected(benchmarkAll)
 	repeat := func(s *setup, only ...string) *run.Reproduction {
 		t.Helper()
@@ -296,7 +296,7 @@ func TestReproduceSelection(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	other := withSelection(t, strings.Replace(best, "queries < 36", "queries < 20", 1))
-	other.gpu.variants, other.gpu.behaviour = s.gpu.variants, s.gpu.behaviour
+	other.gpu.Variants, other.gpu.Behaviours = s.gpu.Variants, s.gpu.Behaviours
 	got := repeat(other)
 	if got.Holds || got.Code.Same || got.Differences[0] != "the selection's table differs: it chose stage3b for 1x1x33x64:causal and chooses stage2" {
 		t.Errorf("%+v", got)
@@ -341,7 +341,7 @@ why = "all shapes"
 
 func TestCheckPromotionOfASelection(t *testing.T) {
 	s := withSelection(t, best)
-	s.declare("stage1", behaviour{seconds: 20e-6})
+	s.declare("stage1", behaviour{Seconds: 20e-6})
 	s.declare("stage2", behaviour{})
 	s.declare("stage3b", behaviour{})
 	parts, good := s.selected(benchmarkAll)
@@ -397,7 +397,7 @@ func TestCheckPromotionOfASelection(t *testing.T) {
 
 func TestBenchOfASelection(t *testing.T) {
 	s := withSelection(t, best)
-	s.declare("stage3b", behaviour{seconds: 4e-6})
+	s.declare("stage3b", behaviour{Seconds: 4e-6})
 	r := s.bench(newPeers(t), "torch-cudnn", "1x1x33x64", "1x2x40x64") // stage1 and stage2 as well
 	r.Selections = s.Kernel.Selections
 	b := s.benched(r)
@@ -422,8 +422,8 @@ func TestBenchOfASelection(t *testing.T) {
 
 func TestCompareWithASelection(t *testing.T) {
 	s := withSelection(t, best)
-	s.declare("stage2", behaviour{seconds: 10e-6, noise: 0.001})
-	s.declare("stage3b", behaviour{seconds: 5e-6, noise: 0.001})
+	s.declare("stage2", behaviour{Seconds: 10e-6, Noise: 0.001})
+	s.declare("stage3b", behaviour{Seconds: 5e-6, Noise: 0.001})
 	r := s.comparison("stage2", "stage2") // on a long shape and a short one
 	r.B = Candidate{Selection: s.Kernel.Selection("best")}
 	c, err := s.Compare(t.Context(), r)

@@ -36,8 +36,8 @@ func TestColdL2(t *testing.T) {
 // Samples of a throttled GPU are excluded from the figures, and recorded.
 func TestThrottledSamples(t *testing.T) {
 	s := newSetup(t)
-	s.declare("stage1", behaviour{seconds: 30e-6, throttled: []int{1}})
-	s.declare("stage2", behaviour{seconds: 10e-6, throttled: []int{3, 4}})
+	s.declare("stage1", behaviour{Seconds: 30e-6, Throttled: []int{1}})
+	s.declare("stage2", behaviour{Seconds: 10e-6, Throttled: []int{3, 4}})
 	request := s.request("stage2")
 	r := s.runOne(request)
 	row, raw := r.Performance[0], r.Samples[0]
@@ -53,15 +53,15 @@ func TestThrottledSamples(t *testing.T) {
 // In a comparison, two rounds in opposite order are excluded together.
 func TestThrottledRounds(t *testing.T) {
 	s := newSetup(t)
-	s.declare("stage1", behaviour{seconds: 10e-6, noise: 0.001})
-	s.declare("stage2", behaviour{seconds: 20e-6, noise: 0.001, throttled: []int{2, 7}})
+	s.declare("stage1", behaviour{Seconds: 10e-6, Noise: 0.001})
+	s.declare("stage2", behaviour{Seconds: 20e-6, Noise: 0.001, Throttled: []int{2, 7}})
 	r := s.comparison("stage1", "stage2")
 	r.L2, r.Launches = run.Cold, 10
 	c, err := s.Compare(t.Context(), r)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if plan := s.gpu.planned[0]; !plan.ColdL2 || plan.Launches != 10 || c.Launches != 10 {
+	if plan := s.gpu.Planned[0]; !plan.ColdL2 || plan.Launches != 10 || c.Launches != 10 {
 		t.Errorf("a plan of %+v; the comparison says %d launches", plan, c.Launches)
 	}
 	first := c.Shapes[0]

@@ -30,6 +30,16 @@ type Interleaved struct {
 	Processes []int `json:"rounds_per_process,omitempty"`
 }
 
+// Append adds the samples of further rounds, those of A, of B and of the control. The rounds of
+// processes stay as they are.
+func (t Interleaved) Append(more [][]float64) Interleaved {
+	t.A, t.B, t.Control = append(t.A, more[0]...), append(t.B, more[1]...), append(t.Control, more[2]...)
+	return t
+}
+
+// Share is the part of a total of rounds that one of several processes takes.
+func Share(total, part, parts int) int { return total*(part+1)/parts - total*part/parts }
+
 // Comparison is the ratio of A's time to B's on one shape.
 type Comparison struct {
 	Ratio   float64 `json:"ratio"`      // median over pairs of rounds; above 1, B is faster

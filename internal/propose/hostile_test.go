@@ -20,6 +20,7 @@ import (
 	"attune/internal/run"
 	"attune/internal/spec"
 	"attune/internal/toolchain"
+	"attune/internal/tuner"
 )
 
 // victim is a kernel in a folder of its own. It does more work than it needs to, so that an honest
@@ -202,20 +203,20 @@ func search(t *testing.T, l *lab.Lab, folder string, resume bool, answers ...str
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := lab.TuneRequest{
+	r := tuner.Request{
 		Variant: l.Kernel.Stages[0].Variant(), Shapes: shapes, Small: small, Seeds: []uint64{0}, Folder: folder, Resume: resume,
-		Budget: lab.TuneBudget{Evaluations: 60}, Processes: 1,
+		Budget: tuner.Budget{Evaluations: 60}, Processes: 1,
 	}
-	tuner, err := ForLab(l, r, Options{Command: program(t, "say", answers...), Note: func(text string) { t.Log(text) }})
+	part, err := ForLab(l, r, Options{Command: program(t, "say", answers...), Note: func(text string) { t.Log(text) }})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer tuner.Close()
-	r.Proposer = tuner
+	defer part.Close()
+	r.Proposer = part
 	var all []run.TuneEvaluation
-	result, err := l.Tune(t.Context(), r, func(e run.TuneEvaluation) {
+	result, err := tuner.Search(t.Context(), l, r, func(e run.TuneEvaluation) {
 		all = append(all, e)
-		if err := tuner.Done(e); err != nil {
+		if err := part.Done(e); err != nil {
 			t.Error(err)
 		}
 	})

@@ -7,6 +7,7 @@ import (
 
 	"attune/internal/lab"
 	"attune/internal/run"
+	"attune/internal/tuner"
 )
 
 // Tuner is the proposer of a search of a lab.
@@ -18,13 +19,13 @@ type Tuner struct {
 }
 
 var (
-	_ lab.Proposer = (*Tuner)(nil)
-	_ lab.Keeper   = (*Tuner)(nil)
-	_ lab.Restorer = (*Tuner)(nil)
+	_ tuner.Proposer = (*Tuner)(nil)
+	_ tuner.Keeper   = (*Tuner)(nil)
+	_ tuner.Restorer = (*Tuner)(nil)
 )
 
 // ForLab returns the proposer of a request. Done must get every evaluation of the search.
-func ForLab(l *lab.Lab, r lab.TuneRequest, o Options) (*Tuner, error) {
+func ForLab(l *lab.Lab, r tuner.Request, o Options) (*Tuner, error) {
 	sources, err := l.Builder.Sources(lab.Target(l.Kernel, r.Variant, r.Arch))
 	if err != nil {
 		return nil, err
@@ -35,7 +36,7 @@ func ForLab(l *lab.Lab, r lab.TuneRequest, o Options) (*Tuner, error) {
 
 // Propose asks the program. Proposals of the last answer that the search left out are reported to it
 // first.
-func (t *Tuner) Propose(ctx context.Context, s lab.TuneState) ([]lab.Proposal, error) {
+func (t *Tuner) Propose(ctx context.Context, s tuner.State) ([]tuner.Candidate, error) {
 	if t.Ended() {
 		return nil, nil
 	}
@@ -48,11 +49,11 @@ func (t *Tuner) Propose(ctx context.Context, s lab.TuneState) ([]lab.Proposal, e
 		state.Elites = append(state.Elites, *t.score(e))
 	}
 	candidates, err := t.Ask(ctx, state)
-	var all []lab.Proposal
+	var all []tuner.Candidate
 	for _, c := range candidates {
-		p := lab.Proposal{Variant: c.Variant, Origin: fmt.Sprintf("proposal %d", c.Proposal), Parent: c.Parent}
+		p := tuner.Candidate{Variant: c.Variant, Origin: fmt.Sprintf("proposal %d", c.Proposal), Parent: c.Parent}
 		if c.Patch != 0 {
-			p.Lab, p.Patch, p.PatchFile = t.lab.Patched(c.Files), c.Diff, patchFile(c.Patch)
+			p.Patch = &tuner.Patch{Lab: t.lab.Patched(c.Files), Diff: c.Diff, File: patchFile(c.Patch)}
 		}
 		t.open[p.Origin] = c
 		t.waiting = append(t.waiting, p.Origin)
@@ -148,15 +149,15 @@ func (t *Tuner) score(e run.TuneEvaluation) *Score {
 	return s
 }
 
-// Restore returns the proposal of a patched kernel that an earlier part of the search has evaluated.
-func (t *Tuner) Restore(_ context.Context, variant, origin string, patch []byte) (lab.Proposal, error) {
+// Restore returns the candidate of a patched kernel that an earlier part of the search has evaluated.
+func (t *Tuner) Restore(_ context.Context, variant, origin string, patch []byte) (tuner.Candidate, error) {
 	v, err := t.lab.Kernel.Variant(variant)
 	if err != nil {
-		return lab.Proposal{}, err
+		return tuner.Candidate{}, err
 	}
 	files, _, err := t.subject.patched(patch)
 	if err != nil {
-		return lab.Proposal{}, err
+		return tuner.Candidate{}, err
 	}
-	return lab.Proposal{Lab: t.lab.Patched(files), Variant: v, Origin: origin, Patch: patch}, nil
+	return tuner.Candidate{Variant: v, Origin: origin, Patch: &tuner.Patch{Lab: t.lab.Patched(files), Diff: patch}}, nil
 }

@@ -11,10 +11,11 @@ import (
 	"attune/internal/spec"
 	"attune/internal/toolchain"
 	"attune/internal/tune"
+	"attune/internal/tuner"
 )
 
-// newTuner is a tuner of the test kernel without a compiler or a device.
-func newTuner(t *testing.T, command []string, note func(string)) (*Tuner, lab.TuneState) {
+// newTuner is a part of the test kernel without a compiler or a device.
+func newTuner(t *testing.T, command []string, note func(string)) (*Tuner, tuner.State) {
 	t.Helper()
 	folder := kernelFolder()
 	kernel, err := spec.Load(folder)
@@ -23,18 +24,18 @@ func newTuner(t *testing.T, command []string, note func(string)) (*Tuner, lab.Tu
 	}
 	l := &lab.Lab{Kernel: kernel, Builder: toolchain.NewBuilder(folder, nil, "")}
 	v := kernel.Stages[0].Variant()
-	tuner, err := ForLab(l, lab.TuneRequest{Variant: v, Arch: "sm_80"}, Options{Command: command, Note: note})
+	part, err := ForLab(l, tuner.Request{Variant: v, Arch: "sm_80"}, Options{Command: command, Note: note})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { tuner.Close() })
+	t.Cleanup(func() { part.Close() })
 	space, err := tune.OfVariant(v, "UNROLL")
 	if err != nil {
 		t.Fatal(err)
 	}
 	cost := 2e-6
 	e := run.TuneEvaluation{Variant: "k", Origin: "default", Objective: run.ObjectiveTime, Cost: &cost}
-	return tuner, lab.TuneState{Space: space, Default: e, Best: e, Elites: []run.TuneEvaluation{e}, Evaluations: 1}
+	return part, tuner.State{Space: space, Default: e, Best: e, Elites: []run.TuneEvaluation{e}, Evaluations: 1}
 }
 
 // Proposals without a result are reported as skipped, and fixed knobs stay.
@@ -42,23 +43,23 @@ func TestTuner(t *testing.T) {
 	t.Parallel()
 	log := filepath.Join(t.TempDir(), "heard")
 	var notes []string
-	tuner, state := newTuner(t, program(t, "hear", log,
+	part, state := newTuner(t, program(t, "hear", log,
 		`{"type":"proposals","variants":[{"knobs":{"THREADS":32}},{"knobs":{"THREADS":128}},{"knobs":{"UNROLL":2}}]}`,
 		`{"type":"done"}`), func(text string) { notes = append(notes, text) })
-	proposals, err := tuner.Propose(t.Context(), state)
-	if err != nil || len(proposals) != 2 || proposals[0].Origin != "proposal 1" || proposals[0].Lab != nil || proposals[0].Parent != "k" {
+	proposals, err := part.Propose(t.Context(), state)
+	if err != nil || len(proposals) != 2 || proposals[0].Origin != "proposal 1" || proposals[0].Patch != nil || proposals[0].Parent != "k" {
 		t.Fatalf("%+v, %v", proposals, err)
 	}
 	if len(notes) != 1 || !strings.HasSuffix(notes[0], "the search keeps UNROLL=1") {
 		t.Errorf("%q", notes)
 	}
 	for _, e := range []run.TuneEvaluation{{Variant: "k", Origin: "evo"}, {Variant: "k+THREADS=32", Origin: "proposal 1", Failure: run.FailedCompile, Reason: "no"}} {
-		if err := tuner.Done(e); err != nil {
+		if err := part.Done(e); err != nil {
 			t.Error(err)
 		}
 	}
 	for range 2 {
-		if proposals, err = tuner.Propose(t.Context(), state); err != nil || proposals != nil {
+		if proposals, err = part.Propose(t.Context(), state); err != nil || proposals != nil {
 			t.Errorf("%+v, %v", proposals, err)
 		}
 	}
@@ -100,28 +101,28 @@ func TestResultsOfEvaluations(t *testing.T) {
 			Result{Stage: "measured", Cost: 3, Patch: 2, Reason: "the patch changes no machine code of this variant; it counts as the variant without it"},
 		},
 	} {
-		tuner, _ := newTuner(t, nil, nil)
+		part, _ := newTuner(t, nil, nil)
 		c.e.Origin = "proposal 7"
-		tuner.open[c.e.Origin] = Candidate{Proposal: 7, Patch: c.want.Patch}
+		part.open[c.e.Origin] = Candidate{Proposal: 7, Patch: c.want.Patch}
 		c.want.Proposal = 7
-		if err := tuner.Done(c.e); err != nil || len(tuner.last) != 1 || tuner.last[0] != c.want {
-			t.Errorf("%+v: %+v, %v", c.e, tuner.last, err)
+		if err := part.Done(c.e); err != nil || len(part.last) != 1 || part.last[0] != c.want {
+			t.Errorf("%+v: %+v, %v", c.e, part.last, err)
 		}
 	}
 }
 
 func TestRestore(t *testing.T) {
 	t.Parallel()
-	tuner, _ := newTuner(t, nil, nil)
+	part, _ := newTuner(t, nil, nil)
 	const diff = "--- h.cuh\n+++ h.cuh\n@@ -1 +1 @@\n-// h\n+x\n"
-	p, err := tuner.Restore(t.Context(), "k+UNROLL=2", "proposal 1", []byte(diff))
-	if err != nil || p.Variant.String() != "k+UNROLL=2" || p.Lab == nil || p.Lab == tuner.lab || string(p.Patch) != diff {
+	p, err := part.Restore(t.Context(), "k+UNROLL=2", "proposal 1", []byte(diff))
+	if err != nil || p.Variant.String() != "k+UNROLL=2" || p.Patch == nil || p.Patch.Lab == part.lab || string(p.Patch.Diff) != diff {
 		t.Errorf("%+v, %v", p, err)
 	}
-	if _, err := tuner.Restore(t.Context(), "j", "", []byte(diff)); err == nil {
+	if _, err := part.Restore(t.Context(), "j", "", []byte(diff)); err == nil {
 		t.Error("an unknown variant is restored")
 	}
-	if _, err := tuner.Restore(t.Context(), "k", "", []byte("x")); err == nil {
+	if _, err := part.Restore(t.Context(), "k", "", []byte("x")); err == nil {
 		t.Error("a broken patch is restored")
 	}
 }
@@ -135,36 +136,36 @@ func TestTunerErrors(t *testing.T) {
 	}
 	delete(folder, "k.cu")
 	l := &lab.Lab{Kernel: kernel, Builder: toolchain.NewBuilder(folder, nil, "")}
-	if _, err := ForLab(l, lab.TuneRequest{Variant: kernel.Stages[0].Variant()}, Options{}); err == nil || !strings.Contains(err.Error(), "k.cu") {
+	if _, err := ForLab(l, tuner.Request{Variant: kernel.Stages[0].Variant()}, Options{}); err == nil || !strings.Contains(err.Error(), "k.cu") {
 		t.Error(err)
 	}
-	tuner, state := newTuner(t, program(t, "say", `{"type":"proposals","variants":[{}]}`), nil)
-	if err := tuner.Open(t.TempDir()); err != nil {
+	part, state := newTuner(t, program(t, "say", `{"type":"proposals","variants":[{}]}`), nil)
+	if err := part.Open(t.TempDir()); err != nil {
 		t.Fatal(err)
 	}
-	if files := tuner.Files(); len(files) != 1 || files[0] != RecordFile {
+	if files := part.Files(); len(files) != 1 || files[0] != RecordFile {
 		t.Errorf("%q", files)
 	}
-	if _, err := tuner.Propose(t.Context(), state); err != nil {
+	if _, err := part.Propose(t.Context(), state); err != nil {
 		t.Fatal(err)
 	}
-	tuner.waiting = append(tuner.waiting, "proposal 9")
-	tuner.open["proposal 9"] = Candidate{Proposal: 9, Variant: tuner.subject.Default}
-	if err := tuner.Close(); err != nil || len(tuner.open) != 0 || tuner.last[len(tuner.last)-1].Stage != "skipped" {
-		t.Errorf("%+v, %v", tuner.last, err)
+	part.waiting = append(part.waiting, "proposal 9")
+	part.open["proposal 9"] = Candidate{Proposal: 9, Variant: part.subject.Default}
+	if err := part.Close(); err != nil || len(part.open) != 0 || part.last[len(part.last)-1].Stage != "skipped" {
+		t.Errorf("%+v, %v", part.last, err)
 	}
-	if err := tuner.Close(); err != nil {
+	if err := part.Close(); err != nil {
 		t.Errorf("closed twice: %v", err)
 	}
-	tuner, state = newTuner(t, program(t, "say", `{"type":"proposals","variants":[{}]}`), nil)
-	if err := tuner.Open(t.TempDir()); err != nil {
+	part, state = newTuner(t, program(t, "say", `{"type":"proposals","variants":[{}]}`), nil)
+	if err := part.Open(t.TempDir()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tuner.Propose(t.Context(), state); err != nil {
+	if _, err := part.Propose(t.Context(), state); err != nil {
 		t.Fatal(err)
 	}
-	tuner.record.file.Close()
-	if _, err := tuner.Propose(t.Context(), state); err == nil {
+	part.record.file.Close()
+	if _, err := part.Propose(t.Context(), state); err == nil {
 		t.Error("a result that cannot be recorded is lost")
 	}
 	none, _ := newTuner(t, nil, nil)

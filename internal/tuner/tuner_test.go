@@ -1,4 +1,4 @@
-package lab
+package tuner
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"attune/internal/device"
+	"attune/internal/lab"
 	"attune/internal/problem"
 	"attune/internal/profile"
 	"attune/internal/report"
@@ -29,8 +30,8 @@ func newTuned(t *testing.T) *setup {
 	t.Helper()
 	s := newDeclared(t, tunedKernel)
 	s.RenderTuning = report.TuningFiles
-	s.Device = GPU(s.gpu.facts, s.gpu.open)
-	s.gpu.compute = double
+	s.onGPU()
+	s.gpu.Compute = double
 	stage := s.Kernel.Stages[0]
 	space, err := tune.OfStage(stage)
 	if err != nil {
@@ -66,43 +67,43 @@ func double(_ context.Context, job device.Job) ([]byte, error) {
 	return out, nil
 }
 
-func (s *setup) tuneRequest() TuneRequest {
+func (s *setup) tuneRequest() Request {
 	s.t.Helper()
 	all, err := s.Kernel.Shapes("small,main")
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	return TuneRequest{
+	return Request{
 		Variant: s.variant("tuned"), Shapes: all[1:], Small: all[:1], Seeds: []uint64{0, 1}, Options: tune.Options{Seed: 3},
-		Budget: TuneBudget{Evaluations: 100}, MaxWork: everyRow, Processes: 2,
+		Budget: Budget{Evaluations: 100}, MaxWork: math.Inf(1), Processes: 2,
 	}
 }
 
 // landscape gives every variant of the kernel a time, with one that is really the fastest, and one
 // for each way to fail.
 func (s *setup) landscape() {
-	for name := range s.gpu.behaviour {
+	for name := range s.gpu.Behaviours {
 		v := s.variant(name)
 		threads, _ := v.Value("THREADS")
 		items, _ := v.Value("ITEMS")
-		s.gpu.behaviour[name] = behaviour{seconds: 20e-6 - 2e-6*math.Log2(float64(threads)/64) - 1e-6*float64(items), noise: 0.002}
+		s.gpu.Behaviours[name] = behaviour{Seconds: 20e-6 - 2e-6*math.Log2(float64(threads)/64) - 1e-6*float64(items), Noise: 0.002}
 	}
-	best := s.gpu.behaviour["tuned+THREADS=256+ITEMS=2"]
-	best.seconds = 9e-6
-	s.gpu.behaviour["tuned+THREADS=256+ITEMS=2"] = best
-	s.gpu.behaviour["tuned+MODE=1"] = behaviour{seconds: 1e-6, output: spoil}
-	s.gpu.behaviour["tuned+MODE=2"] = behaviour{seconds: 1e-6, launch: func(int) error { return &device.Crash{How: "signal: killed"} }}
-	s.gpu.behaviour["tuned+MODE=3"] = behaviour{seconds: 90e-6}
-	s.gpu.behaviour["tuned+THREADS=128"] = behaviour{seconds: 2e-6, timed: spoil} // it cheats
+	best := s.gpu.Behaviours["tuned+THREADS=256+ITEMS=2"]
+	best.Seconds = 9e-6
+	s.gpu.Behaviours["tuned+THREADS=256+ITEMS=2"] = best
+	s.gpu.Behaviours["tuned+MODE=1"] = behaviour{Seconds: 1e-6, Output: spoil}
+	s.gpu.Behaviours["tuned+MODE=2"] = behaviour{Seconds: 1e-6, Launch: func(int) error { return &device.Crash{How: "signal: killed"} }}
+	s.gpu.Behaviours["tuned+MODE=3"] = behaviour{Seconds: 90e-6}
+	s.gpu.Behaviours["tuned+THREADS=128"] = behaviour{Seconds: 2e-6, Timed: spoil} // it cheats
 }
 
 func spoil(out []byte) { out[3] ^= 0x40 }
 
 // tuned is a search with its evaluations.
-func (s *setup) tuned(r TuneRequest) (*run.Tuning, []run.TuneEvaluation) {
+func (s *setup) tuned(r Request) (*run.Tuning, []run.TuneEvaluation) {
 	s.t.Helper()
 	var all []run.TuneEvaluation
-	result, err := s.Tune(s.t.Context(), r, func(e run.TuneEvaluation) { all = append(all, e) })
+	result, err := Search(s.t.Context(), s.Lab, r, func(e run.TuneEvaluation) { all = append(all, e) })
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -158,8 +159,8 @@ func TestTune(t *testing.T) {
 	if len(kinds) != 4 {
 		t.Errorf("%+v", result.FirstFailures)
 	}
-	if result.Ended != "every variant was evaluated" || s.gpu.opened == 0 || s.gpu.opened != s.gpu.closed {
-		t.Errorf("ended: %s; %d devices were opened, %d closed", result.Ended, s.gpu.opened, s.gpu.closed)
+	if result.Ended != "every variant was evaluated" || s.gpu.Opened == 0 || s.gpu.Opened != s.gpu.Closed {
+		t.Errorf("ended: %s; %d devices were opened, %d closed", result.Ended, s.gpu.Opened, s.gpu.Closed)
 	}
 	s.checkTuningRecord(result)
 }
@@ -216,7 +217,7 @@ func TestTuneMeasuresEqualCodeOnce(t *testing.T) {
 		}
 	}
 	checks := 0
-	for _, name := range s.gpu.ran {
+	for _, name := range s.gpu.Ran {
 		if name == "tuned+THREADS=256" {
 			checks++
 		}
@@ -238,10 +239,10 @@ func TestTuneGivesUpSlowVariantsEarly(t *testing.T) {
 		t.Errorf("%+v", slow)
 	}
 	timings, estimates := 0, 0
-	for i, names := range s.gpu.timed {
+	for i, names := range s.gpu.Timed {
 		if strings.Contains(names, "tuned+MODE=3") {
 			timings++
-			if s.gpu.planned[i].Estimate {
+			if s.gpu.Planned[i].Estimate {
 				estimates++
 			}
 		}
@@ -259,8 +260,8 @@ func TestTuneGivesUpSlowVariantsEarly(t *testing.T) {
 // Noise alone makes no variant the best.
 func TestTuneKeepsTheDefault(t *testing.T) {
 	s := newTuned(t)
-	for name := range s.gpu.behaviour {
-		s.gpu.behaviour[name] = behaviour{seconds: 10e-6, noise: 0.01}
+	for name := range s.gpu.Behaviours {
+		s.gpu.Behaviours[name] = behaviour{Seconds: 10e-6, Noise: 0.01}
 	}
 	r := s.tuneRequest()
 	r.Folder = filepath.Join(t.TempDir(), "search")
@@ -273,23 +274,23 @@ func TestTuneKeepsTheDefault(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if _, err := s.Tune(t.Context(), r, func(run.TuneEvaluation) {}); err == nil || !strings.Contains(err.Error(), "has a search that was begun at") {
+	if _, err := Search(t.Context(), s.Lab, r, func(run.TuneEvaluation) {}); err == nil || !strings.Contains(err.Error(), "has a search that was begun at") {
 		t.Error(err)
 	}
 }
 
 // killer cancels a search after some steps.
-func (s *setup) killAfter(steps int, r TuneRequest) (*run.Tuning, error) {
+func (s *setup) killAfter(steps int, r Request) (*run.Tuning, error) {
 	ctx, cancel := context.WithCancel(s.t.Context())
 	defer cancel()
 	before := s.Progress
 	defer func() { s.Progress = before }()
-	s.Progress = func(Progress) {
+	s.Progress = func(lab.Progress) {
 		if steps--; steps == 0 {
 			cancel()
 		}
 	}
-	return s.Tune(ctx, r, func(run.TuneEvaluation) {})
+	return Search(ctx, s.Lab, r, func(run.TuneEvaluation) {})
 }
 
 // A search that is killed at ten random moments and resumed gives the answer of one that was not. The
@@ -318,7 +319,7 @@ func TestKilledTuningResumes(t *testing.T) {
 	if got := s.journalVariants(again.ID); !slices.Equal(got, wanted) {
 		t.Errorf("the resumed search evaluated\n%q, want\n%q", got, wanted)
 	}
-	if _, err := s.Tune(t.Context(), r, func(run.TuneEvaluation) {}); err == nil || !strings.HasPrefix(err.Error(), "there is no unfinished search of this request to resume; ") {
+	if _, err := Search(t.Context(), s.Lab, r, func(run.TuneEvaluation) {}); err == nil || !strings.HasPrefix(err.Error(), "there is no unfinished search of this request to resume; ") {
 		t.Error(err)
 	}
 }
@@ -365,66 +366,65 @@ func TestResumeOfAnotherSearch(t *testing.T) {
 	if _, err := s.killAfter(20, s.tuneRequest()); !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
-	for want, change := range map[string]func(*TuneRequest){
-		"seeds: [0 1] then, [0] now":             func(r *TuneRequest) { r.Seeds = r.Seeds[:1] },
-		"strategy: evo then, random now":         func(r *TuneRequest) { r.Strategy = "random" },
-		"search seed: 3 then, 4 now":             func(r *TuneRequest) { r.Options.Seed = 4 },
-		"objective: time then, energy now":       func(r *TuneRequest) { r.Objective = run.ObjectiveEnergy },
-		"shapes: [n=4096] then, [n=300] now":     func(r *TuneRequest) { r.Shapes = r.Small },
-		"variant: tuned then, tuned+ITEMS=2 now": func(r *TuneRequest) { r.Variant = s.variant("tuned+ITEMS=2") },
-		"space: ":                                func(r *TuneRequest) { r.Fixed = []string{"MODE"} },
-		"device: a fake then, another now":       func(*TuneRequest) { s.Device.facts.Name = "another" },
+	for want, change := range map[string]func(*Request){
+		"seeds: [0 1] then, [0] now":             func(r *Request) { r.Seeds = r.Seeds[:1] },
+		"strategy: evo then, random now":         func(r *Request) { r.Strategy = "random" },
+		"search seed: 3 then, 4 now":             func(r *Request) { r.Options.Seed = 4 },
+		"objective: time then, energy now":       func(r *Request) { r.Objective = run.ObjectiveEnergy },
+		"shapes: [n=4096] then, [n=300] now":     func(r *Request) { r.Shapes = r.Small },
+		"variant: tuned then, tuned+ITEMS=2 now": func(r *Request) { r.Variant = s.variant("tuned+ITEMS=2") },
+		"space: ":                                func(r *Request) { r.Fixed = []string{"MODE"} },
+		"device: a fake then, another now":       func(*Request) { s.gpu.Facts.Name = "another" },
 	} {
 		r := s.tuneRequest()
 		r.Resume = true
 		change(&r)
-		_, err := s.Tune(t.Context(), r, func(run.TuneEvaluation) {})
-		if refused := new(RequestError); !errors.As(err, refused) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), ", differs in ") {
+		s.onGPU()
+		_, err := Search(t.Context(), s.Lab, r, func(run.TuneEvaluation) {})
+		if refused := new(lab.RequestError); !errors.As(err, refused) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), ", differs in ") {
 			t.Errorf("%v; want %q", err, want)
 		}
-		s.Device.facts.Name = "a fake"
+		s.gpu.Facts.Name = "a fake"
+		s.onGPU()
 	}
 	r := s.tuneRequest()
-	r.Resume, r.Budget = true, TuneBudget{Evaluations: 9} // the budget may change
-	if _, err := s.Tune(t.Context(), r, func(run.TuneEvaluation) {}); err != nil {
+	r.Resume, r.Budget = true, Budget{Evaluations: 9} // the budget may change
+	if _, err := Search(t.Context(), s.Lab, r, func(run.TuneEvaluation) {}); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestTuneRefuses(t *testing.T) {
 	s := newTuned(t)
-	for want, change := range map[string]func(*TuneRequest){
-		"the objective cost is an estimate for machines without a GPU": func(r *TuneRequest) { r.Objective = run.ObjectiveCost },
-		`unknown objective "speed"; there are time, energy, cost`:      func(r *TuneRequest) { r.Objective = "speed" },
-		"the budget of a search is a number":                           func(r *TuneRequest) { r.Budget = TuneBudget{} },
-		"a search needs at least one shape":                            func(r *TuneRequest) { r.Shapes = nil },
-		`unknown strategy "climb"`:                                     func(r *TuneRequest) { r.Strategy = "climb" },
-		`tuned has no knob "TILE"`:                                     func(r *TuneRequest) { r.Fixed = []string{"TILE"} },
-		"tuned has no other variant to try": func(r *TuneRequest) {
+	for want, change := range map[string]func(*Request){
+		"the objective cost is an estimate for machines without a GPU": func(r *Request) { r.Objective = run.ObjectiveCost },
+		`unknown objective "speed"; there are time, energy, cost`:      func(r *Request) { r.Objective = "speed" },
+		"the budget of a search is a number":                           func(r *Request) { r.Budget = Budget{} },
+		"a search needs at least one shape":                            func(r *Request) { r.Shapes = nil },
+		`unknown strategy "climb"`:                                     func(r *Request) { r.Strategy = "climb" },
+		`tuned has no knob "TILE"`:                                     func(r *Request) { r.Fixed = []string{"TILE"} },
+		"tuned has no other variant to try": func(r *Request) {
 			r.Fixed = []string{"THREADS", "ITEMS", "UNUSED", "SCRATCH", "MODE"}
 		},
-		"there is no unfinished search of this request to resume; without": func(r *TuneRequest) { r.Resume = true },
-		"tuned is for ": func(r *TuneRequest) { r.Arch = "sm_20" },
+		"there is no unfinished search of this request to resume; without": func(r *Request) { r.Resume = true },
+		"tuned is for ": func(r *Request) { r.Arch = "sm_20" },
 	} {
 		r := s.tuneRequest()
 		change(&r)
-		_, err := s.Tune(t.Context(), r, func(run.TuneEvaluation) {})
-		if refused := new(RequestError); !errors.As(err, refused) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+		_, err := Search(t.Context(), s.Lab, r, func(run.TuneEvaluation) {})
+		if refused := new(lab.RequestError); !errors.As(err, refused) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%v; want %q", err, want)
 		}
 	}
-	if err := s.CheckTune(s.tuneRequest()); err != nil {
-		t.Error(err)
-	}
-	s.Device = Simulator(s.gpu.facts, s.gpu.open, run.Simulation{})
+	s.Device = lab.Simulator(s.gpu.Facts, s.gpu.Open, run.Simulation{})
 	r := s.tuneRequest()
 	r.Objective = run.ObjectiveTime
-	if err := s.CheckTune(r); err == nil || err.Error() != "the objective time needs a GPU; the simulator has only cost, an estimate from its counters" {
+	if _, err := Search(t.Context(), s.Lab, r, ignoreEvaluation); err == nil || err.Error() != "the objective time needs a GPU; the simulator has only cost, an estimate from its counters" {
 		t.Error(err)
 	}
 	s.Ledger = nil
 	r.Objective, r.Resume = "", true
-	if _, err := s.Tune(t.Context(), r, func(run.TuneEvaluation) {}); err == nil || err.Error() != "there is no ledger with a search to resume" {
+	if _, err := Search(t.Context(), s.Lab, r, func(run.TuneEvaluation) {}); err == nil || err.Error() != "there is no ledger with a search to resume" {
 		t.Error(err)
 	}
 }
@@ -434,26 +434,26 @@ func TestTuneNeedsADefaultThatRuns(t *testing.T) {
 	s := newTuned(t)
 	try := func(variant string, b behaviour) error {
 		t.Helper()
-		s.gpu.behaviour[variant] = b
+		s.gpu.Behaviours[variant] = b
 		r := s.tuneRequest()
 		r.Variant = s.variant(variant)
-		_, err := s.Tune(t.Context(), r, func(run.TuneEvaluation) {})
-		delete(s.gpu.behaviour, variant)
+		_, err := Search(t.Context(), s.Lab, r, func(run.TuneEvaluation) {})
+		delete(s.gpu.Behaviours, variant)
 		return err
 	}
-	if err := try("tuned", behaviour{output: spoil}); !errors.As(err, new(*WrongError)) {
+	if err := try("tuned", behaviour{Output: spoil}); !errors.As(err, new(*lab.WrongError)) {
 		t.Error(err)
 	}
-	if err := try("tuned", behaviour{timed: spoil}); !errors.As(err, new(*WrongError)) {
+	if err := try("tuned", behaviour{Timed: spoil}); !errors.As(err, new(*lab.WrongError)) {
 		t.Error(err)
 	}
-	if err := try("tuned", behaviour{launch: func(int) error { return &device.Timeout{} }}); device.Classify(err) != device.KernelTimeout {
+	if err := try("tuned", behaviour{Launch: func(int) error { return &device.Timeout{} }}); device.Classify(err) != device.KernelTimeout {
 		t.Error(err)
 	}
-	if err := try("tuned", behaviour{timing: &device.Crash{How: "x"}}); device.Classify(err) != device.KernelCrash {
+	if err := try("tuned", behaviour{Timing: &device.Crash{How: "x"}}); device.Classify(err) != device.KernelCrash {
 		t.Error(err)
 	}
-	if err := try("tuned", behaviour{timing: device.ErrNoClock}); !errors.Is(err, device.ErrNoClock) {
+	if err := try("tuned", behaviour{Timing: device.ErrNoClock}); !errors.Is(err, device.ErrNoClock) {
 		t.Error(err)
 	}
 	if err := try("tuned+MODE=4", behaviour{}); err == nil || !strings.Contains(err.Error(), "tuned+MODE=4") {
@@ -474,7 +474,7 @@ func TestTuneDemotesACheat(t *testing.T) {
 	s.landscape()
 	times := 0
 	const cheat = "tuned+THREADS=256+ITEMS=2"
-	s.gpu.behaviour[cheat] = behaviour{seconds: 5e-6, timed: func(out []byte) {
+	s.gpu.Behaviours[cheat] = behaviour{Seconds: 5e-6, Timed: func(out []byte) {
 		if times++; times > 1 {
 			spoil(out)
 		}
@@ -501,13 +501,13 @@ func TestFinalsCheckAllSeeds(t *testing.T) {
 	s := newTuned(t)
 	s.landscape()
 	const wrong = "tuned+THREADS=256+ITEMS=2"
-	b := s.gpu.behaviour[wrong]
-	b.output = func(out []byte) {
+	b := s.gpu.Behaviours[wrong]
+	b.Output = func(out []byte) {
 		if len(out) == 4*4096 {
 			spoil(out)
 		}
 	}
-	s.gpu.behaviour[wrong] = b
+	s.gpu.Behaviours[wrong] = b
 	result, _ := s.tuned(s.tuneRequest())
 	i := slices.IndexFunc(result.Elites, func(v run.TunedVariant) bool { return v.Variant == wrong })
 	if result.Best.Variant == wrong || i < 0 || result.Elites[i].Failure != run.FailedIncorrect {
@@ -520,22 +520,22 @@ func TestFinalsCheckAllSeeds(t *testing.T) {
 func TestFinalsDropVariantsThatFail(t *testing.T) {
 	s := newTuned(t)
 	s.landscape()
-	inFinals := func() bool { return s.gpu.planned[len(s.gpu.planned)-1].Samples > maxScreenRounds/2 }
-	cheat := s.gpu.behaviour["tuned+THREADS=256+ITEMS=2"]
-	cheat.timed = func(out []byte) {
+	inFinals := func() bool { return s.gpu.Planned[len(s.gpu.Planned)-1].Samples > maxScreenRounds/2 }
+	cheat := s.gpu.Behaviours["tuned+THREADS=256+ITEMS=2"]
+	cheat.Timed = func(out []byte) {
 		if inFinals() {
 			spoil(out)
 		}
 	}
-	s.gpu.behaviour["tuned+THREADS=256+ITEMS=2"] = cheat
-	crash := s.gpu.behaviour["tuned+THREADS=256"]
-	crash.timingOf = func() error {
+	s.gpu.Behaviours["tuned+THREADS=256+ITEMS=2"] = cheat
+	crash := s.gpu.Behaviours["tuned+THREADS=256"]
+	crash.TimingOf = func() error {
 		if inFinals() {
 			return &device.Crash{How: "signal: killed"}
 		}
 		return nil
 	}
-	s.gpu.behaviour["tuned+THREADS=256"] = crash
+	s.gpu.Behaviours["tuned+THREADS=256"] = crash
 	result, _ := s.tuned(s.tuneRequest())
 	failures := map[string]string{}
 	for _, v := range result.Elites {
@@ -553,12 +553,12 @@ func TestFinalsDropVariantsThatFail(t *testing.T) {
 func TestTuneEnergy(t *testing.T) {
 	s := newTuned(t)
 	s.landscape()
-	for name, b := range s.gpu.behaviour {
-		b.joules = 3e-3
+	for name, b := range s.gpu.Behaviours {
+		b.Joules = 3e-3
 		if name == "tuned+ITEMS=2" {
-			b.joules = 1e-3
+			b.Joules = 1e-3
 		}
-		s.gpu.behaviour[name] = b
+		s.gpu.Behaviours[name] = b
 	}
 	r := s.tuneRequest()
 	r.Objective, r.Fixed = run.ObjectiveEnergy, []string{"UNUSED"}
@@ -569,21 +569,21 @@ func TestTuneEnergy(t *testing.T) {
 	if e := evaluationOf(t, all, "tuned+ITEMS=2"); e.Rounds != energyCalls {
 		t.Errorf("%d measurements", e.Rounds)
 	}
-	s.gpu.behaviour["tuned"] = behaviour{}
-	if _, err := s.Tune(t.Context(), r, func(run.TuneEvaluation) {}); err == nil || err.Error() != "this GPU does not report energy; use --objective time" {
+	s.gpu.Behaviours["tuned"] = behaviour{}
+	if _, err := Search(t.Context(), s.Lab, r, func(run.TuneEvaluation) {}); err == nil || err.Error() != "this GPU does not report energy; use --objective time" {
 		t.Error(err)
 	}
 }
 
 // proposer proposes each of its proposals once.
 type proposer struct {
-	proposals []Proposal
-	states    []TuneState
+	proposals []Candidate
+	states    []State
 	restored  int
 	err       error
 }
 
-func (p *proposer) Propose(_ context.Context, s TuneState) ([]Proposal, error) {
+func (p *proposer) Propose(_ context.Context, s State) ([]Candidate, error) {
 	p.states = append(p.states, s)
 	if len(p.states) == 2 {
 		return p.proposals, p.err
@@ -591,14 +591,14 @@ func (p *proposer) Propose(_ context.Context, s TuneState) ([]Proposal, error) {
 	return nil, nil
 }
 
-func (p *proposer) Restore(_ context.Context, variant, _ string, patch []byte) (Proposal, error) {
+func (p *proposer) Restore(_ context.Context, variant, _ string, patch []byte) (Candidate, error) {
 	p.restored++
 	for _, one := range p.proposals {
-		if one.Variant.String() == variant && string(one.Patch) == string(patch) {
+		if one.Variant.String() == variant && one.Patch != nil && string(one.Patch.Diff) == string(patch) {
 			return one, nil
 		}
 	}
-	return Proposal{}, errors.New("no such proposal")
+	return Candidate{}, errors.New("no such proposal")
 }
 
 // Proposals are evaluated between the variants of the strategy. One of another kernel does not teach
@@ -619,13 +619,11 @@ func TestTuneProposals(t *testing.T) {
 	}
 	patched := newDeclared(t, root)
 	patched.Device = s.Device
-	image := patched.built("tuned", "sm_89")
-	s.gpu.variants[string(image.PTX)], s.gpu.variants[string(image.Cubin)] = "patched", "patched"
-	s.gpu.behaviour["patched"] = behaviour{seconds: 4e-6}
-	p := &proposer{proposals: []Proposal{
+	s.declareAs("patched", patched.Lab, "tuned", behaviour{Seconds: 4e-6})
+	p := &proposer{proposals: []Candidate{
 		{Variant: s.variant("tuned+THREADS=256"), Origin: "a friend", Parent: "tuned"},
 		{Variant: s.variant("tuned+THREADS=256"), Origin: "a friend"},
-		{Lab: patched.Lab, Variant: patched.variant("tuned"), Origin: "a friend", Patch: []byte("- factor\n+ value\n")},
+		{Variant: patched.variant("tuned"), Origin: "a friend", Patch: &Patch{Lab: patched.Lab, Diff: []byte("- factor\n+ value\n")}},
 	}}
 	r := s.tuneRequest()
 	r.Proposer = p
@@ -633,7 +631,7 @@ func TestTuneProposals(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.Resume = true
-	p.states = make([]TuneState, 2) // it proposes nothing more
+	p.states = make([]State, 2) // it proposes nothing more
 	result, _ := s.tuned(r)
 	if result.Best.Origin != "a friend" || result.Best.Patch == "" || result.Best.Variant != "tuned" || p.restored != 1 {
 		t.Errorf("%+v, %d restored", result.Best, p.restored)
@@ -650,7 +648,7 @@ func TestTuneProposals(t *testing.T) {
 		t.Errorf("tuned+THREADS=256 was evaluated %d times", n)
 	}
 	r.Resume, r.Proposer = false, &proposer{err: errors.New("no idea")}
-	if _, err := s.Tune(t.Context(), r, func(run.TuneEvaluation) {}); err == nil || err.Error() != "no idea" {
+	if _, err := Search(t.Context(), s.Lab, r, func(run.TuneEvaluation) {}); err == nil || err.Error() != "no idea" {
 		t.Error(err)
 	}
 }
@@ -666,7 +664,7 @@ func (hinted) Hints() profile.Hints {
 func TestTuneSuggestsKnobs(t *testing.T) {
 	s := newTuned(t)
 	s.landscape()
-	s.Problem = hinted{s.problem()}
+	s.Problem = hinted{s.Problem}
 	r := s.tuneRequest()
 	r.Variant, r.Budget.Evaluations = s.variant("tuned+SCRATCH=60000"), 3
 	_, all := s.tuned(r)
@@ -718,7 +716,7 @@ func TestTuneWithoutAFolder(t *testing.T) {
 	s.landscape()
 	s.Ledger = nil
 	r := s.tuneRequest()
-	r.Budget = TuneBudget{Time: 1} // over after the first evaluation
+	r.Budget = Budget{Time: 1} // over after the first evaluation
 	result, all := s.tuned(r)
 	if result.Evaluations != 1 || len(all) != 1 || result.Faster || !strings.Contains(result.Ended, "the budget of 1ns is spent") {
 		t.Errorf("%+v", result)
@@ -727,8 +725,8 @@ func TestTuneWithoutAFolder(t *testing.T) {
 
 // A space of variants with equal code ends.
 func TestTuneEndsWithoutNewCode(t *testing.T) {
-	tuning := &tuning{request: TuneRequest{Budget: TuneBudget{Evaluations: 2}}, counted: 1, evaluations: make([]run.TuneEvaluation, 22)}
-	if got := tuning.over(); got != "21 variants had machine code that was evaluated before" {
+	s := &search{request: Request{Budget: Budget{Evaluations: 2}}, standings: &standings{counted: 1, evaluations: make([]run.TuneEvaluation, 22)}}
+	if got := s.over(); got != "21 variants had machine code that was evaluated before" {
 		t.Error(got)
 	}
 }

@@ -1,4 +1,4 @@
-package lab
+package tuner
 
 import (
 	"context"
@@ -9,17 +9,18 @@ import (
 	"testing"
 
 	"attune/internal/device"
+	"attune/internal/lab"
 	"attune/internal/run"
 )
 
 // patchedTuned returns a lab of the tuned kernel with another source. Its default variant is
 // "patched" to the fake GPU.
-func (s *setup) patchedTuned(b behaviour) *Lab {
+func (s *setup) patchedTuned(b behaviour) *lab.Lab {
 	s.t.Helper()
 	return s.patchedSource("factor * value", "__fadd_rn(factor * value, 0.0f)", b)
 }
 
-func (s *setup) patchedSource(old, replacement string, b behaviour) *Lab {
+func (s *setup) patchedSource(old, replacement string, b behaviour) *lab.Lab {
 	s.t.Helper()
 	source, err := os.ReadFile(filepath.Join(tunedKernel, "tuned.cu"))
 	if err != nil {
@@ -27,24 +28,19 @@ func (s *setup) patchedSource(old, replacement string, b behaviour) *Lab {
 	}
 	text := strings.Replace(string(source), old, replacement, 1)
 	patched := s.Patched(map[string][]byte{"tuned.cu": []byte(text)})
-	image, _, err := patched.Builder.Build(s.t.Context(), Target(s.Kernel, s.variant("tuned"), "sm_89"))
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	s.gpu.variants[string(image.PTX)], s.gpu.variants[string(image.Cubin)] = "patched", "patched"
-	s.gpu.behaviour["patched"] = b
+	s.declareAs("patched", patched, "tuned", b)
 	return patched
 }
 
 // spoilBeside makes the timed launches of a variant wrong if the patched kernel is timed with it.
 func (s *setup) spoilBeside(name string) {
-	b := s.gpu.behaviour[name]
-	b.timed = func(out []byte) {
-		if strings.Contains(s.gpu.timed[len(s.gpu.timed)-1], "patched") {
+	b := s.gpu.Behaviours[name]
+	b.Timed = func(out []byte) {
+		if strings.Contains(s.gpu.Timed[len(s.gpu.Timed)-1], "patched") {
 			spoil(out)
 		}
 	}
-	s.gpu.behaviour[name] = b
+	s.gpu.Behaviours[name] = b
 }
 
 // keeper is a proposer that keeps a file.
@@ -77,8 +73,12 @@ func (k *keeper) Close() error {
 
 func (k *keeper) Ended() bool { return k.ended || len(k.states) > 2 }
 
-func (s *setup) patchProposal(l *Lab) []Proposal {
-	return []Proposal{{Lab: l, Variant: s.variant("tuned"), Origin: "a stranger", Patch: []byte("a diff"), PatchFile: "patch-7.diff"}}
+func (s *setup) patchProposal(l *lab.Lab) []Candidate {
+	return []Candidate{{Variant: s.variant("tuned"), Origin: "a stranger", Patch: strangersPatch(l)}}
+}
+
+func strangersPatch(l *lab.Lab) *Patch {
+	return &Patch{Lab: l, Diff: []byte("a diff"), File: "patch-7.diff"}
 }
 
 // strangersEvaluation is that of the patched kernel.
@@ -100,14 +100,14 @@ func TestPatchedKernelSpoilsOthers(t *testing.T) {
 		s := newTuned(t)
 		s.landscape()
 		if best == "the default" { // no other is faster
-			for name, b := range s.gpu.behaviour {
-				b.seconds += 50e-6
-				s.gpu.behaviour[name] = b
+			for name, b := range s.gpu.Behaviours {
+				b.Seconds += 50e-6
+				s.gpu.Behaviours[name] = b
 			}
-			s.gpu.behaviour["tuned"] = behaviour{seconds: 5e-6}
+			s.gpu.Behaviours["tuned"] = behaviour{Seconds: 5e-6}
 		}
-		patched := s.patchedTuned(behaviour{seconds: 1e-6})
-		for name := range s.gpu.behaviour {
+		patched := s.patchedTuned(behaviour{Seconds: 1e-6})
+		for name := range s.gpu.Behaviours {
 			if name != "patched" && name != "tuned+THREADS=128" {
 				s.spoilBeside(name)
 			}
@@ -134,26 +134,26 @@ func TestPatchedKernelSpoilsTheFinals(t *testing.T) {
 	for _, how := range []string{"wrong", "lost"} {
 		s := newTuned(t)
 		s.landscape()
-		patched := s.patchedTuned(behaviour{seconds: 4e-6})
+		patched := s.patchedTuned(behaviour{Seconds: 4e-6})
 		finals := false
-		s.Progress = func(p Progress) { finals = finals || strings.HasPrefix(p.Step, "finals on") }
-		b := s.gpu.behaviour["tuned"]
-		hit := func() bool { return finals && strings.Contains(s.gpu.timed[len(s.gpu.timed)-1], ",patched") }
+		s.Progress = func(p lab.Progress) { finals = finals || strings.HasPrefix(p.Step, "finals on") }
+		b := s.gpu.Behaviours["tuned"]
+		hit := func() bool { return finals && strings.Contains(s.gpu.Timed[len(s.gpu.Timed)-1], ",patched") }
 		if how == "wrong" {
-			b.timed = func(out []byte) {
+			b.Timed = func(out []byte) {
 				if hit() {
 					spoil(out)
 				}
 			}
 		} else {
-			b.timingOf = func() error {
+			b.TimingOf = func() error {
 				if hit() {
 					return &device.Crash{How: "signal: killed"}
 				}
 				return nil
 			}
 		}
-		s.gpu.behaviour["tuned"] = b
+		s.gpu.Behaviours["tuned"] = b
 		r := s.tuneRequest()
 		r.Proposer = &keeper{proposer: proposer{proposals: s.patchProposal(patched)}}
 		result, all := s.tuned(r)
@@ -185,7 +185,7 @@ func TestPatchedKernelThatDoesNotBuild(t *testing.T) {
 
 	s = newTuned(t)
 	s.landscape()
-	k := &keeper{proposer: proposer{proposals: s.patchProposal(s.patchedTuned(behaviour{seconds: 4e-6}))}}
+	k := &keeper{proposer: proposer{proposals: s.patchProposal(s.patchedTuned(behaviour{Seconds: 4e-6}))}}
 	r = s.tuneRequest()
 	r.Proposer, r.Folder = k, t.TempDir()
 	s.tuned(r)
@@ -205,7 +205,7 @@ func TestPatchWithoutEffect(t *testing.T) {
 	s.landscape()
 	noop := s.patchedSource("factor * value;", "factor * value;  // faster", behaviour{})
 	best := s.variant("tuned+THREADS=256+ITEMS=2")
-	k := &keeper{proposer: proposer{proposals: []Proposal{{Lab: noop, Variant: best, Origin: "a stranger", Patch: []byte("a diff"), PatchFile: "patch-7.diff"}}}}
+	k := &keeper{proposer: proposer{proposals: []Candidate{{Variant: best, Origin: "a stranger", Patch: strangersPatch(noop)}}}}
 	r := s.tuneRequest()
 	r.Strategy, r.Budget.Evaluations, r.Proposer = "grid", 3, k
 	result, all := s.tuned(r)
@@ -242,8 +242,8 @@ func TestVariantWithTheCodeOfAPatch(t *testing.T) {
 	for _, resumed := range []bool{false, true} {
 		s := newTuned(t)
 		s.landscape()
-		wasteful := s.patchedSource("extern", "#undef MODE\n#define MODE 3\nextern", behaviour{seconds: 1e-6})
-		s.gpu.behaviour["tuned+MODE=3"] = behaviour{seconds: 1e-6}
+		wasteful := s.patchedSource("extern", "#undef MODE\n#define MODE 3\nextern", behaviour{Seconds: 1e-6})
+		s.gpu.Behaviours["tuned+MODE=3"] = behaviour{Seconds: 1e-6}
 		r := s.tuneRequest()
 		r.Proposer = &keeper{proposer: proposer{proposals: s.patchProposal(wasteful)}}
 		if resumed {
@@ -253,7 +253,7 @@ func TestVariantWithTheCodeOfAPatch(t *testing.T) {
 			r.Resume, r.Proposer = true, nil
 		}
 		leftOut := 0
-		r.Resumed = func(state TuneState) { leftOut = state.LeftOut }
+		r.Resumed = func(state State) { leftOut = state.LeftOut }
 		result, _ := s.tuned(r)
 		if result.Best.Name() != "tuned+MODE=3" || leftOut == 1 != resumed {
 			t.Errorf("resumed %v: %+v, %d left out", resumed, result.Best, leftOut)
@@ -271,7 +271,7 @@ func TestKeeperErrors(t *testing.T) {
 		s.landscape()
 		r := s.tuneRequest()
 		r.Budget.Evaluations, r.Proposer = 1, k
-		if _, err := s.Tune(t.Context(), r, func(run.TuneEvaluation) {}); err == nil || err.Error() != "no space" {
+		if _, err := Search(t.Context(), s.Lab, r, func(run.TuneEvaluation) {}); err == nil || err.Error() != "no space" {
 			t.Error(err)
 		}
 	}
@@ -287,12 +287,12 @@ func TestTuneWaitsForItsProposer(t *testing.T) {
 	}{
 		{nil, 0, false}, {&proposer{}, 0, true}, {&proposer{}, 1, false}, {ended, maxEmpty - 1, true}, {ended, maxEmpty, false}, {&keeper{ended: true}, 0, false},
 	} {
-		search := &tuning{request: TuneRequest{Proposer: c.proposer}}
-		if got := search.mayPropose(c.empty); got != c.want {
+		s := &search{request: Request{Proposer: c.proposer}}
+		if got := s.mayPropose(c.empty); got != c.want {
 			t.Errorf("%T after %d: %v", c.proposer, c.empty, got)
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	(&tuning{}).pause(ctx, 1)
+	(&search{}).pause(ctx, 1)
 }

@@ -1,4 +1,4 @@
-package lab
+package tuner
 
 import (
 	"context"
@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"attune/internal/device"
+	"attune/internal/device/devicetest"
+	"attune/internal/lab"
 	"attune/internal/report"
 	"attune/internal/run"
 	"attune/internal/spec"
@@ -27,9 +29,9 @@ import (
 func newSelected(t *testing.T) *setup {
 	t.Helper()
 	s := newDeclared(t, "testdata/selected")
-	s.Device = GPU(s.gpu.facts, s.gpu.open)
+	s.onGPU()
 	s.RenderTuning, s.RenderSelection = report.TuningFiles, report.SelectionTuningMarkdown
-	s.gpu.compute = func(_ context.Context, job device.Job) (out []byte, err error) {
+	s.gpu.Compute = func(_ context.Context, job device.Job) (out []byte, err error) {
 		for in := job.Args[0].Input; len(in) > 0; in = in[4:] {
 			out = binary.LittleEndian.AppendUint32(out, math.Float32bits(2*math.Float32frombits(binary.LittleEndian.Uint32(in))))
 		}
@@ -40,7 +42,7 @@ func newSelected(t *testing.T) *setup {
 		if threads == 64 {
 			name = "selected"
 		}
-		s.declare(name, behaviour{noise: 0.001, joules: us[0], ofJob: func(job device.Job) float64 {
+		s.declare(name, behaviour{Noise: 0.001, Joules: us[0], OfJob: func(job device.Job) float64 {
 			if elements(job) <= 1000 {
 				return 1e-6 * us[0]
 			}
@@ -54,16 +56,16 @@ func newSelected(t *testing.T) *setup {
 func elements(job device.Job) uint32 { return binary.LittleEndian.Uint32(job.Args[2].Scalar) }
 
 // selectionRequest asks for a table of some shapes, of which every fourth is held out.
-func (s *setup) selectionRequest(names ...string) SelectionTuneRequest {
+func (s *setup) selectionRequest(names ...string) SelectionRequest {
 	s.t.Helper()
 	all, err := s.Kernel.Shapes(strings.Join(names, ","))
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	return SelectionTuneRequest{
+	return SelectionRequest{
 		Selection: s.Kernel.Selection("best"), Holdout: tune.Holdout(len(all), 4),
-		Search: TuneRequest{
-			Shapes: all, Seeds: []uint64{0}, Options: tune.Options{Seed: 3}, Budget: TuneBudget{Evaluations: 40}, MaxWork: everyRow, Processes: 1,
+		Search: Request{
+			Shapes: all, Seeds: []uint64{0}, Options: tune.Options{Seed: 3}, Budget: Budget{Evaluations: 40}, MaxWork: math.Inf(1), Processes: 1,
 		},
 	}
 }
@@ -73,7 +75,7 @@ func ignoreSearch(spec.Shape, run.TuneEvaluation) {}
 func TestTuneSelection(t *testing.T) {
 	s := newSelected(t)
 	seen := map[string]int{}
-	result, err := s.TuneSelection(t.Context(), s.selectionRequest("n=100", "n=3000", "n=900", "n=300"),
+	result, err := SearchSelection(t.Context(), s.Lab, s.selectionRequest("n=100", "n=3000", "n=900", "n=300"),
 		func(shape spec.Shape, _ run.TuneEvaluation) { seen[shape.String()]++ })
 	if err != nil {
 		t.Fatal(err)
@@ -132,18 +134,18 @@ func (s *setup) checkSelectionRecord(result *run.SelectionTuning) {
 func TestTuneSelectionWithWrongForms(t *testing.T) {
 	s := newSelected(t)
 	// Wrong on the held-out shape only: it wins the searches, and is timed on all shapes.
-	cheat := s.gpu.behaviour["selected+THREADS=256"]
-	compute := s.gpu.compute
-	s.gpu.compute = func(ctx context.Context, job device.Job) ([]byte, error) {
+	cheat := s.gpu.Behaviours["selected+THREADS=256"]
+	compute := s.gpu.Compute
+	s.gpu.Compute = func(ctx context.Context, job device.Job) ([]byte, error) {
 		out, err := compute(ctx, job)
-		if s.gpu.variants[string(job.Image)] == "selected+THREADS=256" && elements(job) == 6000 {
+		if s.gpu.Variants[string(job.Image)] == "selected+THREADS=256" && elements(job) == 6000 {
 			out[3] ^= 0x40
 		}
 		return out, err
 	}
-	s.gpu.behaviour["selected+THREADS=256"] = cheat
-	s.gpu.behaviour["selected+THREADS=512"] = behaviour{ofJob: func(device.Job) float64 { return 1e-6 }, timed: func(out []byte) { out[3] ^= 0x40 }}
-	result, err := s.TuneSelection(t.Context(), s.selectionRequest("n=100", "n=3000", "n=4000", "n=6000"), ignoreSearch)
+	s.gpu.Behaviours["selected+THREADS=256"] = cheat
+	s.gpu.Behaviours["selected+THREADS=512"] = behaviour{OfJob: func(device.Job) float64 { return 1e-6 }, Timed: func(out []byte) { out[3] ^= 0x40 }}
+	result, err := SearchSelection(t.Context(), s.Lab, s.selectionRequest("n=100", "n=3000", "n=4000", "n=6000"), ignoreSearch)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,20 +163,20 @@ func TestTuneSelectionWithWrongForms(t *testing.T) {
 // A form that is wrong only while it is timed beside others has no cost.
 func TestCompareFormsDropsCheats(t *testing.T) {
 	s := newSelected(t)
-	cheat := s.gpu.behaviour["selected+THREADS=128"]
-	cheat.timed = func(out []byte) { out[3] ^= 0x40 }
-	s.gpu.behaviour["selected+THREADS=128"] = cheat
-	work := &selectionTuning{Lab: s.Lab, SelectionTuneRequest: s.selectionRequest("n=100")}
+	cheat := s.gpu.Behaviours["selected+THREADS=128"]
+	cheat.Timed = func(out []byte) { out[3] ^= 0x40 }
+	s.gpu.Behaviours["selected+THREADS=128"] = cheat
+	work := &selectionSearch{lab: s.Lab, request: s.selectionRequest("n=100")}
 	forms := []spec.Variant{s.variant("selected"), s.variant("selected+THREADS=128"), s.variant("selected+THREADS=256")}
 	costs, err := work.measureShape(t.Context(), 0, forms)
 	if err != nil || !(costs[0] < costs[2]) || !math.IsNaN(costs[1]) {
 		t.Errorf("%v, %v", costs, err)
 	}
 	// The present form itself must be right.
-	work.Search.Shapes = work.Search.Shapes[:1]
-	wrong := s.gpu.behaviour["selected"]
-	wrong.output = func(out []byte) { out[3] ^= 0x40 }
-	s.gpu.behaviour["selected"] = wrong
+	work.request.Search.Shapes = work.request.Search.Shapes[:1]
+	wrong := s.gpu.Behaviours["selected"]
+	wrong.Output = func(out []byte) { out[3] ^= 0x40 }
+	s.gpu.Behaviours["selected"] = wrong
 	if _, err := work.measureShape(t.Context(), 0, forms); err == nil || !strings.Contains(err.Error(), "selected") {
 		t.Errorf("%v, want the wrong present form", err)
 	}
@@ -185,7 +187,7 @@ func TestTuneSelectionByEnergy(t *testing.T) {
 	s := newSelected(t)
 	r := s.selectionRequest("n=100", "n=3000")
 	r.Search.Objective = run.ObjectiveEnergy
-	result, err := s.TuneSelection(t.Context(), r, ignoreSearch)
+	result, err := SearchSelection(t.Context(), s.Lab, r, ignoreSearch)
 	if err != nil || result.Unit != "joules" || result.Proposal.Forms != 1 || *result.Proposal.Shapes[1].Proposed.Cost != 10 {
 		t.Errorf("%+v, %v", result, err)
 	}
@@ -198,7 +200,7 @@ func TestTuneSelectionOnSimulator(t *testing.T) {
 	// which stands for an unknown architecture, 32 in one.
 	r := s.selectionRequest("n=4096")
 	r.Search.Arch = "sm_89"
-	result, err := s.TuneSelection(t.Context(), r, ignoreSearch)
+	result, err := SearchSelection(t.Context(), s.Lab, r, ignoreSearch)
 	if err != nil || result.Objective != run.ObjectiveCost || len(result.Forms) < 3 {
 		t.Fatalf("%+v, %v", result, err)
 	}
@@ -212,17 +214,17 @@ func TestTuneSelectionOnSimulator(t *testing.T) {
 }
 
 // killSelection cancels the call after some steps.
-func (s *setup) killSelection(steps int, r SelectionTuneRequest) (*run.SelectionTuning, error) {
+func (s *setup) killSelection(steps int, r SelectionRequest) (*run.SelectionTuning, error) {
 	ctx, cancel := context.WithCancel(s.t.Context())
 	defer cancel()
 	before := s.Progress
 	defer func() { s.Progress = before }()
-	s.Progress = func(Progress) {
+	s.Progress = func(lab.Progress) {
 		if steps--; steps == 0 {
 			cancel()
 		}
 	}
-	return s.TuneSelection(ctx, r, ignoreSearch)
+	return SearchSelection(ctx, s.Lab, r, ignoreSearch)
 }
 
 // Killed at ten random moments and resumed, also with a torn journal, the call proposes the table of
@@ -230,7 +232,7 @@ func (s *setup) killSelection(steps int, r SelectionTuneRequest) (*run.Selection
 func TestKilledSelectionTuningResumes(t *testing.T) {
 	s := newSelected(t)
 	r := s.selectionRequest("n=100", "n=3000")
-	whole, err := s.TuneSelection(t.Context(), r, ignoreSearch)
+	whole, err := SearchSelection(t.Context(), s.Lab, r, ignoreSearch)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -253,23 +255,23 @@ func TestKilledSelectionTuningResumes(t *testing.T) {
 	measured := filepath.Join(s.dir, "tuning", "*", "01-n-100-forms.json")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	s.Progress = func(Progress) {
+	s.Progress = func(lab.Progress) {
 		if found, _ := filepath.Glob(measured); len(found) == 1 {
 			cancel()
 		}
 	}
-	if _, err := s.TuneSelection(ctx, r, ignoreSearch); !errors.Is(err, context.Canceled) {
+	if _, err := SearchSelection(ctx, s.Lab, r, ignoreSearch); !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
-	s.Progress, s.gpu.timed = func(Progress) {}, nil
-	again, err := s.TuneSelection(t.Context(), r, ignoreSearch)
-	if len(s.gpu.timed) != 2 { // a few rounds of the forms on the second shape, then more
-		t.Errorf("%d timings after the last resume, want 2", len(s.gpu.timed))
+	s.Progress, s.gpu.Timed = func(lab.Progress) {}, nil
+	again, err := SearchSelection(t.Context(), s.Lab, r, ignoreSearch)
+	if len(s.gpu.Timed) != 2 { // a few rounds of the forms on the second shape, then more
+		t.Errorf("%d timings after the last resume, want 2", len(s.gpu.Timed))
 	}
 	if err != nil || !reflect.DeepEqual(again.Proposal, whole.Proposal) || again.Evaluations != whole.Evaluations {
 		t.Errorf("%+v, %v; want %+v", again, err, whole)
 	}
-	if _, err := s.TuneSelection(t.Context(), r, ignoreSearch); err == nil || !strings.HasPrefix(err.Error(), "there is no unfinished search of best with these shapes") {
+	if _, err := SearchSelection(t.Context(), s.Lab, r, ignoreSearch); err == nil || !strings.HasPrefix(err.Error(), "there is no unfinished search of best with these shapes") {
 		t.Error(err)
 	}
 }
@@ -281,7 +283,7 @@ func TestResumeOfAnotherSelectionTuning(t *testing.T) {
 	evaluations := 0
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	_, err := s.TuneSelection(ctx, r, func(shape spec.Shape, _ run.TuneEvaluation) {
+	_, err := SearchSelection(ctx, s.Lab, r, func(shape spec.Shape, _ run.TuneEvaluation) {
 		if evaluations++; shape.String() == "n=3000" {
 			cancel()
 		}
@@ -290,11 +292,13 @@ func TestResumeOfAnotherSelectionTuning(t *testing.T) {
 		t.Fatalf("%v after %d evaluations", err, evaluations)
 	}
 	r.Search.Resume = true
-	s.Device.facts.Name = "another"
-	if _, err := s.TuneSelection(t.Context(), r, ignoreSearch); err == nil || !strings.Contains(err.Error(), "device: a fake then, another now") {
+	s.gpu.Facts.Name = "another"
+	s.onGPU()
+	if _, err := SearchSelection(t.Context(), s.Lab, r, ignoreSearch); err == nil || !strings.Contains(err.Error(), "device: a fake then, another now") {
 		t.Error(err)
 	}
-	s.Device.facts.Name = "a fake"
+	s.gpu.Facts.Name = "a fake"
+	s.onGPU()
 	ids, err := s.Ledger.UnfinishedTunings()
 	if err != nil || len(ids) != 1 {
 		t.Fatalf("%q, %v", ids, err)
@@ -303,20 +307,22 @@ func TestResumeOfAnotherSelectionTuning(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.TuneSelection(t.Context(), r, ignoreSearch); err == nil || !strings.Contains(err.Error(), "is running in another process") {
+	if _, err := SearchSelection(t.Context(), s.Lab, r, ignoreSearch); err == nil || !strings.Contains(err.Error(), "is running in another process") {
 		t.Error(err)
 	}
 	unlock()
 	larger := r
-	larger.Search.Budget = TuneBudget{Evaluations: 44, Time: time.Hour} // the budget may differ
-	s.Device.facts.Name = "another"
-	if _, err := s.TuneSelection(t.Context(), larger, ignoreSearch); err == nil || !strings.Contains(err.Error(), "device: a fake then, another now") {
+	larger.Search.Budget = Budget{Evaluations: 44, Time: time.Hour} // the budget may differ
+	s.gpu.Facts.Name = "another"
+	s.onGPU()
+	if _, err := SearchSelection(t.Context(), s.Lab, larger, ignoreSearch); err == nil || !strings.Contains(err.Error(), "device: a fake then, another now") {
 		t.Error(err)
 	}
-	s.Device.facts.Name = "a fake"
+	s.gpu.Facts.Name = "a fake"
+	s.onGPU()
 	other := s.selectionRequest("n=100")
 	other.Search.Resume = true
-	if _, err := s.TuneSelection(t.Context(), other, ignoreSearch); err == nil || !strings.Contains(err.Error(), "no unfinished search of best") {
+	if _, err := SearchSelection(t.Context(), s.Lab, other, ignoreSearch); err == nil || !strings.Contains(err.Error(), "no unfinished search of best") {
 		t.Error(err)
 	}
 	finished, _ := filepath.Glob(filepath.Join(s.dir, "tuning", "*", "01-*", run.TuningFile))
@@ -326,39 +332,36 @@ func TestResumeOfAnotherSelectionTuning(t *testing.T) {
 	if err := os.WriteFile(finished[0], []byte("{"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.TuneSelection(t.Context(), r, ignoreSearch); err == nil || !strings.Contains(err.Error(), finished[0]) {
+	if _, err := SearchSelection(t.Context(), s.Lab, r, ignoreSearch); err == nil || !strings.Contains(err.Error(), finished[0]) {
 		t.Errorf("%v, want the damaged file", err)
 	}
 }
 
 func TestTuneSelectionRefuses(t *testing.T) {
 	s := newSelected(t)
-	for want, change := range map[string]func(*SelectionTuneRequest){
-		"every shape is held out":            func(r *SelectionTuneRequest) { r.Holdout = []bool{true, true} },
-		"a budget of 1 evaluations":          func(r *SelectionTuneRequest) { r.Search.Budget = TuneBudget{Evaluations: 1} },
-		"BUG: 2 shapes with 1 marks":         func(r *SelectionTuneRequest) { r.Holdout = []bool{true} },
-		"n=100: the budget of a search":      func(r *SelectionTuneRequest) { r.Search.Budget = TuneBudget{} },
-		"cannot be evaluated for n=77":       func(r *SelectionTuneRequest) { r.Selection = s.Kernel.Selection("failing") },
-		`n=100: unknown objective "speed"`:   func(r *SelectionTuneRequest) { r.Search.Objective = "speed" },
-		`has no knob "NONE"`:                 func(r *SelectionTuneRequest) { r.Search.Fixed = []string{"NONE"} },
-		"there is no unfinished search of b": func(r *SelectionTuneRequest) { r.Search.Resume = true },
+	for want, change := range map[string]func(*SelectionRequest){
+		"every shape is held out":            func(r *SelectionRequest) { r.Holdout = []bool{true, true} },
+		"a budget of 1 evaluations":          func(r *SelectionRequest) { r.Search.Budget = Budget{Evaluations: 1} },
+		"BUG: 2 shapes with 1 marks":         func(r *SelectionRequest) { r.Holdout = []bool{true} },
+		"n=100: the budget of a search":      func(r *SelectionRequest) { r.Search.Budget = Budget{} },
+		"cannot be evaluated for n=77":       func(r *SelectionRequest) { r.Selection = s.Kernel.Selection("failing") },
+		`n=100: unknown objective "speed"`:   func(r *SelectionRequest) { r.Search.Objective = "speed" },
+		`has no knob "NONE"`:                 func(r *SelectionRequest) { r.Search.Fixed = []string{"NONE"} },
+		"there is no unfinished search of b": func(r *SelectionRequest) { r.Search.Resume = true },
 	} {
 		r := s.selectionRequest("n=100", "n=77")
 		change(&r)
-		if _, err := s.TuneSelection(t.Context(), r, ignoreSearch); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := SearchSelection(t.Context(), s.Lab, r, ignoreSearch); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v; want %q", err, want)
 		}
 	}
 	r := s.selectionRequest("n=100")
-	if err := s.CheckTuneSelection(r); err != nil {
-		t.Error(err)
-	}
 	s.Ledger = nil
-	if result, err := s.TuneSelection(t.Context(), r, ignoreSearch); err != nil || result.Proposal.Forms != 1 {
+	if result, err := SearchSelection(t.Context(), s.Lab, r, ignoreSearch); err != nil || result.Proposal.Forms != 1 {
 		t.Errorf("%+v, %v", result, err)
 	}
 	r.Search.Resume = true
-	if _, err := s.TuneSelection(t.Context(), r, ignoreSearch); err == nil || err.Error() != "there is no ledger with a search to resume" {
+	if _, err := SearchSelection(t.Context(), s.Lab, r, ignoreSearch); err == nil || err.Error() != "there is no ledger with a search to resume" {
 		t.Error(err)
 	}
 }
@@ -366,8 +369,8 @@ func TestTuneSelectionRefuses(t *testing.T) {
 // A selection whose first search has no result leaves nothing that could be resumed.
 func TestTuneSelectionWithoutResult(t *testing.T) {
 	s := newSelected(t)
-	s.gpu.behaviour["selected"] = behaviour{output: spoil}
-	if _, err := s.TuneSelection(t.Context(), s.selectionRequest("n=100", "n=77"), ignoreSearch); !errors.As(err, new(*WrongError)) {
+	s.gpu.Behaviours["selected"] = behaviour{Output: spoil}
+	if _, err := SearchSelection(t.Context(), s.Lab, s.selectionRequest("n=100", "n=77"), ignoreSearch); !errors.As(err, new(*lab.WrongError)) {
 		t.Error(err)
 	}
 	if left, err := s.Ledger.UnfinishedTunings(); err != nil || len(left) > 0 {
@@ -382,12 +385,12 @@ func TestTuneSelectionKeepsClaim(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	gpu := newGPU("sm_90a")
-	l := &Lab{Kernel: kernel, Device: GPU(gpu.facts, gpu.open)}
+	gpu := devicetest.NewGPU("sm_90a", nil)
+	l := &lab.Lab{Kernel: kernel, Device: lab.GPU(gpu.Facts, gpu.Open), Problem: lab.NewProblem(kernel, nil, "")}
 	all := shapes(t, "2x8x2048x64", "4x16x4096x128")
-	work := &selectionTuning{Lab: l, SelectionTuneRequest: SelectionTuneRequest{
+	work := &selectionSearch{lab: l, request: SelectionRequest{
 		Selection: kernel.Selection("stage7"), Holdout: []bool{false, false},
-		Search: TuneRequest{Shapes: all, Seeds: []uint64{0}, Budget: TuneBudget{Evaluations: 10}},
+		Search: Request{Shapes: all, Seeds: []uint64{0}, Budget: Budget{Evaluations: 10}},
 	}}
 	if err := work.check(); err != nil {
 		t.Fatal(err)
@@ -398,13 +401,13 @@ func TestTuneSelectionKeepsClaim(t *testing.T) {
 		if err != nil || r.Budget.Evaluations != 5 {
 			t.Fatalf("%+v, %v", r, err)
 		}
-		_, space, err := l.planTune(r)
+		_, space, err := r.plan(l)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for range 100 {
 			v, err := tune.VariantOf(r.Variant.Stage(), space, space.Random(random))
-			if err != nil || v.Exponentials() != spec.ExactExponentials || HeadDim(v) != dim {
+			if err != nil || v.Exponentials() != spec.ExactExponentials || lab.HeadDim(v) != dim {
 				t.Errorf("%s, %v: %s exponentials", v, err, v.Exponentials())
 			}
 		}

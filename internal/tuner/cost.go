@@ -1,4 +1,4 @@
-package lab
+package tuner
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 
 	"attune/internal/device"
 	simdevice "attune/internal/device/sim"
+	"attune/internal/lab"
 	"attune/internal/measure"
 	"attune/internal/problem"
 	"attune/internal/profile"
@@ -32,43 +33,47 @@ const (
 	copyBytes = 4.22e12 / 132 / 1.98e9
 )
 
-// simulate computes the cost from the counters of one launch on each shape. Shapes that the check
-// did not run are run and checked here.
-func (c *trial) simulate(ctx context.Context) error {
+// simulate computes the cost from the counters of one launch on each shape, and compares it with the
+// best so far, which may be nil. Shapes that the check did not run are run and checked here.
+func (h *harness) simulate(ctx context.Context, c, best *Candidate) error {
 	logs := 0.0
-	for _, shape := range c.request.Shapes {
-		ref := c.inputs[shape]
-		i := ref.Instance()
-		if c.counters[i] == nil {
-			if err := c.checkInstance(ctx, i, ref, nil); err != nil || !c.e.OK() {
+	for _, shape := range h.request.Shapes {
+		ref := h.inputs[shape]
+		if c.counters[ref.Instance()] == nil {
+			found, err := h.pipeline.CheckInstance(ctx, c.build, ref)
+			if err != nil {
 				return err
 			}
+			if c.takeCorrectness(found); !c.ok() {
+				return nil
+			}
 		}
-		cycles, err := c.cycles(ref, c.counters[i])
+		cycles, err := h.cycles(c, ref)
 		if err != nil {
 			return err
 		}
-		c.e.Shapes = append(c.e.Shapes, run.TuneShape{Shape: shape.String(), Cost: cycles})
+		c.result.Shapes = append(c.result.Shapes, run.TuneShape{Shape: shape.String(), Cost: cycles})
 		logs += math.Log(cycles)
 	}
-	cost := math.Exp(logs / float64(len(c.request.Shapes)))
-	if c.best == nil {
+	cost := math.Exp(logs / float64(len(h.request.Shapes)))
+	if best == nil {
 		c.setCost(cost, true)
 		return nil
 	}
-	ratio := *c.best.Cost / cost
-	c.e.Against, c.e.Ratio = c.best.Name(), &measure.Speedup{Ratio: ratio, Low: ratio, High: ratio}
+	ratio := *best.result.Cost / cost
+	c.result.Against, c.result.Ratio = best.name(), &measure.Speedup{Ratio: ratio, Low: ratio, High: ratio}
 	c.setCost(cost, ratio > 1)
 	return nil
 }
 
 // cycles is the simulated cost of a launch.
-func (c *trial) cycles(ref problem.Reference, counters device.Counters) (float64, error) {
-	job, err := ref.Job(c.build, c.Device.facts)
+func (h *harness) cycles(c *Candidate, ref problem.Reference) (float64, error) {
+	facts := h.lab.Device.Facts()
+	job, err := ref.Job(c.build, facts)
 	if err != nil {
 		return 0, err
 	}
-	return costOf(counters, needsOf(c.build, job), blocksOf(job), c.e.Arch, c.Device.facts.Multiprocessors), nil
+	return costOf(c.counters[ref.Instance()], needsOf(c.build, job), blocksOf(job), c.result.Arch, facts.Multiprocessors), nil
 }
 
 func blocksOf(job device.Job) int { return job.Grid[0] * job.Grid[1] * job.Grid[2] }
@@ -106,26 +111,26 @@ const explainLimit = 4 * time.Second
 
 // explain looks for what limits a new best by the counters of the simulator on the smallest shape,
 // and suggests the knobs that the explanation names to the strategy.
-func (c *trial) explain(ctx context.Context) {
-	values, err := c.profileValues(ctx, c.inputs[c.request.Small[0]])
+func (s *search) explain(ctx context.Context, c *Candidate) {
+	values, err := c.profile(ctx, s.harness.inputs[s.request.Small[0]])
 	if err != nil {
 		return // the advice is optional: the PTX may be unsupported, or too slow to simulate
 	}
-	c.tuning.insights = c.insightsOf(values)
+	s.insights = lab.Insights(s.harness.lab.Problem, c.Variant, values)
 	c.suggest = []int{}
-	for _, insight := range c.tuning.insights {
+	for _, insight := range s.insights {
 		for _, name := range insight.Knobs {
-			knob := slices.IndexFunc(c.space.Knobs, func(k tune.Knob) bool { return k.Name == name && len(k.Values) > 1 })
+			knob := slices.IndexFunc(s.space.Knobs, func(k tune.Knob) bool { return k.Name == name && len(k.Values) > 1 })
 			if knob >= 0 && !slices.Contains(c.suggest, knob) {
 				c.suggest = append(c.suggest, knob)
-				c.e.Suggested = append(c.e.Suggested, name)
+				c.result.Suggested = append(c.result.Suggested, name)
 			}
 		}
 	}
 }
 
-// profileValues are the counters of a launch on the simulator, and what follows from the launch.
-func (c *trial) profileValues(ctx context.Context, ref problem.Reference) (profile.Values, error) {
+// profile has the counters of a launch on the simulator, and what follows from the launch.
+func (c *Candidate) profile(ctx context.Context, ref problem.Reference) (profile.Values, error) {
 	b := c.build
 	b.Code = b.Image.PTX
 	simulator := simdevice.Open(simdevice.Options{Limit: explainLimit})
@@ -137,23 +142,14 @@ func (c *trial) profileValues(ctx context.Context, ref problem.Reference) (profi
 	if counters == nil {
 		outcome, err := simulator.Run(ctx, job)
 		if err != nil {
-			return nil, fmt.Errorf("profile %s: %w", c.e.Variant, err)
+			return nil, fmt.Errorf("profile %s: %w", c.result.Variant, err)
 		}
 		counters = outcome.Counters
 	}
 	v := profile.ValuesOf(counters)
-	limits, _ := chipOf(c.e.Arch)
+	limits, _ := chipOf(c.result.Arch)
 	needs := needsOf(b, job)
 	v[profile.Registers] = float64(needs.registers)
 	v[profile.Occupancy] = 100 * float64(needs.resident(limits)*needs.warps) / float64(limits.warps)
 	return v, nil
-}
-
-// insightsOf explain figures, with the knobs that the variant has.
-func (c *trial) insightsOf(v profile.Values) []profile.Insight {
-	all := profile.Explain(v, c.problem().Hints())
-	for i := range all {
-		all[i].Knobs = knobsOf(c.variant, all[i].Knobs)
-	}
-	return all
 }

@@ -1,4 +1,4 @@
-package lab
+package tuner
 
 import (
 	"strings"
@@ -7,19 +7,13 @@ import (
 
 	"attune/internal/run"
 	"attune/internal/spec"
-	"attune/internal/toolchain"
 )
 
 // A search is not resumed with another reference: the outputs of its earlier variants were compared
 // with the one of then.
 func TestEditedReferenceIsAnotherSearch(t *testing.T) {
 	hash := func(kind, text string) string {
-		folder := fstest.MapFS{"reference.py": {Data: []byte(text)}}
-		l := &Lab{
-			Kernel:  &spec.Kernel{Declared: &spec.Declaration{Reference: spec.Reference{Kind: kind, Path: "reference.py"}}},
-			Builder: toolchain.NewBuilder(folder, nil, ""),
-		}
-		return l.referenceHash()
+		return referenceHash(fstest.MapFS{"reference.py": {Data: []byte(text)}}, spec.Reference{Kind: kind, Path: "reference.py"})
 	}
 	then, now := run.TuneIdentity{Reference: hash("python", "a")}, run.TuneIdentity{Reference: hash("python", "b")}
 	if text := differs(then, now); !strings.HasPrefix(text, "reference sha256: ca978112ca1bbdca") {

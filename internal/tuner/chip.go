@@ -1,13 +1,11 @@
-package lab
+package tuner
 
 import (
-	"context"
 	"fmt"
-	"slices"
 
 	"attune/internal/device"
+	"attune/internal/lab"
 	"attune/internal/problem"
-	"attune/internal/run"
 )
 
 // chip has the limits of a multiprocessor, by NVIDIA's table of compute capabilities.
@@ -42,7 +40,7 @@ var chips = map[int]chip{
 
 // chipOf are the limits of an architecture, and whether they are known.
 func chipOf(arch string) (chip, bool) {
-	number, _ := archNumber(arch)
+	number, _ := lab.ArchNumber(arch)
 	c, known := chips[number]
 	if !known {
 		c = chips[fallbackNumber]
@@ -93,29 +91,4 @@ func (n blockNeeds) resident(c chip) int {
 		blocks = min(blocks, registerFile/(n.warpRegisters()*max(1, n.warps)))
 	}
 	return max(1, blocks)
-}
-
-// fits compares the launches on all shapes with the limits of the chip, without opening the device.
-func (c *trial) fits(context.Context) error {
-	shapes := slices.Concat(c.request.Small, c.request.Shapes)
-	if err := c.problem().CheckShapes(c.variant, shapes); err != nil {
-		c.fail(run.FailedResources, err.Error(), RequestError(err.Error()))
-		return nil
-	}
-	facts := c.Device.facts
-	for _, shape := range shapes {
-		b := c.build
-		_, b.Code = loadable(b.Image, facts)
-		job, err := c.inputs[shape].Job(b, facts)
-		if err != nil {
-			return err
-		}
-		needs := needsOf(b, job)
-		c.e.SharedBytes = max(c.e.SharedBytes, needs.shared)
-		if over := needs.over(c.e.Arch, facts.SharedBlockLimit); over != "" {
-			c.fail(run.FailedResources, fmt.Sprintf("%s: %s", shape, over), nil)
-			return nil
-		}
-	}
-	return nil
 }

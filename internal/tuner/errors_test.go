@@ -1,4 +1,4 @@
-package lab
+package tuner
 
 import (
 	"context"
@@ -12,32 +12,34 @@ import (
 	"testing"
 
 	"attune/internal/device"
+	"attune/internal/lab"
 	"attune/internal/problem"
 	"attune/internal/run"
 	"attune/internal/spec"
 	"attune/internal/toolchain"
+	"attune/kernels"
 )
 
 func ignoreEvaluation(run.TuneEvaluation) {}
 
 // tuneError is the error of a search.
-func (s *setup) tuneError(r TuneRequest) error {
+func (s *setup) tuneError(r Request) error {
 	s.t.Helper()
-	_, err := s.Tune(s.t.Context(), r, ignoreEvaluation)
+	_, err := Search(s.t.Context(), s.Lab, r, ignoreEvaluation)
 	return err
 }
 
 // cancelAt is the error of a search that is cancelled at a step.
-func (s *setup) cancelAt(step string, r TuneRequest) error {
+func (s *setup) cancelAt(step string, r Request) error {
 	s.t.Helper()
 	ctx, cancel := context.WithCancel(s.t.Context())
 	defer cancel()
-	s.Progress = func(p Progress) {
+	s.Progress = func(p lab.Progress) {
 		if strings.HasPrefix(p.Step, step) {
 			cancel()
 		}
 	}
-	_, err := s.Tune(ctx, r, ignoreEvaluation)
+	_, err := Search(ctx, s.Lab, r, ignoreEvaluation)
 	s.Progress = nil
 	return err
 }
@@ -175,7 +177,8 @@ func TestResumeOfARunningSearch(t *testing.T) {
 func TestResumeWithProposals(t *testing.T) {
 	s := newTuned(t)
 	s.landscape()
-	p := &proposer{proposals: []Proposal{{Lab: s.Lab, Variant: s.variant("tuned+ITEMS=2"), Patch: []byte("a patch")}}}
+	patched := s.patchedTuned(behaviour{Seconds: 4e-6})
+	p := &proposer{proposals: []Candidate{{Variant: s.variant("tuned"), Patch: &Patch{Lab: patched, Diff: []byte("a patch")}}}}
 	r := s.tuneRequest()
 	r.Proposer = p
 	r.Fixed, r.Budget.Evaluations = []string{"UNUSED", "ITEMS"}, 100
@@ -184,7 +187,7 @@ func TestResumeWithProposals(t *testing.T) {
 	}
 	r.Resume = true
 	p.proposals = nil
-	if err := s.tuneError(r); err == nil || err.Error() != "restore tuned+ITEMS=2 (proposer): no such proposal" {
+	if err := s.tuneError(r); err == nil || err.Error() != "restore tuned (proposer): no such proposal" {
 		t.Error(err)
 	}
 	patches, _ := filepath.Glob(filepath.Join(s.dir, "tuning", "*", "*.patch"))
@@ -215,48 +218,48 @@ func TestResumeWithProposals(t *testing.T) {
 func TestFinalsThatFail(t *testing.T) {
 	s := newTuned(t)
 	s.landscape()
-	together := s.gpu.behaviour["tuned+THREADS=256"]
-	together.timingOf = func() error {
-		if last := s.gpu.timed[len(s.gpu.timed)-1]; strings.Count(last, ",") > 1 {
+	together := s.gpu.Behaviours["tuned+THREADS=256"]
+	together.TimingOf = func() error {
+		if last := s.gpu.Timed[len(s.gpu.Timed)-1]; strings.Count(last, ",") > 1 {
 			return &device.Crash{How: "signal: killed"}
 		}
 		return nil
 	}
-	s.gpu.behaviour["tuned+THREADS=256"] = together
+	s.gpu.Behaviours["tuned+THREADS=256"] = together
 	if err := s.tuneError(s.tuneRequest()); err == nil || !strings.HasPrefix(err.Error(), "the device was lost in the finals, and by no variant alone: ") {
 		t.Error(err)
 	}
 	s.landscape()
-	standard := s.gpu.behaviour["tuned"]
-	standard.timed = func(out []byte) {
-		if strings.Count(s.gpu.timed[len(s.gpu.timed)-1], ",") > 1 {
+	standard := s.gpu.Behaviours["tuned"]
+	standard.Timed = func(out []byte) {
+		if strings.Count(s.gpu.Timed[len(s.gpu.Timed)-1], ",") > 1 {
 			spoil(out)
 		}
 	}
-	s.gpu.behaviour["tuned"] = standard
-	if err := s.tuneError(s.tuneRequest()); !errors.As(err, new(*WrongError)) {
+	s.gpu.Behaviours["tuned"] = standard
+	if err := s.tuneError(s.tuneRequest()); !errors.As(err, new(*lab.WrongError)) {
 		t.Error(err)
 	}
 	s.landscape()
-	standard = s.gpu.behaviour["tuned"]
-	standard.output = func(out []byte) {
+	standard = s.gpu.Behaviours["tuned"]
+	standard.Output = func(out []byte) {
 		if len(out) == 4*4096 {
 			spoil(out)
 		}
 	}
-	s.gpu.behaviour["tuned"] = standard
-	if err := s.tuneError(s.tuneRequest()); !errors.As(err, new(*WrongError)) {
+	s.gpu.Behaviours["tuned"] = standard
+	if err := s.tuneError(s.tuneRequest()); !errors.As(err, new(*lab.WrongError)) {
 		t.Error(err)
 	}
 	s.landscape()
-	clockless := s.gpu.behaviour["tuned+THREADS=256"]
-	clockless.timingOf = func() error {
-		if strings.Count(s.gpu.timed[len(s.gpu.timed)-1], ",") > 1 {
+	clockless := s.gpu.Behaviours["tuned+THREADS=256"]
+	clockless.TimingOf = func() error {
+		if strings.Count(s.gpu.Timed[len(s.gpu.Timed)-1], ",") > 1 {
 			return device.ErrNoClock
 		}
 		return nil
 	}
-	s.gpu.behaviour["tuned+THREADS=256"] = clockless
+	s.gpu.Behaviours["tuned+THREADS=256"] = clockless
 	if err := s.tuneError(s.tuneRequest()); !errors.Is(err, device.ErrNoClock) {
 		t.Error(err)
 	}
@@ -268,14 +271,14 @@ func TestTuneScreeningFails(t *testing.T) {
 	s := newTuned(t)
 	r := s.tuneRequest()
 	r.Fixed, r.Budget.Evaluations = []string{"UNUSED", "ITEMS", "MODE", "SCRATCH"}, 5
-	estimating := func() bool { return s.gpu.planned[len(s.gpu.planned)-1].Estimate }
-	s.gpu.behaviour["tuned+THREADS=128"] = behaviour{timingOf: func() error {
+	estimating := func() bool { return s.gpu.Planned[len(s.gpu.Planned)-1].Estimate }
+	s.gpu.Behaviours["tuned+THREADS=128"] = behaviour{TimingOf: func() error {
 		if estimating() {
 			return &device.Timeout{}
 		}
 		return nil
 	}}
-	s.gpu.behaviour["tuned+THREADS=256"] = behaviour{launch: func(int) error { return &device.Unsupported{Why: "not here"} }}
+	s.gpu.Behaviours["tuned+THREADS=256"] = behaviour{Launch: func(int) error { return &device.Unsupported{Why: "not here"} }}
 	_, all := s.tuned(r)
 	if e := evaluationOf(t, all, "tuned+THREADS=128"); e.Failure != run.FailedTimeout || !strings.HasPrefix(e.Reason, "a launch of n=4096: no result within ") {
 		t.Errorf("%+v", e)
@@ -283,7 +286,7 @@ func TestTuneScreeningFails(t *testing.T) {
 	if e := evaluationOf(t, all, "tuned+THREADS=256"); e.Failure != run.FailedUnsupported || e.Reason != "not here" {
 		t.Errorf("%+v", e)
 	}
-	s.gpu.behaviour["tuned+THREADS=256"] = behaviour{timingOf: func() error {
+	s.gpu.Behaviours["tuned+THREADS=256"] = behaviour{TimingOf: func() error {
 		if !estimating() {
 			return &device.Crash{How: "signal: killed"}
 		}
@@ -293,7 +296,7 @@ func TestTuneScreeningFails(t *testing.T) {
 		t.Errorf("%+v", evaluationOf(t, all, "tuned+THREADS=256"))
 	}
 	for _, estimate := range []bool{true, false} {
-		s.gpu.behaviour["tuned+THREADS=256"] = behaviour{timingOf: func() error {
+		s.gpu.Behaviours["tuned+THREADS=256"] = behaviour{TimingOf: func() error {
 			if estimating() == estimate {
 				return device.ErrNoClock
 			}
@@ -303,35 +306,31 @@ func TestTuneScreeningFails(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	s.gpu.behaviour["tuned+THREADS=256"] = behaviour{}
-	s.gpu.behaviour["tuned"] = behaviour{timed: func(out []byte) {
-		if strings.Contains(s.gpu.timed[len(s.gpu.timed)-1], ",") {
+	s.gpu.Behaviours["tuned+THREADS=256"] = behaviour{}
+	s.gpu.Behaviours["tuned"] = behaviour{Timed: func(out []byte) {
+		if strings.Contains(s.gpu.Timed[len(s.gpu.Timed)-1], ",") {
 			spoil(out)
 		}
 	}}
-	if err := s.tuneError(r); !errors.As(err, new(*WrongError)) {
+	if err := s.tuneError(r); !errors.As(err, new(*lab.WrongError)) {
 		t.Error(err)
 	}
 }
 
 // The errors of a build are failures of the variant, unless the machine is at fault.
-func TestTrialCompile(t *testing.T) {
-	s := newTuned(t)
-	v := s.variant("tuned+ITEMS=2")
+func TestCandidateThatDoesNotBuild(t *testing.T) {
 	for want, err := range map[string]error{
 		"tuned.cu(3): error: no":      &toolchain.CompileError{Output: "a warning\ntuned.cu(3): error: no\nmore"},
 		"nothing was printed as such": &toolchain.CompileError{Output: "nothing was printed as such\n"},
 		"it breaks a rule":            &toolchain.SourceError{Problem: "it breaks a rule"},
-		"it has other parameters":     RequestError("it has other parameters"),
+		"it has other parameters":     lab.RequestError("it has other parameters"),
 		"":                            errors.New("the disk is full"),
 		"\x00":                        fmt.Errorf("build: %w", toolchain.ErrNoCompiler),
 	} {
-		b := &builds{entries: map[string]*build{}, compile: func(spec.Variant) (*toolchain.Image, error) { return nil, err }}
-		tuning := &tuning{Lab: s.Lab, builds: b}
-		c := tuning.newTrial(nil, v, nil, "test")
-		got := c.compile(t.Context())
-		if isVariant := len(want) > 1; isVariant != (got == nil) || isVariant && (c.e.Failure != run.FailedCompile || c.e.Reason != want) {
-			t.Errorf("%v: %v, %+v", err, got, c.e)
+		c := &Candidate{}
+		got := c.failToBuild(err)
+		if isVariant := len(want) > 1; isVariant != (got == nil) || isVariant && (c.result.Failure != run.FailedCompile || c.result.Reason != want) {
+			t.Errorf("%v: %v, %+v", err, got, c.result)
 		}
 	}
 }
@@ -353,7 +352,7 @@ func TestTuneDefaultsThatCannotBeChecked(t *testing.T) {
 		return newDeclared(t, root)
 	}
 	s := changed("tuned.cu", "float value = ", "float value = y[0] + ")
-	if err := s.tuneError(s.tuneRequest()); !errors.As(err, new(*WrongError)) || !strings.Contains(err.Error(), "reads an output") {
+	if err := s.tuneError(s.tuneRequest()); !errors.As(err, new(*lab.WrongError)) || !strings.Contains(err.Error(), "reads an output") {
 		t.Error(err)
 	}
 	s = changed("reference.py", "return", "raise ValueError('no luck')\n    return")
@@ -361,7 +360,7 @@ func TestTuneDefaultsThatCannotBeChecked(t *testing.T) {
 		t.Error(err)
 	}
 	s = changed("tuned.cu", "float *y, int n", "int n, float *y")
-	if err := s.tuneError(s.tuneRequest()); !errors.As(err, new(RequestError)) || !strings.Contains(err.Error(), "declare its parameters in this order") {
+	if err := s.tuneError(s.tuneRequest()); !errors.As(err, new(lab.RequestError)) || !strings.Contains(err.Error(), "declare its parameters in this order") {
 		t.Error(err)
 	}
 	s = changed("tuned.cu", "extern", "extrn")
@@ -373,17 +372,20 @@ func TestTuneDefaultsThatCannotBeChecked(t *testing.T) {
 // Without small shapes of its own that the variant takes, a request is checked on the smallest shape
 // of the kernel. A head dim that is fixed at build time is no knob of a search.
 func TestTuneShapesOfAttention(t *testing.T) {
-	s := newSetup(t)
-	s.Device = Device{}
-	all := s.Kernel.Selection("stage7").Variants()
-	v := all[slices.IndexFunc(all, func(v spec.Variant) bool { return HeadDim(v) == 128 })]
-	r := TuneRequest{Variant: v, Shapes: shapes(t, "1x1x4096x128"), Seeds: []uint64{0}, Budget: TuneBudget{Evaluations: 5}, Objective: run.ObjectiveTime}
-	planned, space, err := s.planTune(r)
+	kernel, err := spec.Load(kernels.SDPA())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &lab.Lab{Kernel: kernel, Problem: lab.NewProblem(kernel, nil, "")}
+	all := kernel.Selection("stage7").Variants()
+	v := all[slices.IndexFunc(all, func(v spec.Variant) bool { return lab.HeadDim(v) == 128 })]
+	r := Request{Variant: v, Shapes: shapes(t, "1x1x4096x128"), Seeds: []uint64{0}, Budget: Budget{Evaluations: 5}, Objective: run.ObjectiveTime}
+	planned, space, err := r.plan(l)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, small := range planned.Small {
-		if err := s.problem().CheckShapes(v, []spec.Shape{small}); err != nil || s.problem().Size(small) > s.problem().Size(r.Shapes[0]) {
+		if err := l.Problem.CheckShapes(v, []spec.Shape{small}); err != nil || l.Problem.Size(small) > l.Problem.Size(r.Shapes[0]) {
 			t.Errorf("%s: %v", small, err)
 		}
 	}
@@ -393,12 +395,12 @@ func TestTuneShapesOfAttention(t *testing.T) {
 		}
 	}
 	r.Shapes = shapes(t, "1x1x64x64")
-	if _, _, err := s.planTune(r); err == nil || !strings.Contains(err.Error(), "has head dim 64, and "+v.String()+" is built for 128") {
+	if _, _, err := r.plan(l); err == nil || !strings.Contains(err.Error(), "has head dim 64, and "+v.String()+" is built for 128") {
 		t.Error(err)
 	}
-	s.Kernel.Run.SimQuick = nil
-	s.Kernel.Groups = nil
-	if small := s.smallShapes(TuneRequest{Variant: v, Shapes: r.Shapes}); len(small) != 1 {
+	kernel.Run.SimQuick = nil
+	kernel.Groups = nil
+	if small := r.smallShapes(l); len(small) != 1 {
 		t.Errorf("%v", small)
 	}
 }

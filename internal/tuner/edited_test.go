@@ -1,4 +1,4 @@
-package lab
+package tuner
 
 import (
 	"errors"
@@ -36,7 +36,7 @@ func TestTuneReadsSourcesOnce(t *testing.T) {
 	r.Shapes, r.Strategy, r.Fixed = r.Small, "grid", []string{"SCRATCH", "UNUSED", "MODE"}
 	edited := false
 	failures := map[string]string{}
-	result, err := s.Tune(t.Context(), r, func(e run.TuneEvaluation) {
+	result, err := Search(t.Context(), s.Lab, r, func(e run.TuneEvaluation) {
 		failures[e.Variant] = e.Failure
 		if !edited {
 			edit("tuned.cu", "2.0f", "3.0f")
@@ -69,7 +69,7 @@ func TestTuneEndsWhenAHeaderChanges(t *testing.T) {
 	r := s.tuneRequest()
 	r.Shapes, r.Strategy, r.Fixed = r.Small, "grid", []string{"SCRATCH", "UNUSED", "MODE"}
 	evaluations := 0
-	_, err := s.Tune(t.Context(), r, func(run.TuneEvaluation) {
+	_, err := Search(t.Context(), s.Lab, r, func(run.TuneEvaluation) {
 		if evaluations++; evaluations == 1 {
 			write("#define FACTOR 3.0f\n")
 		}
@@ -87,7 +87,7 @@ func TestSimulatedTiesAreReset(t *testing.T) {
 	r := s.tuneRequest()
 	best := "tuned+ITEMS=2"
 	r.Strategy, r.Fixed, r.Budget.Evaluations = "grid", []string{"SCRATCH", "MODE"}, 3
-	r.Proposer = &proposer{proposals: []Proposal{{Variant: s.variant(best + "+UNUSED=1"), Origin: "a friend"}}}
+	r.Proposer = &proposer{proposals: []Candidate{{Variant: s.variant(best + "+UNUSED=1"), Origin: "a friend"}}}
 	result, all := s.tuned(r)
 	tie := evaluationOf(t, all, best+"+UNUSED=1")
 	if result.Best.Name() != best || *result.Best.Cost != *tie.Cost || result.Best.Number != tie.Number || !result.Faster {
