@@ -428,7 +428,7 @@ func parameters(t *testing.T, line string) []uint64 {
 }
 
 // quantiserOf is the companion that quantises the inputs of a forward call, its folder, and a shape of
-// it: kernels/cast, or kernels/quantize if there is an option.
+// it: kernels/quantize/cast, or kernels/quantize/quantize if there is an option.
 func quantiserOf(t *testing.T, l Library, queries, keys, smooth, hadamard int) (Companion, fs.FS, spec.Axes) {
 	t.Helper()
 	name, folder := "cast", kernels.Cast()
@@ -551,7 +551,7 @@ func (s nativeSize) lines(rowsFirst int) []string {
 	return lines
 }
 
-// Short problems in 16 bits take one launch of kernels/native and no workspace. What it does not
+// Short problems in 16 bits take one launch of kernels/attention/native and no workspace. What it does not
 // have, and long ones, take a quantiser.
 func TestNativeLaunch(t *testing.T) {
 	t.Parallel()
@@ -588,7 +588,7 @@ func TestNativeLaunch(t *testing.T) {
 	}
 }
 
-// mixedAxes is a shape of kernels/mixed with the scale that a probe sets: the types of Q and of O.
+// mixedAxes is a shape of kernels/attention/mixed with the scale that a probe sets: the types of Q and of O.
 const mixedAxes = "batch=3,kv_heads=2,group=2,queries=800,keys=3200,blocks=132,causal=0,lse=0,q_fp16=%d,o_bf16=%d,q_max=1,k_max=1,v_max=1"
 
 // mixedLines are the lines of the probe for mixedAxes. K and V are in E4M3.
@@ -612,7 +612,7 @@ func mixedJob(t *testing.T, l Library, qFP16, oBF16 int) device.Job {
 	return job
 }
 
-// With Q in BF16 or FP16 and K and V in E4M3 long problems take one launch of kernels/mixed. A cast of
+// With Q in BF16 or FP16 and K and V in E4M3 long problems take one launch of kernels/attention/mixed. A cast of
 // K and V alone precedes it if these are in 16 bits too. What it does not have takes another form.
 func TestMixedLaunch(t *testing.T) {
 	t.Parallel()
@@ -690,7 +690,7 @@ func TestTrustedPointers(t *testing.T) {
 func checkQuantisation(t *testing.T, launches []string, size uint64, options, cache, decode bool) {
 	t.Helper()
 	z, form := parameters(t, launches[0]), parameters(t, launches[1])
-	queries, keys, counters := z[22], z[23], z[9] // of kernels/cast
+	queries, keys, counters := z[22], z[23], z[9] // of kernels/quantize/cast
 	wantCounters := uint64(workspaceAddress)
 	if options {
 		queries, keys, counters = z[23], z[24], z[10]

@@ -301,7 +301,7 @@ func companionOf(t *testing.T, l Library, kernel string) Companion {
 	return l.Companions[i]
 }
 
-// nativeSize is a shape of kernels/native with two K/V heads and four query heads.
+// nativeSize is a shape of kernels/attention/native with two K/V heads and four query heads.
 type nativeSize struct{ batch, queries, keys, headDim, causal, dtype, lse int }
 
 // axes are those of the shape, with the scale that a probe sets.
@@ -313,7 +313,7 @@ func (s nativeSize) axes(rowsFirst int) spec.Axes {
 // Values of attune_sdpa_dtype.
 const fp16Code, bf16Code = 2, 3
 
-// nativeStages are the stages of kernels/native that a library chooses.
+// nativeStages are the stages of kernels/attention/native that a library chooses.
 var nativeStages = map[nativeSize]string{
 	{3, 300, 197, 64, 1, bf16Code, 0}:  "native",
 	{12, 512, 600, 64, 1, bf16Code, 0}: "native256",
@@ -338,7 +338,7 @@ func stageOf(t *testing.T, l Library, name string) Companion {
 	return l.Companions[i]
 }
 
-// Short problems in 16 bits have the bits of kernels/native in the lab.
+// Short problems in 16 bits have the bits of kernels/attention/native in the lab.
 func TestNativeMatchesLabOnGPU(t *testing.T) {
 	machine, c, l := onGPU(t)
 	for size, stage := range nativeStages {
@@ -361,7 +361,7 @@ func TestNativeMatchesLabOnGPU(t *testing.T) {
 	}
 }
 
-// With Q in BF16 or FP16 and K and V in E4M3 long problems have the bits of kernels/mixed in the lab.
+// With Q in BF16 or FP16 and K and V in E4M3 long problems have the bits of kernels/attention/mixed in the lab.
 func TestMixedMatchesLabOnGPU(t *testing.T) {
 	machine, c, l := onGPU(t)
 	for qFP16 := range 2 {
@@ -380,7 +380,7 @@ func TestMixedMatchesLabOnGPU(t *testing.T) {
 	}
 }
 
-// A cast of K and V and kernels/mixed have the bits of both in the lab. The second launch may begin
+// A cast of K and V and kernels/attention/mixed have the bits of both in the lab. The second launch may begin
 // before the end of the first: it must wait for the codes.
 func TestCastMixedMatchesLabOnGPU(t *testing.T) {
 	machine, c, l := onGPU(t)

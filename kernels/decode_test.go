@@ -10,7 +10,7 @@ import (
 )
 
 // decodeFolder is the folder of the decode kernel. The program does not carry it.
-const decodeFolder = "decode"
+const decodeFolder = "attention/decode"
 
 // Every head dim is right on all shapes of the simulator with all checkers, from E4M3 queries and from
 // FP16 and BF16, and so are other tiles: smaller ones have a box each, and two blocks of a

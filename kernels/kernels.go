@@ -3,73 +3,49 @@
 package kernels
 
 import (
-	"bytes"
 	"embed"
-	"errors"
 	"io/fs"
+	"path"
 )
 
-//go:embed sdpa decode prefill native mixed cast quantize append
+//go:embed kernel.toml ptx include ladder attention quantize
 var files embed.FS
 
-// SDPA returns the folder of the attention kernel.
-func SDPA() fs.FS { return folder("sdpa") }
+// SDPA returns the folder of the attention kernel with all its stages: the whole tree, of which it
+// has the sources of ladder and of attention/dense.
+func SDPA() fs.FS { return files }
 
 // Decode returns the folder of the attention kernel for few query rows.
-func Decode() fs.FS { return folder("decode") }
+func Decode() fs.FS { return folder("attention/decode") }
 
-// Prefill returns the folder of the attention kernel with options, for many query rows. It also has
-// the headers that the kernel shares with SDPA, so it is whole without the folder beside it.
-func Prefill() fs.FS { return whole{folder("prefill"), folder("sdpa")} }
+// Prefill returns the folder of the attention kernel with options, for many query rows.
+func Prefill() fs.FS { return folder("attention/prefill") }
 
-// Native returns the folder of the attention kernel for BF16 and FP16 with products in their type, with
-// the headers of SDPA.
-func Native() fs.FS { return whole{folder("native"), folder("sdpa")} }
+// Native returns the folder of the attention kernel for BF16 and FP16 with products in their type.
+func Native() fs.FS { return folder("attention/native") }
 
-// Mixed returns the folder of the attention kernel for Q in BF16 or FP16 with K and V in E4M3, with
-// the headers of SDPA.
-func Mixed() fs.FS { return whole{folder("mixed"), folder("sdpa")} }
+// Mixed returns the folder of the attention kernel for Q in BF16 or FP16 with K and V in E4M3.
+func Mixed() fs.FS { return folder("attention/mixed") }
 
 // Cast returns the folder of the quantiser of Q, K and V in one pass.
-func Cast() fs.FS { return folder("cast") }
+func Cast() fs.FS { return folder("quantize/cast") }
 
 // Quantize returns the folder of the quantiser of Q, K and V with options.
-func Quantize() fs.FS { return folder("quantize") }
+func Quantize() fs.FS { return folder("quantize/quantize") }
 
 // Append returns the folder of the quantiser of new rows of a cache.
-func Append() fs.FS { return folder("append") }
+func Append() fs.FS { return folder("quantize/append") }
 
-func folder(name string) fs.FS {
-	dir, err := fs.Sub(files, name)
-	if err != nil {
-		panic("BUG: the folder " + name + " is not embedded: " + err.Error())
+// folder is a kernel's folder, by its path in the tree. The kernel includes headers of the tree too.
+type folder string
+
+// Open opens a file of the folder.
+func (f folder) Open(name string) (fs.File, error) {
+	if !fs.ValidPath(name) {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid}
 	}
-	return dir
+	return files.Open(path.Join(string(f), name))
 }
 
-// whole is the folder of a kernel with the headers of another. The flag that names the other is
-// removed from its kernel.toml.
-type whole struct{ own, headers fs.FS }
-
-var flagOfHeaders = []byte(`flags = ["-I../sdpa"]`)
-
-// Open opens a file of the kernel, or else a header.
-func (w whole) Open(name string) (fs.File, error) {
-	file, err := w.own.Open(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return w.headers.Open(name)
-	}
-	return file, err
-}
-
-// ReadFile reads a file of the kernel, or else a header.
-func (w whole) ReadFile(name string) ([]byte, error) {
-	text, err := fs.ReadFile(w.own, name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return fs.ReadFile(w.headers, name)
-	}
-	if name == "kernel.toml" {
-		text = bytes.Replace(text, flagOfHeaders, nil, 1)
-	}
-	return text, err
-}
+// Tree returns the tree, and the path of the folder in it.
+func (f folder) Tree() (fs.FS, string) { return files, string(f) }

@@ -17,7 +17,10 @@ import (
 )
 
 // folders are the kernels that are shipped.
-var folders = map[string]fs.FS{"sdpa": SDPA(), "decode": Decode(), "prefill": Prefill(), "quantize": Quantize(), "append": Append()}
+var folders = map[string]fs.FS{
+	"sdpa": SDPA(), "decode": Decode(), "prefill": Prefill(), "native": Native(), "mixed": Mixed(), "cast": Cast(), "quantize": Quantize(),
+	"append": Append(),
+}
 
 // The embedded PTX must equal a fresh build of the sources, byte for byte, with no image missing or
 // left over. Of the images of a variant the one for the newest architecture is built again; of the

@@ -10,7 +10,7 @@ import (
 )
 
 // mixedFolder is the folder of the attention that converts Q.
-const mixedFolder = "mixed"
+const mixedFolder = "attention/mixed"
 
 // The stage is right on all shapes of the simulator with all checkers, and so are two pipeline stages
 // with exact exponentials.

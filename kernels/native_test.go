@@ -13,7 +13,7 @@ import (
 )
 
 // nativeFolder is the folder of the attention with products in 16 bits.
-const nativeFolder = "native"
+const nativeFolder = "attention/native"
 
 // Every stage is right on all shapes of the simulator with all checkers, and so are FP16, other tiles,
 // more stages of K and V, and exact exponentials.

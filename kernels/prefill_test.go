@@ -9,8 +9,8 @@ import (
 	"attune/internal/run"
 )
 
-// prefillFolder is the folder of the prefill kernel. It includes headers of the folder sdpa.
-const prefillFolder = "prefill"
+// prefillFolder is the folder of the prefill kernel.
+const prefillFolder = "attention/prefill"
 
 // Every head dim is right on all shapes of the simulator with all checkers. So is a form with
 // smaller steps, more stages and the transpose in a loop, on the shapes with the most options.

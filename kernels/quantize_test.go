@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"math"
-	"os"
 	"testing"
 
 	"attune/internal/device"
@@ -29,9 +28,9 @@ func TestQuantisersAreCorrect(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			kernel, builder := declaredBuilder(t, name)
+			kernel, builder := declaredBuilder(t, "quantize/"+name)
 			for _, variant := range variants {
-				checkDeclared(t, kernel, builder, name, variant, kernel.Run.SimShapes, func(r *run.Run) {
+				checkDeclared(t, kernel, builder, "quantize/"+name, variant, kernel.Run.SimShapes, func(r *run.Run) {
 					if r.Build != nil && r.Build.Resources.StackBytes+r.Build.Resources.SpillBytes() > 0 {
 						t.Errorf("%s spills or uses a stack: %+v", r.Variant, r.Build.Resources)
 					}
@@ -50,16 +49,16 @@ func variantOf(t *testing.T, kernel *spec.Kernel, text string) spec.Variant {
 	return v
 }
 
-// launch runs a job of a variant on the simulator and returns its outputs. A finding fails the test.
-func launch(t *testing.T, folder, variant string, job device.Job) [][]byte {
+// launch runs a job of a variant of a quantiser on the simulator and returns its outputs. A finding fails the test.
+func launch(t *testing.T, name, variant string, job device.Job) [][]byte {
 	t.Helper()
-	kernel, builder := pinnedBuilder(t, os.DirFS(folder))
+	kernel, builder := declaredBuilder(t, "quantize/"+name)
 	v := variantOf(t, kernel, variant)
 	image, _, err := builder.Build(t.Context(), lab.Target(kernel, v, "sm_89"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	job.Image, job.Entry = image.PTX, folder
+	job.Image, job.Entry = image.PTX, name
 	outcome, err := simdevice.Open(simdevice.Options{Checks: true, Strict: true}).Run(t.Context(), job)
 	if err != nil {
 		t.Fatal(err)

@@ -179,7 +179,7 @@ static inline int64_t quotient_up(int64_t a, int64_t b) { return (a + b - 1) / b
 ATTUNE_SDPA_PRIVATE const attune_sdpa_form_info *attune_find_form(attune_sdpa_kernel kernel,
                                                                   int32_t head_dim);
 
-/* The workspace of kernels/quantize begins with 16 bytes of counters, the end of the zeroed bytes. The
+/* The workspace of kernels/quantize/quantize begins with 16 bytes of counters, the end of the zeroed bytes. The
  * counters of a decode form are before them. */
 enum {
   QUANTIZE_COUNTER_BYTES = 16,
@@ -194,7 +194,7 @@ typedef struct quantization {
   float *descale_q, *descale_k, *descale_v;
   float *mean_k;   /* or NULL */
   void *workspace; /* at QUANTIZE_OFFSET of that of the caller */
-  void *counters;  /* of kernels/cast: that of the caller */
+  void *counters;  /* of kernels/quantize/cast: that of the caller */
   int32_t batch, heads, kv_heads, q_rows, kv_rows, head_dim;
   int32_t copies; /* batch entries that get the factors: more than 1 for packed tensors */
   int32_t bf16, smooth, hadamard;

@@ -50,7 +50,7 @@ const attune_sdpa_form_info *attune_find_quantiser(const quantization *z) {
   return attune_find_form(ATTUNE_KERNEL_QUANTIZE, z->head_dim);
 }
 
-/* kernels/quantize multiplies tiles by blocks in 32 bits; kernels/cast has a block for each. */
+/* kernels/quantize/quantize multiplies tiles by blocks in 32 bits; kernels/quantize/cast has a block for each. */
 attune_sdpa_status attune_check_quantization(const quantization *z,
                                              const attune_sdpa_form_info *form) {
   const int64_t tiles = tiles_of(z, form, lanes_of(z->head_dim)),
@@ -93,7 +93,7 @@ static attune_sdpa_status launch_cast(const quantization *z, context *c,
   return attune_launch(c, form, grid, parameters, stream, false);
 }
 
-/* Blocks of kernels/quantize wait for each other, so that all of them must be resident. */
+/* Blocks of kernels/quantize/quantize wait for each other, so that all of them must be resident. */
 attune_sdpa_status attune_launch_quantization(const quantization *z, context *c,
                                               const attune_sdpa_form_info *form, CUstream stream) {
   if (form->kernel == ATTUNE_KERNEL_CAST) return launch_cast(z, c, form, stream);

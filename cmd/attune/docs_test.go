@@ -115,7 +115,7 @@ func readResults(t *testing.T) report.Results {
 		t.Fatal(err)
 	}
 	defer kept.Close()
-	a := &app{kernelDir: filepath.Join(root, "kernels/sdpa")}
+	a := &app{kernelDir: filepath.Join(root, "kernels")}
 	kernel, _, err := a.kernel()
 	if err != nil {
 		t.Fatal(err)

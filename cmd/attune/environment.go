@@ -18,10 +18,10 @@ import (
 )
 
 // defaultKernelPath is the folder of the kernel of this repository.
-const defaultKernelPath = "kernels/sdpa"
+const defaultKernelPath = "kernels"
 
 // kernelPath is the folder of the kernel: the requested one, or else the working directory if it has
-// a kernel.toml, or else kernels/sdpa below it. It is empty for the kernel in the program.
+// a kernel.toml, or else the folder kernels below it. It is empty for the kernel in the program.
 func (a *app) kernelPath() string {
 	if a.kernelDir != "" {
 		if filepath.Base(a.kernelDir) == spec.File { // of the file itself

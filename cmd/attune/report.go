@@ -187,7 +187,9 @@ func (a *app) kernelFolder(name string) (folder string, known bool) {
 	}
 	candidates := []string{""}
 	if filepath.Base(name) == name && filepath.IsLocal(name) { // a record may have any name
-		candidates = append(candidates, filepath.Join(filepath.Dir(defaultKernelPath), name), filepath.Join("examples", name))
+		for _, dir := range []string{filepath.Join(defaultKernelPath, "attention"), filepath.Join(defaultKernelPath, "quantize"), "examples"} {
+			candidates = append(candidates, filepath.Join(dir, name))
+		}
 	}
 	for _, path := range candidates {
 		if is(path) {

@@ -11,13 +11,13 @@ func TestKernelFolder(t *testing.T) {
 		known                 bool
 	}{
 		{"", "sdpa", "", true},
-		{"", "decode", "kernels/decode", true},
+		{"", "decode", "kernels/attention/decode", true},
 		{"", "gelu", "examples/gelu", true},
 		{"", "matmul of another checkout", "", false},
 		{"", "../examples/gelu", "", false},
 		{"examples/../examples/gelu", "gelu", "examples/../examples/gelu", true},
-		{"kernels/sdpa", "sdpa", "kernels/sdpa", true},
-		{"examples/gelu", "decode", "kernels/decode", true},
+		{"kernels", "sdpa", "kernels", true},
+		{"examples/gelu", "decode", "kernels/attention/decode", true},
 		{"nowhere", "sdpa", "", true},
 	} {
 		folder, known := (&app{kernelDir: c.given}).kernelFolder(c.kernel)

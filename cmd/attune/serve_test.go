@@ -175,7 +175,7 @@ func TestServeRefuses(t *testing.T) {
 // TestStartedRun checks requests as command lines are checked.
 func TestStartedRun(t *testing.T) {
 	a := newApp(io.Discard, io.Discard)
-	a.ledgerDir, a.kernelDir = "some ledger", root+"/kernels/sdpa"
+	a.ledgerDir, a.kernelDir = "some ledger", root+"/kernels"
 	command, err := a.startedRun(web.StartRequest{Variants: []string{"stage2", "stage7"}, Device: "sim", Shapes: "1x2x33x64", Seeds: "1,2", Against: "stage1", Quick: true})
 	want := []string{
 		"run", "--json", "--progress", "--ledger=some ledger", "--device=sim", "--kernel=" + a.kernelDir, "--shapes=1x2x33x64", "--seeds=1,2", "--against=stage1",

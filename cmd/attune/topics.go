@@ -79,7 +79,7 @@ The commands take the kernel of
 
   --kernel DIR     this folder
   ./kernel.toml    else the working directory
-  kernels/sdpa     else the attention kernel of the working directory
+  kernels          else the attention kernel of the working directory
                    else the attention kernel in the program
 
 The reference computes the right outputs: a Python function with numpy, a

@@ -32,7 +32,7 @@ func (f withoutAllowances) Open(name string) (fs.File, error) {
 	return fstest.MapFS{name: {Data: []byte(strings.Join(kept, "\n"))}}.Open(name)
 }
 
-const counterReason = "module-memory: writes the variable _ZN15register_scores12tile_counterE of the module at ada/register_scores/kernel.cuh:"
+const counterReason = "module-memory: writes the variable _ZN15register_scores12tile_counterE of the module at ladder/register_scores/kernel.cuh:"
 
 // A finding of the audit that kernel.toml does not allow fails the correctness gate before any
 // launch, also without a device, and no other command launches the kernel either.

@@ -27,7 +27,7 @@ func TestTensorMapsOnTheSimulator(t *testing.T) {
 		t.Skip(needsCompiler)
 	}
 	folder, mapped := fstest.MapFS{}, os.DirFS("testdata/mapped")
-	for name, from := range map[string]fs.FS{"kernel.toml": mapped, "mapped.cu": mapped, "common/launch.cuh": kernels.SDPA()} {
+	for name, from := range map[string]fs.FS{"kernel.toml": mapped, "mapped.cu": mapped, "include/launch.cuh": kernels.SDPA()} {
 		text, err := fs.ReadFile(from, name)
 		if err != nil {
 			t.Fatal(err)

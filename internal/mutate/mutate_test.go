@@ -275,7 +275,7 @@ func TestApply(t *testing.T) {
 // shippedPTX returns the shipped PTX of a stage.
 func shippedPTX(t *testing.T, stage string) []byte {
 	t.Helper()
-	packed, err := os.ReadFile("../../kernels/sdpa/ptx/" + stage + ".sm_89.ptx.gz")
+	packed, err := os.ReadFile("../../kernels/ptx/" + stage + ".sm_89.ptx.gz")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,7 +24,7 @@ func corpus(tb testing.TB) map[string][]byte {
 	tb.Helper()
 	texts := map[string][]byte{}
 	for _, pattern := range []string{
-		"testdata/*.ptx", "../cases/testdata/recorded/*.ptx", "../cases/testdata/defects/*.ptx", "../../kernels/*/ptx/*.ptx.gz",
+		"testdata/*.ptx", "../cases/testdata/recorded/*.ptx", "../cases/testdata/defects/*.ptx", "../../kernels/ptx/*.ptx.gz", "../../kernels/*/*/ptx/*.ptx.gz",
 	} {
 		paths, err := filepath.Glob(pattern)
 		if err != nil || len(paths) == 0 {
@@ -203,7 +203,7 @@ func FuzzParse(f *testing.F) {
 }
 
 func BenchmarkParse(b *testing.B) {
-	for _, path := range []string{"../../kernels/sdpa/ptx/stage2.sm_90a.ptx.gz", "testdata/forms.ptx"} {
+	for _, path := range []string{"../../kernels/ptx/stage2.sm_90a.ptx.gz", "testdata/forms.ptx"} {
 		text := readText(b, path)
 		b.Run(filepath.Base(path), func(b *testing.B) {
 			b.SetBytes(int64(len(text)))

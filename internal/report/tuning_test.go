@@ -37,7 +37,7 @@ func someTuning() *run.Tuning {
 
 func sdpa(t *testing.T) *spec.Kernel {
 	t.Helper()
-	kernel, err := spec.Load(os.DirFS("../../kernels/sdpa"))
+	kernel, err := spec.Load(os.DirFS("../../kernels"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,7 @@ func TestCover(t *testing.T) {
 // The shipped kernel has too many variants to try them all. Its cover must be small and
 // deterministic.
 func TestCoverOfShippedKernel(t *testing.T) {
-	k, err := Load(os.DirFS(filepath.Join("..", "..", "kernels", "sdpa")))
+	k, err := Load(os.DirFS(filepath.Join("..", "..", "kernels")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func FuzzCover(f *testing.F) {
 }
 
 func BenchmarkCover(b *testing.B) {
-	k, err := Load(os.DirFS(filepath.Join("..", "..", "kernels", "sdpa")))
+	k, err := Load(os.DirFS(filepath.Join("..", "..", "kernels")))
 	if err != nil {
 		b.Fatal(err)
 	}

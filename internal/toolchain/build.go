@@ -27,8 +27,9 @@ type Builder struct {
 	limit    time.Duration // of a compilation; 0 for none
 
 	// Dir is the kernel's folder on disk, to which the folders of -I are relative. It is empty for
-	// an embedded kernel.
-	Dir string
+	// an embedded kernel, unless that is Nested.
+	Dir  string
+	tree fs.FS // of a Nested kernel, with Dir as path in it
 
 	// Note receives a line about a cached build that is damaged, or about a cache that cannot be
 	// written. It may be nil. Calls do not overlap.
@@ -64,10 +65,20 @@ func (b *Builder) noteUncached(err error) {
 	}
 }
 
+// Nested is the folder of a kernel in a tree that is not on disk: the folders of -I are in the tree too.
+type Nested interface {
+	fs.FS
+	Tree() (tree fs.FS, path string)
+}
+
 // NewBuilder returns a builder for the kernel in a folder. Without a compiler (nil) it returns
 // shipped images only. Without a cache folder (empty) it keeps no builds.
 func NewBuilder(kernel fs.FS, compiler *Compiler, cacheDir string) *Builder {
 	b := &Builder{kernel: kernel, compiler: compiler, slots: make(chan struct{}, runtime.NumCPU())}
+	if nested, ok := kernel.(Nested); ok {
+		tree, path := nested.Tree()
+		b.tree, b.Dir = tree, "/"+path
+	}
 	if cacheDir != "" {
 		b.cache.dir = filepath.Join(cacheDir, "builds")
 	}
@@ -149,11 +160,12 @@ func (b *Builder) sources(t Target) (sources, compilerFlags, error) {
 		return files, compilerFlags{}, err
 	}
 	own, err := splitFlags(t.Flags, b.Dir)
+	own.tree = b.tree
 	if err != nil {
 		return nil, own, &SourceError{t, t.inFlags() + err.Error()}
 	}
 	own.include = append(own.include, t.Include...)
-	files, err := readForeign(b.kernel, t.Source, own.include)
+	files, err := readForeign(b.kernel, t.Source, own)
 	return files, own, err
 }
 

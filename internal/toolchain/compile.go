@@ -25,7 +25,7 @@ func CompilePTX(ctx context.Context, c *Compiler, folder fs.FS, dir, source, arc
 	if err != nil {
 		return nil, err
 	}
-	files, err := readForeign(folder, source, own.include)
+	files, err := readForeign(folder, source, own)
 	if err != nil {
 		return nil, forTarget(t, err)
 	}
@@ -51,9 +51,10 @@ func workFolder() (string, error) {
 // compilePTX writes the sources to a folder and compiles them there. It returns the PTX and nvcc's
 // output.
 func compilePTX(ctx context.Context, c *Compiler, t Target, files sources, own compilerFlags, dir string) (ptx []byte, warnings string, err error) {
-	if err := files.writeTo(dir); err != nil {
+	if err := files.writeTo(dir, own.tree != nil); err != nil {
 		return nil, "", fmt.Errorf("write the sources: %w", err)
 	}
+	own = own.written(dir)
 	const file = "image.ptx"
 	options := t.options(own)
 	if err := c.check(ctx, t); err != nil {

@@ -3,6 +3,7 @@ package toolchain
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -15,6 +16,7 @@ type compilerFlags struct {
 	nvcc    []string
 	ptxas   []string // attune runs ptxas itself
 	include []string // absolute folders
+	tree    fs.FS    // has these folders, with itself as root; nil if they are on disk
 
 	// names are the folders of include as the kernel names them, relative to its folder. An absolute
 	// folder has none: its path is of this machine.
@@ -90,6 +92,24 @@ func (f compilerFlags) renamed(dir string) compilerFlags {
 	for folder, name := range names {
 		if relative, err := filepath.Rel(dir, name); err == nil && dir != "" && !filepath.IsAbs(dir) {
 			f.name(folder, relative)
+		}
+	}
+	return f
+}
+
+// written returns the flags of a compilation in dir, where writeTo has written the headers of a tree.
+func (f compilerFlags) written(dir string) compilerFlags {
+	if f.tree == nil {
+		return f
+	}
+	folders, names := f.include, f.names
+	f.include, f.names, f.tree = nil, nil, nil
+	for i, folder := range folders {
+		local := fmt.Sprintf("%s%d", outsidePrefix, i)
+		f.include = append(f.include, filepath.Join(dir, local))
+		if name, known := names[folder]; known {
+			f.name(f.include[i], name)
+			f.name(local, name) // in messages, which have paths relative to dir
 		}
 	}
 	return f

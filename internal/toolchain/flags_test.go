@@ -290,7 +290,7 @@ func TestForeignSources(t *testing.T) {
 		"d/file": {},
 	}
 	include := []string{filepath.Join(dir, "a"), filepath.Join(dir, "b")}
-	files, err := readForeign(kernel, "k.cu", include)
+	files, err := readForeign(kernel, "k.cu", compilerFlags{include: include})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -312,7 +312,7 @@ func TestForeignSources(t *testing.T) {
 		{"dir.cu", nil, "read a source of the kernel: read d: invalid argument"},
 		{"k.cu", []string{filepath.Join(dir, "none")}, "there is no folder " + filepath.Join(dir, "none") + ", which -I names"},
 	} {
-		_, err := readForeign(kernel, c.root, c.include)
+		_, err := readForeign(kernel, c.root, compilerFlags{include: c.include})
 		broken, isSource := errors.AsType[*SourceError](err)
 		if isSource {
 			err = errors.New(broken.Problem)
@@ -320,5 +320,37 @@ func TestForeignSources(t *testing.T) {
 		if err == nil || err.Error() != c.want || isSource != (c.root == "up.cu") {
 			t.Errorf("%s: %v; want %s", c.root, err, c.want)
 		}
+	}
+}
+
+// A kernel in a tree builds as it does on disk: the same PTX, key and hash of the sources.
+func TestNestedKernel(t *testing.T) {
+	compiler, tree := pinned(t), t.TempDir()
+	for name, text := range map[string]string{
+		"kernels/k/k.cu":    "#include \"own.cuh\"\n#include \"include/a.cuh\"\nextern \"C\" __global__ void k(float* x) { x[0] = own() + a(); }\n",
+		"kernels/k/own.cuh": "#pragma once\n#include \"include/a.cuh\"\n__device__ float own() { return a(); }\n",
+		"include/a.cuh":     "#pragma once\n#include \"../include/b.cuh\"\n__device__ float a() { return b(); }\n",
+		"include/b.cuh":     "#pragma once\n__device__ float b() { int unused; return clock(); }\n",
+	} {
+		file := filepath.Join(tree, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	target := Target{Kernel: "k", Variant: "k", Source: "k.cu", Arch: "sm_90a", Entry: "k", Flags: []string{"-I../.."}}
+	onDisk := NewBuilder(Folder(filepath.Join(tree, "kernels/k")), compiler, "")
+	onDisk.Dir = filepath.Join(tree, "kernels/k")
+	want, _ := mustBuild(t, onDisk, target)
+	nested := NewBuilder(nestedFolder{os.DirFS(tree), "kernels/k"}, compiler, "")
+	got, _ := mustBuild(t, nested.Frozen(), target)
+	if diff := cmp.Diff(want.Record, got.Record); diff != "" || string(want.PTX) != string(got.PTX) || want.Log != got.Log || !strings.Contains(got.Log, "../../include/../include/b.cuh(2)") {
+		t.Errorf("(-on disk +nested):\n%s\n%s", diff, got.Log)
+	}
+	if names := fileNames(got.PTX); !slices.Contains(names, "../../include/b.cuh") {
+		t.Errorf("the PTX names %v", names)
+	}
+	target.Flags = []string{"-I../none"}
+	if _, _, err := nested.Build(t.Context(), target); err == nil || !strings.Contains(err.Error(), "there is no folder /kernels/none, which -I names") {
+		t.Errorf("a missing folder: %v", err)
 	}
 }

@@ -21,7 +21,7 @@ type Target struct {
 	Flags    []string // further flags of the compiler, from kernel.toml
 	FlagsAt  string   // where Flags are, for messages, such as kernel.toml:3
 	Include  []string // folders in which the compiler looks for includes, from kernel.toml
-	Contract bool     // the source defines a launch contract (common/launch.cuh)
+	Contract bool     // the source defines a launch contract (include/launch.cuh)
 }
 
 // EntryName is the name of the entry function.

@@ -1,6 +1,7 @@
 package toolchain
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -9,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 )
 
 // anyHeader is an include in quotes or in angle brackets.
@@ -19,6 +21,7 @@ var anyHeader = regexp.MustCompile(`(?m)^[ \t]*#[ \t]*include[ \t]*(?:"([^"\n]+)
 // the compiler reports with the line.
 type headerSearch struct {
 	kernel  fs.FS
+	tree    fs.FS    // has the folders of include; nil if they are on disk
 	include []string // absolute folders
 	found   sources
 }
@@ -29,10 +32,10 @@ const outsidePrefix = "-I"
 
 // readForeign reads the sources of a target without a launch contract. Its includes may name
 // headers that only the compiler has.
-func readForeign(kernel fs.FS, root string, include []string) (sources, error) {
-	s := headerSearch{kernel: kernel, include: include, found: sources{}}
-	for _, folder := range include {
-		if info, err := os.Stat(folder); err != nil || !info.IsDir() {
+func readForeign(kernel fs.FS, root string, own compilerFlags) (sources, error) {
+	s := headerSearch{kernel: kernel, tree: own.tree, include: own.include, found: sources{}}
+	for _, folder := range s.include {
+		if info, err := s.stat(folder); err != nil || !info.IsDir() {
 			return nil, fmt.Errorf("there is no folder %s, which -I names", folder)
 		}
 	}
@@ -63,7 +66,7 @@ func (s *headerSearch) follow(name string, folder int, text []byte) error {
 			}
 		}
 		for i := range s.include {
-			done, err := s.onDisk(i, string(m[1])+string(m[2]))
+			done, err := s.included(i, string(m[1])+string(m[2]))
 			if err != nil {
 				return err
 			}
@@ -79,10 +82,10 @@ func (s *headerSearch) follow(name string, folder int, text []byte) error {
 func (s *headerSearch) beside(name string, folder int, header string) (bool, error) {
 	file := path.Join(path.Dir(name), header)
 	if folder != inKernel {
-		return s.onDisk(folder, file)
+		return s.included(folder, file)
 	}
 	if path.IsAbs(header) || !fs.ValidPath(file) {
-		if slices.ContainsFunc(s.include, func(dir string) bool { return isFile(filepath.Join(dir, header)) }) {
+		if slices.ContainsFunc(s.include, func(dir string) bool { return s.isFile(filepath.Join(dir, header)) }) {
 			return false, nil
 		}
 		return false, &SourceError{Problem: fmt.Sprintf("%s includes %s, which is outside the kernel's folder; name its folder by -I in flags", name, header)}
@@ -101,17 +104,17 @@ func (s *headerSearch) beside(name string, folder int, header string) (bool, err
 	return true, s.follow(file, inKernel, text)
 }
 
-// onDisk adds a header of a folder of -I, if it exists. The name is the path in that folder.
-func (s *headerSearch) onDisk(folder int, name string) (bool, error) {
+// included adds a header of a folder of -I, if it exists. The name is the path in that folder.
+func (s *headerSearch) included(folder int, name string) (bool, error) {
 	key := fmt.Sprintf("%s%d/%s", outsidePrefix, folder, path.Clean(name))
 	if _, seen := s.found[key]; seen {
 		return true, nil
 	}
 	file := filepath.Join(s.include[folder], filepath.FromSlash(name))
-	if !isFile(file) {
+	if !s.isFile(file) {
 		return false, nil
 	}
-	text, err := os.ReadFile(file)
+	text, err := s.readFile(file)
 	if err != nil {
 		return false, fmt.Errorf("read a header of -I: %w", err)
 	}
@@ -120,7 +123,24 @@ func (s *headerSearch) onDisk(folder int, name string) (bool, error) {
 }
 
 // isFile reports whether a path is a file and not a folder: <cuda> may be both in different folders.
-func isFile(name string) bool {
-	info, err := os.Stat(name)
+func (s *headerSearch) isFile(name string) bool {
+	info, err := s.stat(name)
 	return err == nil && info.Mode().IsRegular()
 }
+
+func (s *headerSearch) stat(name string) (fs.FileInfo, error) {
+	if s.tree != nil {
+		return fs.Stat(s.tree, inTree(name))
+	}
+	return os.Stat(name)
+}
+
+func (s *headerSearch) readFile(name string) ([]byte, error) {
+	if s.tree != nil {
+		return fs.ReadFile(s.tree, inTree(name))
+	}
+	return os.ReadFile(name)
+}
+
+// inTree is the name in a tree of a file with an absolute path, whose root is the tree.
+func inTree(file string) string { return cmp.Or(strings.TrimPrefix(file, "/"), ".") }

@@ -10,7 +10,7 @@ import (
 )
 
 // Launch is a kernel's launch contract: the arrays attune_launch, attune_outputs and
-// attune_tensor_maps that its source defines (common/launch.cuh).
+// attune_tensor_maps that its source defines (include/launch.cuh).
 type Launch struct {
 	Threads            int `json:"threads"`              // per block
 	QueryRows          int `json:"query_rows"`           // per block
@@ -72,7 +72,7 @@ func parseLaunch(ptx string) (Launch, error) {
 	}
 	switch n := len(words); {
 	case n == 0:
-		return Launch{}, fmt.Errorf("the PTX has no array attune_launch; a kernel defines it with ATTUNE_LAUNCH (common/launch.cuh)")
+		return Launch{}, fmt.Errorf("the PTX has no array attune_launch; a kernel defines it with ATTUNE_LAUNCH (include/launch.cuh)")
 	case n < 3 || n > 5:
 		return Launch{}, fmt.Errorf("attune_launch has %d words, want 3 to 5", n)
 	}

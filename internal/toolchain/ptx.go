@@ -29,11 +29,11 @@ func portablePath(file, workDir string, own compilerFlags) string {
 	if !path.IsAbs(file) {
 		return file // portable already
 	}
-	if rest, ok := strings.CutPrefix(file, path.Clean(workDir)+"/"); ok {
-		return rest
-	}
 	if name := own.portableName(file); name != "" {
 		return name
+	}
+	if rest, ok := strings.CutPrefix(file, path.Clean(workDir)+"/"); ok {
+		return rest
 	}
 	if at := strings.LastIndex(file, "/include/"); at >= 0 {
 		return "cuda/" + file[at+len("/include/"):]

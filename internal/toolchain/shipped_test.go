@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -35,7 +36,7 @@ func stage(t testing.TB, variant, arch string) (Target, ShippedImage) {
 func TestShippedWithoutCompiler(t *testing.T) {
 	folder := sdpa(t)
 	target, s := stage(t, "stage1", "sm_89")
-	image, origin := mustBuild(t, NewBuilder(os.DirFS(filepath.Join("..", "..", "kernels", "sdpa")), nil, t.TempDir()), target)
+	image, origin := mustBuild(t, NewBuilder(os.DirFS(filepath.Join("..", "..", "kernels")), nil, t.TempDir()), target)
 	if origin != FromShipped || image.Cubin != nil {
 		t.Errorf("the image is %s, with %d bytes of machine code", origin, len(image.Cubin))
 	}
@@ -61,7 +62,7 @@ func TestShippedWithoutCompiler(t *testing.T) {
 		t.Errorf("the image is named %s, want the requested name", image.Record.Variant)
 	}
 
-	header := string(folder["common/ptx.cuh"].Data)
+	header := string(folder["include/ptx.cuh"].Data)
 	for name, build := range map[string]func() (fs.FS, Target){
 		"another variant": func() (fs.FS, Target) {
 			other := target
@@ -75,7 +76,7 @@ func TestShippedWithoutCompiler(t *testing.T) {
 			return folder, other
 		},
 		"one byte of a header changed": func() (fs.FS, Target) {
-			return with(folder, "common/ptx.cuh", strings.Replace(header, "a", "b", 1)), target
+			return with(folder, "include/ptx.cuh", strings.Replace(header, "a", "b", 1)), target
 		},
 		"nothing shipped": func() (fs.FS, Target) { return without(folder, shippedIndex), target },
 	} {
@@ -90,23 +91,33 @@ func TestShippedWithoutCompiler(t *testing.T) {
 	}
 }
 
+// nestedFolder is a folder of a tree.
+type nestedFolder struct {
+	tree fs.FS
+	path string
+}
+
+func (f nestedFolder) Open(name string) (fs.File, error) { return f.tree.Open(path.Join(f.path, name)) }
+func (f nestedFolder) Tree() (fs.FS, string)             { return f.tree, f.path }
+
 // A declared kernel has no launch contract. Its entry function and its flags are compared too.
 func TestShippedDeclaredKernel(t *testing.T) {
-	folder := os.DirFS(filepath.Join("..", "..", "kernels", "append"))
+	folder := nestedFolder{os.DirFS(filepath.Join("..", "..", "kernels")), "quantize/append"}
 	list, err := ReadShipped(folder)
 	if err != nil || len(list.Images) == 0 {
 		t.Fatal(list, err)
 	}
 	r := list.Images[0].Record
-	target := Target{Kernel: r.Kernel, Variant: r.Variant, Source: r.Source, Arch: r.Arch, Knobs: r.Knobs, Entry: r.Entry}
+	target := Target{Kernel: r.Kernel, Variant: r.Variant, Source: r.Source, Arch: r.Arch, Knobs: r.Knobs, Entry: r.Entry, Flags: r.Flags[len(flags(r.Arch)):]}
 	image, origin := mustBuild(t, NewBuilder(folder, nil, ""), target)
 	if diff := cmp.Diff(r, image.Record); diff != "" || origin != FromShipped {
 		t.Errorf("the image is %s (-listed +returned):\n%s", origin, diff)
 	}
 	for want, change := range map[string]func(*Target) fs.FS{
-		"it is not one of the shipped images": func(t *Target) fs.FS { t.Flags = []string{"-DX=1"}; return folder },
+		"it is not one of the shipped images": func(t *Target) fs.FS { t.Flags = append(t.Flags, "-DX=1"); return folder },
 		"and it is not one":                   func(t *Target) fs.FS { t.Entry = "other"; return folder },
 		"run `attune toolchain install`": func(t *Target) fs.FS {
+			t.Flags = nil
 			return fstest.MapFS{t.Source: {Data: []byte("__global__ void append() {}")}}
 		},
 	} {

@@ -251,11 +251,11 @@ func (s sources) hash() string {
 	return hex.EncodeToString(hash.Sum(nil))
 }
 
-// writeTo writes the files below dir, for the compiler. All get the same modification time, because
-// ptxas writes it into the debug information.
-func (s sources) writeTo(dir string) error {
+// writeTo writes the files below dir, for the compiler, with the headers of -I if they are not on
+// disk. All get the same modification time, because ptxas writes it into the debug information.
+func (s sources) writeTo(dir string, included bool) error {
 	for name, text := range s {
-		if strings.HasPrefix(name, outsidePrefix) {
+		if !included && strings.HasPrefix(name, outsidePrefix) {
 			continue
 		}
 		file := filepath.Join(dir, filepath.FromSlash(name))

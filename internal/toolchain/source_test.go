@@ -36,7 +36,7 @@ func TestSources(t *testing.T) {
 	}
 
 	dir := t.TempDir()
-	if err := files.writeTo(dir); err != nil {
+	if err := files.writeTo(dir, false); err != nil {
 		t.Fatal(err)
 	}
 	back, err := readSources(os.DirFS(dir), "ada/k.cu")
@@ -47,7 +47,7 @@ func TestSources(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, dir := range []string{filepath.Join(dir, "file"), filepath.Join(dir, "ada", "k.cu")} {
-		if err := files.writeTo(dir); err == nil {
+		if err := files.writeTo(dir, false); err == nil {
 			t.Errorf("files were written below the file %s", dir)
 		}
 	}

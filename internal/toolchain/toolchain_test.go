@@ -96,7 +96,7 @@ func without(folder fstest.MapFS, name string) fstest.MapFS {
 // sdpa is the attention kernel's folder in memory, so that tests can change its files.
 func sdpa(t testing.TB) fstest.MapFS {
 	t.Helper()
-	folder := os.DirFS(filepath.Join("..", "..", "kernels", "sdpa"))
+	folder := os.DirFS(filepath.Join("..", "..", "kernels"))
 	files := fstest.MapFS{}
 	err := fs.WalkDir(folder, ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {

@@ -24,7 +24,7 @@ func mustKernel(t *testing.T, text string) *spec.Kernel {
 // attentionText is the kernel.toml of the attention kernels.
 func attentionText(t *testing.T) string {
 	t.Helper()
-	data, err := os.ReadFile("../../kernels/sdpa/kernel.toml")
+	data, err := os.ReadFile("../../kernels/kernel.toml")
 	if err != nil {
 		t.Fatal(err)
 	}

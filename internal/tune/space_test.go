@@ -484,7 +484,7 @@ func TestReadT1(t *testing.T) {
 // The variants of a stage are those that kernel.toml allows, its own among them.
 // A variant gives the space of its stage, with its own values as defaults and some knobs fixed.
 func TestOfVariant(t *testing.T) {
-	kernel, err := spec.Load(os.DirFS("../../kernels/sdpa"))
+	kernel, err := spec.Load(os.DirFS("../../kernels"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -512,7 +512,7 @@ func TestOfVariant(t *testing.T) {
 }
 
 func TestOfStage(t *testing.T) {
-	kernel, err := spec.Load(os.DirFS("../../kernels/sdpa"))
+	kernel, err := spec.Load(os.DirFS("../../kernels"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -233,7 +233,7 @@ func browserPages(t testing.TB, s *Server) []string {
 	return []string{
 		"/", "/runs", "/runs/20261116-160615-stage2-448d06", "/runs/20261117-074843-stage7-de5e53", "/compare",
 		"/compare?a=20261116-160615-stage2-448d06&b=20261116-160644-stage3b-64f3ef", "/benches", "/benches/20261116-221937-bench-6be430",
-		"/tunings", "/tunings/20261117-075034-rmsnorm-64bd56", "/kernel?variant=stage2", "/kernel?variant=stage2&file=ada/shared_scores/mainloop.cuh&line=60",
+		"/tunings", "/tunings/20261117-075034-rmsnorm-64bd56", "/kernel?variant=stage2", "/kernel?variant=stage2&file=ladder/shared_scores/mainloop.cuh&line=60",
 		"/knobs?stage=stage2&TILE_N=32", "/start", "/ladder", "/runs/20261117-074843-stage7-de5e53/report", "/benches/20261116-221937-bench-6be430/report",
 	}
 }

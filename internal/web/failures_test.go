@@ -148,7 +148,7 @@ func TestServerEnds(t *testing.T) {
 func TestFindingsOnLines(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	finding := `{"kind":"race","text":"race at ada/sdpa.cu:34 (ptx:9) with ada/sdpa.cu:35 (ptx:12) (7 times): nothing orders the two","file":"ada/sdpa.cu","line":34}`
+	finding := `{"kind":"race","text":"race at ladder/sdpa.cu:34 (ptx:9) with ladder/sdpa.cu:35 (ptx:12) (7 times): nothing orders the two","file":"ladder/sdpa.cu","line":34}`
 	for i, findings := range []string{"", `"findings":[` + finding + `],"notes":[{"kind":"unordered-sums","text":"sums","file":"","line":0}],`} {
 		id := fmt.Sprintf("20261117-05000%d-stage2-00000%d", i, i)
 		correctness := "[]"
@@ -160,8 +160,8 @@ func TestFindingsOnLines(t *testing.T) {
 			id, i, correctness)})
 	}
 	s := newServer(t, openLedger(t, dir))
-	page := get(s, "/kernel?variant=stage2&arch=sm_90a&file=ada/sdpa.cu&line=34").Body.String()
-	for _, want := range []string{"Findings of", "lines may have moved", `file=ada%2Fsdpa.cu&amp;line=35`, `<tr id="L34" class="chosen">`, "PTX of line 34"} {
+	page := get(s, "/kernel?variant=stage2&arch=sm_90a&file=ladder/sdpa.cu&line=34").Body.String()
+	for _, want := range []string{"Findings of", "lines may have moved", `file=ladder%2Fsdpa.cu&amp;line=35`, `<tr id="L34" class="chosen">`, "PTX of line 34"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page of the kernel lacks %q", want)
 		}

@@ -70,9 +70,9 @@ func TestSameFile(t *testing.T) {
 		recorded, file string
 		want           bool
 	}{
-		{"ada/sdpa.cu", "ada/sdpa.cu", true},
-		{"sdpa.cu", "ada/sdpa.cu", true},
-		{"other/sdpa.cu", "ada/sdpa.cu", false},
+		{"ladder/sdpa.cu", "ladder/sdpa.cu", true},
+		{"sdpa.cu", "ladder/sdpa.cu", true},
+		{"other/sdpa.cu", "ladder/sdpa.cu", false},
 		{"", "", false},
 		{"../sdpa/ptx.cuh", "ptx.cuh", false},
 	} {

@@ -134,7 +134,7 @@ func pagePaths(t testing.TB, s *Server) []string {
 	}
 	paths := []string{
 		"/", "/runs", "/runs?q=stage2&verdict=merge", "/runs?page=9999", "/compare", "/benches", "/tunings", "/kernel", "/kernel?variant=stage7a&arch=sm_90a",
-		"/kernel?variant=stage2&file=ada/shared_scores/mainloop.cuh&line=60", "/knobs", "/knobs?stage=stage7b", "/knobs?stage=stage2&TILE_N=32", "/start", "/ladder",
+		"/kernel?variant=stage2&file=ladder/shared_scores/mainloop.cuh&line=60", "/knobs", "/knobs?stage=stage7b", "/knobs?stage=stage2&TILE_N=32", "/start", "/ladder",
 	}
 	for _, e := range l.entries {
 		paths = append(paths, "/runs/"+e.ID, "/runs/"+e.ID+"/report")
@@ -204,7 +204,7 @@ func TestPagesShowTheRecords(t *testing.T) {
 			"2.110x", "NVIDIA H200", "14.05 us", "P·V by scalar FMA", "79 per thread", "attune run stage2 --shapes", "All 136 outputs are within their limits",
 		},
 		"/compare?a=20261116-160615-stage2-448d06&b=20261116-160644-stage3b-64f3ef": {"2.668x", "faster", "1x8x512x64"},
-		"/kernel?variant=stage2&arch=sm_90a":                                        {"ada/sdpa.cu", "79 of 128 per thread", "shipped", "L__BB0", "__global__"},
+		"/kernel?variant=stage2&arch=sm_90a":                                        {"ladder/sdpa.cu", "79 of 128 per thread", "shipped", "L__BB0", "__global__"},
 		"/knobs?stage=stage2&TILE_N=32":                                             {"TILE_N", "changed from 64", "Rules"},
 	} {
 		body := strings.ReplaceAll(get(s, path).Body.String(), "&#43;", "+")

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "ptx.cuh"
+#include "../include/ptx.cuh"
 
 constexpr int kChunkElements = 8;
 constexpr float kLargestE4M3 = 448;

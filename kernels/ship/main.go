@@ -8,17 +8,18 @@ package main
 import (
 	"context"
 	"fmt"
-	"io/fs"
 	"os"
 
 	"attune/internal/lab"
 	"attune/internal/spec"
 	"attune/internal/toolchain"
-	"attune/kernels"
 )
 
 func main() {
-	dirs := []string{"kernels/sdpa", "kernels/decode", "kernels/prefill", "kernels/native", "kernels/mixed", "kernels/cast", "kernels/quantize", "kernels/append", "internal/lab/testdata/cheats"}
+	dirs := []string{
+		"kernels", "kernels/attention/decode", "kernels/attention/prefill", "kernels/attention/native", "kernels/attention/mixed",
+		"kernels/quantize/cast", "kernels/quantize/quantize", "kernels/quantize/append", "internal/lab/testdata/cheats",
+	}
 	if len(os.Args) > 1 {
 		dirs = os.Args[1:]
 	}
@@ -30,14 +31,8 @@ func main() {
 	}
 }
 
-// These share headers with another kernel, which only their embedded folders have.
-var embedded = map[string]fs.FS{"kernels/prefill": kernels.Prefill(), "kernels/native": kernels.Native(), "kernels/mixed": kernels.Mixed()}
-
 func ship(ctx context.Context, kernelDir string) error {
 	folder := os.DirFS(kernelDir)
-	if whole := embedded[kernelDir]; whole != nil {
-		folder = whole
-	}
 	kernel, err := spec.Load(folder)
 	if err != nil {
 		return err
@@ -51,6 +46,7 @@ func ship(ctx context.Context, kernelDir string) error {
 		return err
 	}
 	builder := toolchain.NewBuilder(folder, compiler, cacheDir)
+	builder.Dir = kernelDir
 	var images []*toolchain.Image
 	for _, target := range lab.ShippedTargets(kernel) {
 		image, _, err := builder.Build(ctx, target)

@@ -105,7 +105,7 @@ def _launch(q, k, v, smooth_k, hadamard):
 
 
 def by_torch(q, k, v, smooth_k, hadamard):
-    """The arithmetic of kernels/quantize, by PyTorch; its sums may be rounded differently."""
+    """The arithmetic of kernels/quantize/quantize, by PyTorch; its sums may be rounded differently."""
     results = []
     mean = None if k is None else torch.zeros(k.shape[0], k.shape[1], k.shape[3], device=k.device)
     if smooth_k:

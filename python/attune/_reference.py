@@ -100,7 +100,7 @@ def explicit(q, k, v, causal, scale, window_left, window_right, sinks, lengths=N
 
 
 def append(k, v, k_cache, v_cache, lengths, page_table, descale_k, descale_v):
-    """attune.append, with the arithmetic of kernels/append."""
+    """attune.append, with the arithmetic of kernels/quantize/append."""
     batch, heads, rows, head_dim = k.shape
     page_size = k_cache.shape[2]
     position = lengths.long()[:, None] + torch.arange(rows, device=k.device)

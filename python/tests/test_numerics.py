@@ -19,7 +19,7 @@ except ImportError:
 
 def reference(kernel):
     """The module with the right outputs of a kernel."""
-    path = package.PYTHON.parent / "kernels" / kernel / "reference.py"
+    path = package.PYTHON.parent / "kernels" / "quantize" / kernel / "reference.py"
     spec = importlib.util.spec_from_file_location(kernel + "_reference", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -1,5 +1,5 @@
 // Copies q to o, each code as a number: through tensor maps, in clusters of two blocks of which each writes what the other has read.
-#include "common/launch.cuh"
+#include "include/launch.cuh"
 
 #include <cuda_fp16.h>
 

@@ -1,0 +1,101 @@
+// The producer warp: TMA loads of K and V.
+#pragma once
+
+#include "shared_storage.cuh"
+
+// Where a tile is in global memory.
+struct Source {
+  int head;
+  unsigned boxes;                // bit i: box i has keys that some row sees
+  int key[Sizes::kBoxesN];       // of a box: in its page, or in its sequence
+  int page[Sizes::kBoxesN];      // of a box: its page, or its sequence
+
+  __device__ __forceinline__ Source() {}
+
+  __device__ __forceinline__ Source(const Params& p, const Cursor& cursor)
+      : head(cursor.head), boxes(0) {
+#pragma unroll
+    for (int i = 0; i < Sizes::kBoxesN; i++) {
+      key[i] = cursor.first_key() + i * Sizes::kBoxN;
+      page[i] = cursor.sequence;
+      // Keys behind the end may have no page, and TMA need not load what is masked.
+      if (key[i] >= cursor.keys.end || key[i] + Sizes::kBoxN <= cursor.keys.begin) continue;
+      boxes |= 1u << i;
+      if (p.page_table == nullptr) continue;
+      const int entry = key[i] / p.page_size;
+      page[i] = __ldg(&p.page_table[static_cast<size_t>(cursor.sequence) * p.max_pages + entry]);
+      key[i] -= entry * p.page_size;
+    }
+  }
+};
+
+__device__ __forceinline__ void load_tile(SharedStorage& shared, const TensorMap* k_map,
+                                          const TensorMap* v_map, const Source& source, int stage) {
+  uint64_t* full = &shared.full[stage];
+  constexpr int kBytes = Sizes::kBoxN * Sizes::kBoxBytes;
+  ptx::mbarrier_arrive_expect_tx(full, __popc(source.boxes) * 2 * Sizes::kBoxesD * kBytes);
+#pragma unroll
+  for (int i = 0; i < Sizes::kBoxesN; i++) {
+    if (!(source.boxes >> i & 1)) continue;
+#pragma unroll
+    for (int d = 0; d < Sizes::kBoxesD; d++) {
+      const int at = (i * Sizes::kBoxesD + d) * kBytes, column = d * Sizes::kBoxBytes;
+      ptx::cp_async_bulk_tensor_4d(shared.k[stage] + at, k_map, column, source.key[i], source.head,
+                                   source.page[i], full);
+      ptx::cp_async_bulk_tensor_4d(shared.v[stage] + at, v_map, column, source.key[i], source.head,
+                                   source.page[i], full);
+    }
+  }
+}
+
+// Loads the tiles of a block. One thread has it.
+class Producer {
+ public:
+  __device__ __forceinline__ Producer(const Params& p, SharedStorage& shared,
+                                      const TensorMap* k_map, const TensorMap* v_map,
+                                      const Cursor& cursor)
+      : p_(p), shared_(shared), k_map_(k_map), v_map_(v_map), cursor_(cursor) {
+    if (cursor_.has_tile()) next_ = Source(p, cursor_);
+  }
+
+  // Fills the empty pipeline. That needs no consumers, so the block need not have synchronised.
+  __device__ __forceinline__ void fill() {
+    for (int stage = 0; stage < Sizes::kStages && cursor_.has_tile(); stage++) load(stage);
+  }
+
+  // Fills each stage again when the consumers have released it.
+  __device__ __forceinline__ void refill() {
+    KvState state;
+    while (cursor_.has_tile()) {
+      load(state.stage, state.phase);
+      state.advance();
+    }
+  }
+
+ private:
+  // The entries of the page table of the next tile are requested before the wait, which hides their
+  // latency.
+  __device__ __forceinline__ Source take() {
+    const Source source = next_;
+    cursor_.advance(p_, 1);
+    if (cursor_.has_tile()) next_ = Source(p_, cursor_);
+    return source;
+  }
+
+  __device__ __forceinline__ void load(int stage) {
+    load_tile(shared_, k_map_, v_map_, take(), stage);
+  }
+
+  __device__ __forceinline__ void load(int stage, uint32_t phase) {
+    const Source source = take();
+    ptx::mbarrier_try_wait_parity(&shared_.empty[stage], phase);
+    load_tile(shared_, k_map_, v_map_, source, stage);
+  }
+
+  const Params& p_;
+  SharedStorage& shared_;
+  const TensorMap* k_map_;
+  const TensorMap* v_map_;
+  Cursor cursor_;
+  Source next_;
+};

@@ -1,0 +1,93 @@
+// New rows of K and V, in FP16 or BF16, to the end of a cache in E4M3. Both tensors in one launch:
+// blocks with blockIdx.y = 0 write K, those with 1 write V.
+//
+//   1. A thread loads one chunk: 8 neighbouring elements of a row, 16 bytes.
+//   2. It looks up where the row belongs: position lengths[b] + i of sequence b, in its own part of a
+//      contiguous cache, or in the page that the page table has for the position.
+//   3. It multiplies by the reciprocal of the factor of the head, rounds to E4M3 and stores 8 bytes.
+//
+// A row whose position is beyond the capacity, or whose page is negative, is dropped.
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "include/ptx.cuh"
+#include "knobs.cuh"
+
+namespace {
+
+constexpr int kChunkElements = 8;
+
+// K or V.
+struct Tensor {
+  const uint16_t* x;     // the new rows, FP16 or BF16
+  const float* descale;  // (batch, heads)
+  uint8_t* cache;        // E4M3, (batch, heads, capacity, dim) or (pages, heads, page_size, dim)
+  long long batch_stride, head_stride, row_stride;  // of x, in elements
+};
+
+// Where a chunk comes from.
+struct Source {
+  int batch, head, row, column;
+};
+
+__device__ Source source_of(unsigned chunk, int heads, int rows, int dim) {
+  const unsigned per_row = dim / kChunkElements;
+  const unsigned line = chunk / per_row;  // rows of all heads
+  const unsigned all_heads = line / rows;
+  return {static_cast<int>(all_heads / heads), static_cast<int>(all_heads % heads),
+          static_cast<int>(line % rows), static_cast<int>(chunk % per_row) * kChunkElements};
+}
+
+__device__ float2 floats(uint32_t pair, bool bf16) {
+  return bf16 ? __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(&pair))
+              : __half22float2(*reinterpret_cast<const __half2*>(&pair));
+}
+
+// E4M3 codes of a chunk times `scale`. The product is rounded to FP32 first, as the reference does
+// it.
+__device__ uint2 e4m3_codes(uint4 chunk, bool bf16, float scale) {
+  const uint32_t words[4] = {chunk.x, chunk.y, chunk.z, chunk.w};
+  uint32_t pairs[4];
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    const float2 x = floats(words[i], bf16);
+    pairs[i] = ptx::cvt_rn_satfinite_e4m3x2_f32(__fmul_rn(x.x, scale), __fmul_rn(x.y, scale));
+  }
+  return {pairs[0] | pairs[1] << 16, pairs[2] | pairs[3] << 16};
+}
+
+}  // namespace
+
+extern "C" __global__ void __launch_bounds__(knob::kThreads)
+append(const uint16_t* k, const uint16_t* v,                // FP16 or BF16, rows to append
+       const float* descale_k, const float* descale_v,      // (batch, heads)
+       const int* lengths,                                  // (batch): rows before the launch
+       const int* page_table,                               // (batch, max_pages), if paged
+       uint8_t* k_cache, uint8_t* v_cache,                  // E4M3
+       long long k_batch_stride, long long k_head_stride, long long k_row_stride,
+       long long v_batch_stride, long long v_head_stride, long long v_row_stride,
+       int batch, int heads, int rows, int dim,             // of the new rows
+       int paged, int page_size, int max_pages,             // not paged: the capacity, 1
+       int bf16) {                                          // 1: x is BF16, 0: FP16
+  const unsigned chunk = blockIdx.x * knob::kThreads + threadIdx.x;
+  if (chunk >= static_cast<unsigned>(batch) * heads * rows * (dim / kChunkElements)) return;
+  const Tensor t =
+      blockIdx.y == 0
+          ? Tensor{k, descale_k, k_cache, k_batch_stride, k_head_stride, k_row_stride}
+          : Tensor{v, descale_v, v_cache, v_batch_stride, v_head_stride, v_row_stride};
+  const Source s = source_of(chunk, heads, rows, dim);
+  // The load is issued before those of the length and the page, which depend on each other.
+  const uint4 x = ptx::ld_global_nc_16(t.x + s.batch * t.batch_stride + s.head * t.head_stride +
+                                       s.row * t.row_stride + s.column);
+
+  const int position = lengths[s.batch] + s.row;
+  const int index = position / page_size;
+  if (index >= max_pages) return;
+  const int page = paged ? page_table[s.batch * max_pages + index] : s.batch;
+  if (page < 0) return;
+
+  const float scale = __frcp_rn(t.descale[s.batch * heads + s.head]);
+  const size_t line = (static_cast<size_t>(page) * heads + s.head) * page_size +
+                      (position - index * page_size);
+  *reinterpret_cast<uint2*>(t.cache + line * dim + s.column) = e4m3_codes(x, bf16, scale);
+}
