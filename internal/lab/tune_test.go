@@ -15,9 +15,9 @@ import (
 	"testing"
 
 	"attune/internal/device"
+	"attune/internal/document"
 	"attune/internal/problem"
 	"attune/internal/profile"
-	"attune/internal/report"
 	"attune/internal/run"
 	"attune/internal/tune"
 )
@@ -28,7 +28,7 @@ const tunedKernel = "testdata/tuned"
 func newTuned(t *testing.T) *setup {
 	t.Helper()
 	s := newDeclared(t, tunedKernel)
-	s.RenderTuning = report.TuningFiles
+	s.RenderTuning = document.TuningFiles
 	s.Device = GPU(s.gpu.facts, s.gpu.open)
 	s.gpu.compute = double
 	stage := s.Kernel.Stages[0]

@@ -4,7 +4,6 @@ import (
 	"html/template"
 
 	"attune/internal/document"
-	"attune/internal/report"
 	"attune/internal/run"
 )
 
@@ -50,7 +49,7 @@ func runPlots(r *run.Run) []inlinePlot {
 
 // comparePlots draws the samples of both runs.
 func comparePlots(c *run.Comparison) []inlinePlot {
-	return []inlinePlot{inline("plot-samples", report.ComparisonPlot(c))}
+	return []inlinePlot{inline("plot-samples", document.ComparisonPlot(c))}
 }
 
 // benchPlots draws throughput against sequence length, and the roofline.
@@ -70,5 +69,5 @@ func livePlots(s *search) []inlinePlot {
 	}
 	t := &run.Tuning{Stage: s.Name, Objective: s.Objective, Unit: s.Unit, Identity: run.TuneIdentity{Shapes: s.Shapes}}
 	t.Facts.Name = s.Device
-	return []inlinePlot{inline("plot-convergence", report.ConvergencePlot(t, s.Evaluations))}
+	return []inlinePlot{inline("plot-convergence", document.ConvergencePlot(t, s.Evaluations))}
 }

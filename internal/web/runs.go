@@ -10,9 +10,9 @@ import (
 
 	"attune/internal/catalog"
 	"attune/internal/device"
+	"attune/internal/document"
 	"attune/internal/gate"
 	"attune/internal/ledger"
-	"attune/internal/report"
 	"attune/internal/run"
 )
 
@@ -22,7 +22,7 @@ const pageRows = 100
 // runList is a page of the list of runs.
 type runList struct {
 	Runs           []ledger.Entry
-	Marked         report.Champions
+	Marked         catalog.ChampionRuns
 	Total, Matched int
 	Filter         filter
 	Verdicts       []gate.Verdict
@@ -90,8 +90,8 @@ func (f filter) ofLedger() ledger.Filter {
 }
 
 // searches are the finished searches that match. A text or an architecture is one of runs only.
-func (f filter) searches(all []report.TuningEntry) []report.TuningEntry {
-	var matched []report.TuningEntry
+func (f filter) searches(all []catalog.TuningEntry) []catalog.TuningEntry {
+	var matched []catalog.TuningEntry
 	for _, e := range all {
 		if f.Text == "" && f.Arch == "" && catalog.Passes(f.ofLedger(), e) {
 			matched = append(matched, e)
@@ -175,7 +175,7 @@ func (s *Server) runPage(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	page := runPage{
-		Run: found, Champion: l.marked[id], Explained: report.VerdictInList(found), Findings: findingsOf(found), Others: comparable(l.entries, found),
+		Run: found, Champion: l.marked[id], Explained: document.VerdictInList(found), Findings: findingsOf(found), Others: comparable(l.entries, found),
 		Performance: found.Performance[:min(len(found.Performance), maxRows)], Correctness: found.Correctness[:min(len(found.Correctness), maxRows)],
 	}
 	const longest = 500
