@@ -97,7 +97,7 @@ func unfinished(b *run.Bench) Text {
 
 func benchTable(b *run.Bench) Table {
 	from := benchRecord(b.ID)
-	t := Table{Header: headers("shape", "implementation", "inputs", "p50 us", "interval", "TFLOP/s", "GB/s", "mJ per launch", "max_err", "mean_err", "variant")}
+	t := Table{Columns: columns("shape", "implementation", "inputs", "p50 us", "interval", "TFLOP/s", "GB/s", "mJ per launch", "max_err", "mean_err", "variant")}
 	for i, row := range b.Rows {
 		at := fmt.Sprintf("rows.%d.", i)
 		figure := func(format string, v *float64, key string) Text { return cell(from.optional(format, v, "%s", at+key)) }
@@ -124,7 +124,7 @@ func benchTable(b *run.Bench) Table {
 
 func bestTable(b *run.Bench) Table {
 	from := benchRecord(b.ID)
-	t := Table{Header: headers("shape", "our best", "best peer", "speedup", "95 % interval")}
+	t := Table{Columns: columns("shape", "our best", "best peer", "speedup", "95 % interval")}
 	for i, best := range b.Best {
 		t.Rows = append(t.Rows, []Text{
 			cell(from.text(best.Shape, "best.%d.shape", i)), cell(from.code(best.Variant, "best.%d.variant", i)), cell(from.text(best.Peer, "best.%d.peer", i)),

@@ -88,8 +88,8 @@ func TestIncompleteRows(t *testing.T) {
 			t.Errorf("%s: %v\n%s", name, err, text.String())
 		}
 	}
-	rows := performanceRows(&run.Run{Performance: []run.Performance{{Shape: "1x8x512x64", ParentRatio: ptr(1.5)}}})
-	if got := rows[0][9:12]; got[0] != "-" || got[1] != "1.500x" || got[2] != "- to -" {
+	study := &RunStudy{Run: &run.Run{Performance: []run.Performance{{Shape: "1x8x512x64", ParentRatio: ptr(1.5)}}}}
+	if got := study.times().Rows[0][14:17]; got[0].String() != "-" || got[1].String() != "1.500x" || got[2].String() != "-" {
 		t.Errorf("a ratio without times is printed as %q", got)
 	}
 }

@@ -68,7 +68,7 @@ func Figures(r *run.Run) string {
 	if line := correctnessLine(r); line != "" {
 		parts = append(parts, line)
 	}
-	return strings.Join(append(parts, recordDevice(r)), "; ")
+	return strings.Join(append(parts, deviceName(r)), "; ")
 }
 
 // AddToChangelog adds an entry at the end of the section Unreleased, and the section if it is

@@ -8,47 +8,53 @@ import (
 
 	"attune/internal/oracle"
 	"attune/internal/run"
-	"attune/internal/terminal"
 )
 
-// declaredHeader has the columns of the outputs of a declared kernel.
-var declaredHeader = []string{"shape", "name", "seed", "output", "max_err", "mean_err", "bad", "allowed", "tolerance", "worst at", ""}
-
-// declaredColumns are those of a report for people.
-var declaredColumns = []terminal.Column{
-	{Name: "shape"},
-	{Name: "name", Optional: 3},
-	{Name: "seed"},
-	{Name: "output", Keep: true},
-	{Name: "max_err", Keep: true},
-	{Name: "mean_err", Optional: 1},
-	{Name: "bad", Keep: true},
-	{Name: "allowed", Keep: true},
-	{Name: "tolerance", Optional: 4},
-	{Name: "worst at", Keep: true, Optional: 2},
-	{Name: "", Keep: true, Colour: wordColour},
-}
-
-// declaredRows has a row for each output of each instance.
-func declaredRows(r *run.Run) [][]string {
-	var rows [][]string
-	for _, c := range r.Correctness {
+// declaredOutputs has a row for each output of each instance of a declared kernel.
+func (s *RunStudy) declaredOutputs() Table {
+	r, from := s.Run, runRecord(s.Run.ID)
+	labels := newShapeLabels(r)
+	t := Table{Columns: []Column{
+		named("shape", Column{}),
+		named("name", Column{Optional: 3}),
+		named("seed", Column{}),
+		named("output", Column{Keep: true}),
+		named("max_err", Column{Keep: true}),
+		named("mean_err", Column{Optional: 1}),
+		named("bad", Column{Keep: true}),
+		named("allowed", Column{Keep: true}),
+		named("tolerance", Column{Optional: 4}),
+		named("worst at", Column{Keep: true, Optional: 2}),
+		named("outcome", Column{Bare: true, Keep: true, Colour: wordColour}),
+	}}
+	for i, c := range r.Correctness {
 		// What is wrong with the launch, such as a race, is wrong with all of its outputs.
 		onlyOther := len(c.Findings) == 0 && (c.Relaunch == nil || c.Relaunch.Pass)
-		for _, o := range c.Outputs {
-			limit := c.Limits.Outputs[o.Name]
-			row := []string{
-				c.Shape, orDashText(c.ShapeName), fmt.Sprint(c.Seed), o.Name, fmt.Sprintf("%.3g", o.MaxErr), fmt.Sprintf("%.3g", o.MeanErr),
-				badText(o.Errors), share(limit.BadFraction), toleranceText(limit.Abs, limit.Rel), orDashText(o.Worst.Place.Element),
-				passWord(c.Pass || onlyOther && o.BadFraction <= limit.BadFraction && o.NonFinite == 0),
+		name := cell(missing)
+		if c.ShapeName != "" {
+			name = cell(from.text(c.ShapeName, "correctness.%d.shape_name", i))
+		}
+		for j, o := range c.Outputs {
+			at := func(key string) string { return fmt.Sprintf("correctness.%d.outputs.%d.%s", i, j, key) }
+			limit, limits := c.Limits.Outputs[o.Name], fmt.Sprintf("correctness.%d.limits", i)
+			row := []Text{
+				labels.cell(from, c.Shape, c.ShapeName, "correctness", i), name, cell(from.text(fmt.Sprint(c.Seed), "correctness.%d.seed", i)),
+				cell(from.text(o.Name, "%s", at("name"))), cell(from.figure("%.3g", o.MaxErr, "%s", at("max_err"))), cell(from.figure("%.3g", o.MeanErr, "%s", at("mean_err"))),
+				cell(from.summary(badText(o.Errors), "%s", at("bad_fraction"))), cell(from.summary(share(limit.BadFraction), "%s", limits)),
+				cell(from.summary(toleranceText(limit.Abs, limit.Rel), "%s", limits)), cell(from.summary(cmp.Or(o.Worst.Place.Element, none), "%s", at("worst"))),
+				outcomeCell(from, c.Pass || onlyOther && o.BadFraction <= limit.BadFraction && o.NonFinite == 0, fmt.Sprintf("correctness.%d.pass", i)),
 			}
 			if o.FirstNonFinite != nil { // the other figures do not include the non-finite elements
-				row[4], row[5], row[9] = "not finite", none, o.FirstNonFinite.String()
+				row[4], row[5] = say("not finite"), cell(missing)
+				row[9] = cell(from.summary(o.FirstNonFinite.String(), "%s", at("first_non_finite")))
 			}
-			rows = append(rows, row)
+			t.Rows = append(t.Rows, row)
 		}
 	}
-	return rows
+	if len(labels.order) > 0 { // the names stand in the first column
+		t = t.keep(func(column int) bool { return column != 1 })
+	}
+	return t
 }
 
 // shapeLabels are the names of shapes whose axes are too long for a table.
@@ -83,39 +89,27 @@ func newShapeLabels(r *run.Run) shapeLabels {
 	return l
 }
 
-// write lists the axes of each name.
-func (l shapeLabels) write(w *strings.Builder, s terminal.Screen) {
-	if len(l.order) == 0 {
-		return
+// shapes lists the axes of each shape whose name stands in the tables.
+func (s *RunStudy) shapes() Section {
+	labels, from := newShapeLabels(s.Run), runRecord(s.Run.ID)
+	section := Section{ID: "shapes", Title: say("Shapes")}
+	f := Fields{Head: []string{"shape", "axes"}}
+	for _, axes := range labels.order {
+		f.Width = max(f.Width, len(labels.names[axes]))
+		f.Fields = append(f.Fields, Field{Name: labels.names[axes], Lines: []Text{cell(from.summary(axes, "asked.shapes"))}})
 	}
-	w.WriteString("\nshapes\n")
-	width := 0
-	for _, name := range l.names {
-		width = max(width, len(name))
+	if len(f.Fields) > 0 {
+		section.Blocks = []Block{f}
 	}
-	for _, axes := range l.order {
-		s.Paragraph(w, fmt.Sprintf("  %-*s  ", width, l.names[axes]), axes, width+4)
-	}
+	return section
 }
 
-// label replaces the axes in the first column of a table by the name.
-func (l shapeLabels) label(rows [][]string) [][]string {
-	for _, row := range rows {
-		row[0] = cmp.Or(l.names[row[0]], row[0])
+// cell is a shape in the first column of a table: its name if the axes are listed above, else the axes.
+func (l shapeLabels) cell(from record, axes, name, key string, index int) Text {
+	if l.names[axes] != "" {
+		return cell(from.text(name, "%s.%d.shape_name", key, index))
 	}
-	return rows
-}
-
-// declaredTable is the outputs of a declared kernel, for people.
-func declaredTable(r *run.Run, shapes shapeLabels) terminal.Table {
-	columns, rows := declaredColumns, shapes.label(declaredRows(r))
-	if len(shapes.order) > 0 { // the names stand in the first column
-		columns = slices.Delete(slices.Clone(columns), 1, 2)
-		for i, row := range rows {
-			rows[i] = slices.Delete(row, 1, 2)
-		}
-	}
-	return textTable(columns, rows)
+	return cell(from.text(axes, "%s.%d.shape", key, index))
 }
 
 // badText is the number and the share of the bad elements.
@@ -150,32 +144,12 @@ func toleranceText(abs, rel float64) string {
 	return fmt.Sprintf("%.3g + %.3g·|want|", abs, rel)
 }
 
-func orDashText(text string) string {
-	if text == "" {
-		return none
-	}
-	return text
-}
-
 // referenceText names what the outputs of a run are compared with.
 func referenceText(r *run.Run) string {
 	if r.Problem == nil {
 		return "float64"
 	}
 	return r.Problem.Facts["path"]
-}
-
-// The rates of a declared kernel stand behind TFLOP/s in the table of times.
-const tflopsColumn = 7
-
-var rateHeader = []string{"GB/s", "of ceiling"}
-
-// withRates adds the rates of a declared kernel to the header and the rows of its times.
-func withRates(r *run.Run, header []string, rows [][]string) ([]string, [][]string) {
-	for i, p := range r.Performance {
-		rows[i] = slices.Insert(rows[i], tflopsColumn+1, orMissing("%.0f", p.GBPerS), ceilingText(p.Shares))
-	}
-	return slices.Insert(slices.Clone(header), tflopsColumn+1, rateHeader...), rows
 }
 
 // ceilingText is the largest share of a ceiling of the device, with the ceiling. Only an FP8 kernel

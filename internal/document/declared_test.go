@@ -80,12 +80,13 @@ func TestLongShapes(t *testing.T) {
 func TestDeclaredRowsOfAFinding(t *testing.T) {
 	r := declared()
 	r.Correctness[1].Findings = []device.Finding{{Kind: "race"}}
-	if rows := declaredRows(r); rows[2][10] != "FAIL" || rows[3][10] != "FAIL" {
-		t.Errorf("%q", rows)
+	outcome := func(row int) string { return (&RunStudy{Run: r}).outputs().Rows[row][10].String() }
+	if outcome(2) != "FAIL" || outcome(3) != "FAIL" {
+		t.Errorf("%q and %q with a race", outcome(2), outcome(3))
 	}
 	r.Correctness[1].Findings, r.Correctness[1].Relaunch = nil, &run.Relaunch{}
-	if rows := declaredRows(r); rows[2][10] != "FAIL" || rows[1][10] != "pass" {
-		t.Errorf("%q", rows)
+	if outcome(2) != "FAIL" || outcome(1) != "pass" {
+		t.Errorf("%q and %q after a relaunch that failed", outcome(2), outcome(1))
 	}
 }
 

@@ -23,7 +23,7 @@ func JUnit(w io.Writer, runs []*run.Run, elapsed time.Duration) error {
 		suite.Name = r.Kernel
 		for _, g := range r.GateOutcomes() {
 			c := ci.Case{Class: r.Kernel + "." + r.Variant, Name: g.Name, Message: firstReason(g.Reasons)}
-			c.Text = fmt.Sprintf("run %s on %s (%s)", r.ID, recordDevice(r), r.Arch)
+			c.Text = fmt.Sprintf("run %s on %s (%s)", r.ID, deviceName(r), r.Arch)
 			switch g.Status {
 			case gate.Fail:
 				c.Outcome = ci.Failed

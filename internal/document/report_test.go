@@ -468,7 +468,7 @@ func TestNoFiguresWithoutMeasurement(t *testing.T) {
 	for name, text := range map[string]string{
 		"text":     printed(t, func(w *bytes.Buffer) error { return RunText(w, r, screen) }),
 		"ladder":   printed(t, func(w *bytes.Buffer) error { return Ladder(w, []*run.Run{r}, nil, shortID, screen) }),
-		"markdown": strings.Split(string(Markdown(r)), "## Provenance")[0],
+		"markdown": strings.Split(string(Markdown(r)), "## Build record")[0],
 	} {
 		for _, known := range []string{r.ID, shortID(r.ID), r.Arch, r.Variant, r.Time.Format("2006-01-02 15:04:05")} {
 			text = strings.ReplaceAll(text, known, "")
@@ -493,8 +493,11 @@ func printed(t *testing.T, write func(*bytes.Buffer) error) string {
 
 // An output without finite elements has no errors to print.
 func TestOutputWithoutFiniteElements(t *testing.T) {
-	row := correctnessRows(incorrect())[0]
-	want := []string{"1x8x512x64", "normal", "0", "not finite", "0.004", "-", "0.0005", "100.00 %", "-", "batch 0 head 0 row 0 dim 0", "FAIL"}
+	var row []string
+	for _, c := range (&RunStudy{Run: incorrect()}).outputs().Rows[0] {
+		row = append(row, c.String())
+	}
+	want := []string{"1x8x512x64", "", "normal", "0", "not finite", "0.004", "-", "0.0005", "100.00 %", "-", "b0 h0 r0 d0", "FAIL"}
 	if diff := cmp.Diff(want, row); diff != "" {
 		t.Error(diff)
 	}
@@ -539,7 +542,10 @@ func TestSimulatorSettingsArePrinted(t *testing.T) {
 func TestLongLinesAreWrapped(t *testing.T) {
 	long := strings.Repeat("word ", 60)
 	var out bytes.Buffer
-	gateLine(&out, screen, "correctness", gate.Fail, "", []string{"short", long, strings.Repeat("x", 300), "  indented " + long})
+	g := run.GateOutcome{Name: "correctness", Status: gate.Fail, Reasons: []string{"short", long, strings.Repeat("x", 300), "  indented " + long}}
+	if err := writeBlocks(&out, screen, Fields{Fields: []Field{gateField(g, record{}, nil)}}); err != nil {
+		t.Fatal(err)
+	}
 	for _, line := range strings.Split(strings.TrimRight(out.String(), "\n"), "\n") {
 		if len(line) > 100 {
 			t.Errorf("a line of %d: %q", len(line), line)
@@ -550,9 +556,10 @@ func TestLongLinesAreWrapped(t *testing.T) {
 	}
 }
 
-func TestFactsLineOfUnknownFacts(t *testing.T) {
-	if got := factsLine(&device.Facts{Kind: "sim", Name: "simulator"}); got != "simulator" {
-		t.Errorf("got %q", got)
+func TestUnknownFactsOfADevice(t *testing.T) {
+	got := string(Markdown(racy()))
+	if !strings.Contains(got, "| device | `PTX simulator` |") || strings.Contains(got, "UUID") || strings.Contains(got, "multiprocessors") || strings.Contains(got, "driver") {
+		t.Errorf("the facts of a simulator:\n%s", got)
 	}
 }
 
@@ -614,7 +621,7 @@ func wholeTables(t *testing.T, name, text string) {
 func TestUnknownGit(t *testing.T) {
 	r := deviceless()
 	r.Git.Unknown = "git did not answer within 5s"
-	if text := string(Markdown(r)); !strings.Contains(text, "| git | unknown: git did not answer within 5s |") {
+	if text := string(Markdown(r)); !strings.Contains(text, "| git | `unknown: git did not answer within 5s` |") {
 		t.Error(text)
 	}
 }

@@ -26,6 +26,6 @@ func TestReusedResultsAreNamed(t *testing.T) {
 	const id = "20261115-031521-stage6-0a1b2c"
 	check(&run.MeasuredAs{Run: id, Variant: "stage6", Times: true},
 		" measured as stage6, the same machine code: outputs and times are those of run "+id+" ",
-		"\nMeasured as stage6, the same machine code: outputs and times are those of run "+id+".\n")
+		"\n| measured as | stage6, the same machine code: outputs and times are those of run "+id+" |\n")
 	check(&run.MeasuredAs{Run: id, Variant: "stage6"}, "code: outputs are those of run "+id, "code: outputs are those of run "+id)
 }

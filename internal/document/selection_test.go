@@ -36,7 +36,7 @@ func TestPartOfASelection(t *testing.T) {
 	if err := RunText(&out, r, screen); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(out.String(), "\n  part of      stage7\n") || !strings.Contains(string(Markdown(r)), "It is a part of `stage7`") {
+	if !strings.Contains(out.String(), "\n  part of      stage7\n") || !strings.Contains(string(Markdown(r)), "| part of | `stage7` |") {
 		t.Errorf("%s", out.String())
 	}
 }

@@ -38,7 +38,7 @@ func RunsStep(runs []*run.Run) string {
 		rows = append(rows, append(row, time, speedup))
 	}
 	first := runs[0]
-	out := fmt.Sprintf("### attune run: %s on %s\n\n", ci.Markdown(first.Kernel), ci.Markdown(recordDevice(first)))
+	out := fmt.Sprintf("### attune run: %s on %s\n\n", ci.Markdown(first.Kernel), ci.Markdown(deviceName(first)))
 	out += ci.Table([]string{"variant", "verdict", "resources", "correctness", "performance", "profile", "median", "over parent"}, rows)
 	if len(failed) > 0 {
 		out += "\n" + strings.Join(failed, "\n") + "\n"

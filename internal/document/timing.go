@@ -19,12 +19,22 @@ func percent(share float64) string {
 }
 
 // millijoules is an energy with three significant digits.
+func (r record) millijoules(joules *float64, key string) Text {
+	if joules == nil {
+		return cell(missing)
+	}
+	return cell(derived(millijouleFormat(*joules), 1e3**joules, "1000 * "+r.key("%s", key)))
+}
+
+func millijouleFormat(joules float64) string {
+	return fmt.Sprintf("%%.%df", max(0, 2-int(math.Floor(math.Log10(1e3*joules)))))
+}
+
 func millijoules(joules *float64) string {
 	if joules == nil {
-		return "-"
+		return none
 	}
-	mJ := 1e3 * *joules
-	return fmt.Sprintf("%.*f", max(0, 2-int(math.Floor(math.Log10(mJ)))), mJ)
+	return fmt.Sprintf(millijouleFormat(*joules), 1e3**joules)
 }
 
 // plusMinus is the wider side of the interval of a median. Old records have none, or one that covers

@@ -42,7 +42,7 @@ func (s *TuningStudy) headline() []Text {
 func (s *TuningStudy) finals() Table {
 	t, from := s.Tuning, tuningRecord(s.Tuning.ID)
 	unit, factor := CostScale(t.Unit)
-	table := Table{Header: headers("variant", unit, "ratio", "interval", "verdict", "registers", "shared bytes")}
+	table := Table{Columns: columns("variant", unit, "ratio", "interval", "verdict", "registers", "shared bytes")}
 	add := func(v run.TunedVariant, key string, standard bool) {
 		if v.Failure != "" || v.Cost == nil {
 			return
@@ -85,7 +85,7 @@ func (s *TuningStudy) effects() Section {
 		return section
 	}
 	p := &plot.HeatMap{Title: "Values of knobs", Value: "the median cost with it over the best of the search"}
-	table := Table{Header: headers("knob", "value", "evaluations", "failed", "median over the best", "over its neighbours", "pairs")}
+	table := Table{Columns: columns("knob", "value", "evaluations", "failed", "median over the best", "over its neighbours", "pairs")}
 	for i, e := range t.Effects {
 		row := plot.HeatRow{Name: e.Knob}
 		for j, v := range e.Values {
