@@ -227,6 +227,7 @@ func (s *RunStudy) facts() Fields {
 		}
 	}
 	add("run", Always, cell(from.code(r.ID, "id")))
+	add("started", Long, cell(from.summary(r.Time.UTC().Format(dateLayout)+" UTC", "time")))
 	return f
 }
 

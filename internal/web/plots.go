@@ -42,11 +42,6 @@ func ladderPlots(kernel string, runs []*run.Run, approximate document.Approximat
 	return plots[:min(1, len(plots))]
 }
 
-// runPlots draws the samples on the benchmark shapes, and the errors of the outputs.
-func runPlots(r *run.Run) []inlinePlot {
-	return figures((&document.RunStudy{Run: r}).Document())
-}
-
 // comparePlots draws the samples of both runs.
 func comparePlots(c *run.Comparison) []inlinePlot {
 	return []inlinePlot{inline("plot-samples", document.ComparisonPlot(c))}
