@@ -11,10 +11,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"attune/internal/document"
 	"attune/internal/lab"
 	"attune/internal/oracle"
 	"attune/internal/peer"
-	"attune/internal/report"
 	"attune/internal/run"
 	"attune/internal/spec"
 )
@@ -151,10 +151,10 @@ func (a *app) endBench(ctx context.Context, o benchOptions, request lab.BenchReq
 
 // reportBench writes the file of a bench and tells GitHub Actions about it.
 func (a *app) reportBench(files *resultFiles, b *run.Bench) error {
-	summary, err := report.BenchStep(b)
-	a.step.Add(report.BenchIssues(b)...)
+	summary, err := document.BenchStep(b)
+	a.step.Add(document.BenchIssues(b)...)
 	a.step.Summarize(summary)
-	return errors.Join(err, files.benchstat.write(func(w io.Writer) error { return report.BenchBenchmarks(w, b) }))
+	return errors.Join(err, files.benchstat.write(func(w io.Writer) error { return document.BenchBenchmarks(w, b) }))
 }
 
 // request checks the options and makes a request of them.
@@ -241,16 +241,16 @@ func (o *benchOptions) command(args []string) string {
 
 // printBench writes a bench, and the skipped peers to standard error.
 func (a *app) printBench(b *run.Bench, markdown bool) error {
-	for _, line := range report.SkippedLines(b.Skipped) {
+	for _, line := range document.SkippedLines(b.Skipped) {
 		fmt.Fprintf(a.stderr, "attune: %s\n", line)
 	}
 	if a.json {
 		return a.printJSON(b)
 	}
 	if markdown {
-		return report.BenchTableMarkdown(a.stdout, b)
+		return document.BenchTableMarkdown(a.stdout, b)
 	}
-	return report.Bench(a.stdout, b, a.screen())
+	return document.Bench(a.stdout, b, a.screen())
 }
 
 // benchOutcome fails if a variant is wrong.

@@ -5,8 +5,8 @@ import (
 	"fmt"
 
 	"attune/internal/catalog"
+	"attune/internal/document"
 	"attune/internal/ledger"
-	"attune/internal/report"
 )
 
 // listChampions is `attune list champions`. Champions are in the ledger and not in the kernel's
@@ -21,19 +21,19 @@ func (a *app) listChampions(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	document, err := catalog.ReadChampions(ctx, kept, entries)
+	champions, err := catalog.ReadChampions(ctx, kept, entries)
 	if err != nil {
 		return err
 	}
 	if a.json {
-		return a.printJSON(document)
+		return a.printJSON(champions)
 	}
-	if len(document.Champions) == 0 {
+	if len(champions.Champions) == 0 {
 		_, err := fmt.Fprintf(a.stdout, "no champions in %s; `attune promote RUN` makes one\n", a.ledgerPath())
 		return err
 	}
-	for _, c := range document.Champions {
-		if err := report.Champion(a.stdout, c.Champion, c.Verdict, a.screen()); err != nil {
+	for _, c := range champions.Champions {
+		if err := document.Champion(a.stdout, c.Champion, c.Verdict, a.screen()); err != nil {
 			return err
 		}
 	}
@@ -42,7 +42,7 @@ func (a *app) listChampions(ctx context.Context) error {
 
 // championRuns returns the architectures of the present champions by their runs. A damaged record
 // of a champion must not fail a list of runs, so it is only reported.
-func (a *app) championRuns(ctx context.Context, kept *ledger.Ledger) report.Champions {
+func (a *app) championRuns(ctx context.Context, kept *ledger.Ledger) catalog.ChampionRuns {
 	champions, err := catalog.ReadChampions(ctx, kept, nil)
 	if err != nil {
 		fmt.Fprintf(a.stderr, "attune: champions are not marked: %v\n", err)

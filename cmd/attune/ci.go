@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"attune/internal/ci"
-	"attune/internal/report"
+	"attune/internal/document"
 	"attune/internal/run"
 )
 
@@ -163,7 +163,7 @@ func (a *app) wrote(path string) {
 
 // locateIn finds files that are named relative to a folder. Without a folder there are none: the
 // kernel is the one in the program.
-func locateIn(tree ci.Tree, folder string) report.Locate {
+func locateIn(tree ci.Tree, folder string) document.Locate {
 	return func(file string) string {
 		switch {
 		case folder == "" || file == "":
@@ -199,17 +199,17 @@ func (p *runPrinter) report(files *resultFiles) error {
 	locate := locateIn(tree, p.kernelPath())
 	var findings []ci.Issue
 	for _, r := range runs {
-		p.step.Add(report.RunIssues(r, locate)...)
-		findings = append(findings, report.RunFindings(r, locate)...)
+		p.step.Add(document.RunIssues(r, locate)...)
+		findings = append(findings, document.RunFindings(r, locate)...)
 	}
-	p.step.Summarize(report.RunsStep(runs))
+	p.step.Summarize(document.RunsStep(runs))
 	if files.benchstat.created != nil && !slices.ContainsFunc(runs, func(r *run.Run) bool { return len(r.Samples) > 0 }) {
 		p.note(fmt.Sprintf("--benchstat %s has no samples: no time was measured", files.benchstat.path))
 	}
 	return errors.Join(
-		files.junit.write(func(w io.Writer) error { return report.JUnit(w, runs, time.Since(p.started)) }),
-		files.sarif.write(func(w io.Writer) error { return ci.SARIF(w, version(), tree, report.FindingRules(), findings) }),
-		files.benchstat.write(func(w io.Writer) error { return report.RunBenchmarks(w, runs) }),
+		files.junit.write(func(w io.Writer) error { return document.JUnit(w, runs, time.Since(p.started)) }),
+		files.sarif.write(func(w io.Writer) error { return ci.SARIF(w, version(), tree, document.FindingRules(), findings) }),
+		files.benchstat.write(func(w io.Writer) error { return document.RunBenchmarks(w, runs) }),
 	)
 }
 
@@ -248,7 +248,7 @@ func (s *simulation) findings(tree ci.Tree) []ci.Issue {
 	}
 	var all []ci.Issue
 	for _, f := range s.Findings {
-		all = append(all, report.FindingIssue(s.Name, f, locateIn(tree, filepath.Dir(s.file)), tree.Locate(s.ptx), tree.Locate(s.file)))
+		all = append(all, document.FindingIssue(s.Name, f, locateIn(tree, filepath.Dir(s.file)), tree.Locate(s.ptx), tree.Locate(s.file)))
 	}
 	return all
 }
@@ -304,6 +304,6 @@ func (d *simulated) report(a *app, files *resultFiles) error {
 	a.step.Summarize(d.step(issues))
 	return errors.Join(
 		files.junit.write(func(w io.Writer) error { return ci.JUnit(w, d.suite()) }),
-		files.sarif.write(func(w io.Writer) error { return ci.SARIF(w, version(), tree, report.FindingRules(), findings) }),
+		files.sarif.write(func(w io.Writer) error { return ci.SARIF(w, version(), tree, document.FindingRules(), findings) }),
 	)
 }

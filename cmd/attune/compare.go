@@ -15,10 +15,10 @@ import (
 	"github.com/spf13/pflag"
 
 	"attune/internal/catalog"
+	"attune/internal/document"
 	"attune/internal/lab"
 	"attune/internal/measure"
 	"attune/internal/oracle"
-	"attune/internal/report"
 	"attune/internal/run"
 	"attune/internal/spec"
 )
@@ -42,7 +42,7 @@ var recordedFlags = []string{"shapes", "format", "output", "benchstat", "kernel"
 
 // compareFormats write the samples of a comparison.
 var compareFormats = map[string]func(io.Writer, *run.Comparison) error{
-	"benchstat": report.ComparisonBenchstat, "csv": report.ComparisonCSV, "t4": report.ComparisonT4,
+	"benchstat": document.ComparisonBenchstat, "csv": document.ComparisonCSV, "t4": document.ComparisonT4,
 }
 
 func formatNames() string { return strings.Join(slices.Sorted(maps.Keys(compareFormats)), ", ") }
@@ -209,7 +209,7 @@ func (a *app) printCounts(counts map[measure.Verdict]int, total int) error {
 
 func (a *app) printComparison(o compareOptions, c *run.Comparison, command string) error {
 	if o.folder != "" {
-		files, err := report.ComparisonFiles(c, command)
+		files, err := document.ComparisonFiles(c, command)
 		if err != nil {
 			return err
 		}
@@ -217,9 +217,9 @@ func (a *app) printComparison(o compareOptions, c *run.Comparison, command strin
 			return err
 		}
 	}
-	summary, err := report.ComparisonStep(c)
+	summary, err := document.ComparisonStep(c)
 	a.step.Summarize(summary)
-	err = errors.Join(err, o.files.benchstat.write(func(w io.Writer) error { return report.ComparisonBenchstat(w, c) }))
+	err = errors.Join(err, o.files.benchstat.write(func(w io.Writer) error { return document.ComparisonBenchstat(w, c) }))
 	if err != nil {
 		return err
 	}
@@ -229,7 +229,7 @@ func (a *app) printComparison(o compareOptions, c *run.Comparison, command strin
 	case a.json:
 		return a.printJSON(catalog.NewComparison(c))
 	}
-	return report.Comparison(a.stdout, c, a.screen())
+	return document.Comparison(a.stdout, c, a.screen())
 }
 
 func writeFolder(folder string, files map[string][]byte) error {

@@ -18,8 +18,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"attune/internal/catalog"
+	"attune/internal/document"
 	"attune/internal/ledger"
-	"attune/internal/report"
 	"attune/internal/run"
 )
 
@@ -94,7 +94,7 @@ func TestDocs(t *testing.T) {
 // docs/results.md and the README's table are made of results/.
 func TestDocsResults(t *testing.T) {
 	results := readResults(t)
-	writeDocument(t, "docs/results.md", string(report.ResultsMarkdown(results)))
+	writeDocument(t, "docs/results.md", string(document.ResultsMarkdown(results)))
 
 	const begin, end = "<!-- headline -->\n", "<!-- /headline -->"
 	readme := readDocument(t, "README.md")
@@ -103,11 +103,11 @@ func TestDocsResults(t *testing.T) {
 	if !found || !closed {
 		t.Fatal("README.md has no marks of the headline figures")
 	}
-	writeDocument(t, "README.md", before+begin+report.HeadlineMarkdown(results)+end+after)
+	writeDocument(t, "README.md", before+begin+document.HeadlineMarkdown(results)+end+after)
 }
 
 // readResults reads the committed ledger.
-func readResults(t *testing.T) report.Results {
+func readResults(t *testing.T) document.Results {
 	t.Helper()
 	ctx := t.Context()
 	kept, err := ledger.Open(ctx, filepath.Join(root, "results"))
@@ -120,7 +120,7 @@ func readResults(t *testing.T) report.Results {
 	if err != nil {
 		t.Fatal(err)
 	}
-	results := report.Results{Parts: map[string]*run.Run{}}
+	results := document.Results{Parts: map[string]*run.Run{}}
 	if results.Ladder, err = ladderRuns(ctx, kept, kernel, "cuda"); err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +146,7 @@ func readResults(t *testing.T) report.Results {
 		if err != nil {
 			t.Fatal(err)
 		}
-		results.Champions = append(results.Champions, report.ChampionRun{Champion: c, Promoted: promoted})
+		results.Champions = append(results.Champions, document.ChampionRun{Champion: c, Promoted: promoted})
 	}
 	folders, err := os.ReadDir(filepath.Join(root, "results/benches"))
 	if err != nil {
@@ -162,7 +162,7 @@ func readResults(t *testing.T) report.Results {
 	}
 	results.Tunings = readTunings(t, ctx, kept)
 	text := readDocument(t, "results/sanitizers.json")
-	var table struct{ Outcomes []report.Sanitized }
+	var table struct{ Outcomes []document.Sanitized }
 	if err := json.Unmarshal([]byte(text), &table); err != nil {
 		t.Fatal(err)
 	}

@@ -8,9 +8,9 @@ import (
 	"os"
 	"path/filepath"
 
+	"attune/internal/document"
 	"attune/internal/lab"
 	"attune/internal/ledger"
-	"attune/internal/report"
 	"attune/internal/spec"
 	"attune/internal/terminal"
 	"attune/internal/toolchain"
@@ -132,7 +132,7 @@ func (a *app) newWorkplace(ctx context.Context, kernel *spec.Kernel, folder fs.F
 	}
 	w := &workplace{status: a.status(), compiler: compiler}
 	w.Lab = &lab.Lab{
-		Kernel: kernel, Builder: images, ReferenceLimit: defaultReferenceLimit, Render: report.Markdown, RenderBench: report.BenchMarkdown, RenderProfiles: report.ProfileFiles,
+		Kernel: kernel, Builder: images, ReferenceLimit: defaultReferenceLimit, Render: document.Markdown, RenderBench: document.BenchMarkdown, RenderProfiles: document.ProfileFiles,
 		Progress: func(p lab.Progress) {
 			w.last = p
 			w.status.Set("%s", progressText(p))

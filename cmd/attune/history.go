@@ -9,9 +9,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"attune/internal/catalog"
+	"attune/internal/document"
 	"attune/internal/gate"
 	"attune/internal/ledger"
-	"attune/internal/report"
 	"attune/internal/run"
 	"attune/internal/spec"
 )
@@ -142,19 +142,19 @@ func (a *app) historyRuns(ctx context.Context, kept *ledger.Ledger, o historyOpt
 }
 
 // printRuns prints the table of runs, of which there are more in total.
-func (a *app) printRuns(ctx context.Context, kept *ledger.Ledger, entries []ledger.Entry, total int, champions report.Champions, markdown bool) error {
+func (a *app) printRuns(ctx context.Context, kept *ledger.Ledger, entries []ledger.Entry, total int, champions catalog.ChampionRuns, markdown bool) error {
 	if len(entries) == 0 {
 		return nil
 	}
 	if markdown {
-		return report.HistoryMarkdown(a.stdout, entries, champions)
+		return document.HistoryMarkdown(a.stdout, entries, champions)
 	}
 	short, err := kept.ShortIDs(ctx)
 	if err != nil {
 		return err
 	}
 	explainVerdicts(ctx, kept, entries)
-	if err := report.History(a.stdout, entries, champions, short, a.screen()); err != nil || len(entries) == total {
+	if err := document.History(a.stdout, entries, champions, short, a.screen()); err != nil || len(entries) == total {
 		return err
 	}
 	_, err = fmt.Fprintf(a.stdout, "%d of %d runs; --all lists the others\n", len(entries), total)
@@ -169,7 +169,7 @@ func explainVerdicts(ctx context.Context, kept *ledger.Ledger, entries []ledger.
 			continue
 		}
 		if r, err := catalog.Run(ctx, kept, e.ID); err == nil {
-			entries[i].Verdict = report.VerdictInList(r)
+			entries[i].Verdict = document.VerdictInList(r)
 		}
 	}
 }
@@ -208,13 +208,13 @@ func (a *app) historyLadder(ctx context.Context, kept *ledger.Ledger, o historyO
 		return err
 	}
 	if o.markdown {
-		return report.LadderMarkdown(a.stdout, runs, a.championRuns(ctx, kept))
+		return document.LadderMarkdown(a.stdout, runs, a.championRuns(ctx, kept))
 	}
 	short, err := kept.ShortIDs(ctx)
 	if err != nil {
 		return err
 	}
-	return report.Ladder(a.stdout, runs, a.championRuns(ctx, kept), short, a.screen())
+	return document.Ladder(a.stdout, runs, a.championRuns(ctx, kept), short, a.screen())
 }
 
 // ladderRuns are the newest runs of all stages and selections on a device, in the order of the

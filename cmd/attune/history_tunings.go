@@ -5,13 +5,13 @@ import (
 	"fmt"
 
 	"attune/internal/catalog"
+	"attune/internal/document"
 	"attune/internal/ledger"
-	"attune/internal/report"
 )
 
 // searches are the tunings of a ledger that a list shows.
 type searches struct {
-	finished   []report.TuningEntry
+	finished   []catalog.TuningEntry
 	total      int // of finished ones, before the limit
 	unfinished []catalog.UnfinishedSearch
 }
@@ -51,9 +51,9 @@ func (s searches) print(ctx context.Context, a *app, kept *ledger.Ledger, o hist
 	switch {
 	case err != nil || len(s.finished) == 0:
 	case o.markdown:
-		err = report.TuningsMarkdown(a.stdout, s.finished)
+		err = document.TuningsMarkdown(a.stdout, s.finished)
 	default:
-		err = report.Tunings(a.stdout, s.finished, short, a.screen())
+		err = document.Tunings(a.stdout, s.finished, short, a.screen())
 	}
 	if err != nil {
 		return err

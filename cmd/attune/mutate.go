@@ -12,9 +12,9 @@ import (
 
 	"attune/internal/cases"
 	"attune/internal/ci"
+	"attune/internal/document"
 	"attune/internal/lab"
 	"attune/internal/mutate"
-	"attune/internal/report"
 	"attune/internal/sim"
 	"attune/internal/toolchain"
 )
@@ -138,22 +138,22 @@ func (a *app) mutate(ctx context.Context, o mutateOptions, text string) error {
 
 // printMutation prints the mutants that were tried. Interrupted before the first one, it prints
 // nothing.
-func (a *app) printMutation(ctx context.Context, document any, kernel string, r *mutate.Report, compiler bool) error {
+func (a *app) printMutation(ctx context.Context, described any, kernel string, r *mutate.Report, compiler bool) error {
 	if r.Mutants == 0 && ctx.Err() != nil {
 		return nil
 	}
 	if a.json {
-		return a.printJSON(document)
+		return a.printJSON(described)
 	}
-	return report.Mutation(a.stdout, kernel, r, compiler)
+	return document.Mutation(a.stdout, kernel, r, compiler)
 }
 
 // reportMutation writes the file of the mutants and tells GitHub Actions about them. ptx is the file of
 // their lines in the checkout; it may be empty.
 func (a *app) reportMutation(o mutateOptions, kernel string, r *mutate.Report, ptx string) error {
-	a.step.Add(report.MutationIssues(kernel, r, ptx)...)
-	a.step.Summarize(report.MutationStep(kernel, r))
-	return o.files.junit.write(func(w io.Writer) error { return report.MutationJUnit(w, kernel, r, time.Since(o.started)) })
+	a.step.Add(document.MutationIssues(kernel, r, ptx)...)
+	a.step.Summarize(document.MutationStep(kernel, r))
+	return o.files.junit.write(func(w io.Writer) error { return document.MutationJUnit(w, kernel, r, time.Since(o.started)) })
 }
 
 // mutationError replaces the error of an interrupted mutation by how far it got.

@@ -8,9 +8,9 @@ import (
 	"github.com/spf13/cobra"
 
 	simdevice "attune/internal/device/sim"
+	"attune/internal/document"
 	"attune/internal/lab"
 	"attune/internal/profile"
-	"attune/internal/report"
 	"attune/internal/run"
 	"attune/internal/spec"
 )
@@ -182,7 +182,7 @@ func (a *app) printProfiles(r *run.Run, profiles []*profile.Profile) error {
 	}
 	var errs []error
 	for _, p := range profiles {
-		errs = append(errs, report.Profile(a.stdout, r.Variant, p, a.screen()))
+		errs = append(errs, document.Profile(a.stdout, r.Variant, p, a.screen()))
 	}
-	return errors.Join(append(errs, report.Text(a.stdout, r, a.screen()))...)
+	return errors.Join(append(errs, document.RunText(a.stdout, r, a.screen()))...)
 }

@@ -10,9 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"attune/internal/document"
 	"attune/internal/lab"
 	"attune/internal/ledger"
-	"attune/internal/report"
 	"attune/internal/run"
 )
 
@@ -117,24 +117,24 @@ func interruptedWith(ctx context.Context, err error, left string) error {
 // printChange adds an entry to the changelog, if there is one, and prints the new champion. before
 // is the text of the changelog. tag is the name of a tag that was made, or empty.
 func (a *app) printChange(c ledger.Champion, r *run.Run, changelog, before, tag string) error {
-	document := map[string]any{"schema_version": 1, "champion": c, "verdict": r.Verdict}
+	described := map[string]any{"schema_version": 1, "champion": c, "verdict": r.Verdict}
 	if tag != "" {
-		document["tag"] = tag
+		described["tag"] = tag
 	}
 	if changelog != "" {
-		after := report.AddToChangelog(before, report.ChangelogEntry(c, r))
+		after := document.AddToChangelog(before, document.ChangelogEntry(c, r))
 		if err := os.WriteFile(changelog, []byte(after), 0o644); err != nil {
 			return fmt.Errorf("%s is now the champion of %s, but its entry in the changelog is missing: %w", c.Variant, c.Arch, err)
 		}
-		document["changelog"] = changelog
+		described["changelog"] = changelog
 	}
 	if a.json {
-		return a.printJSON(document)
+		return a.printJSON(described)
 	}
-	if err := report.Champion(a.stdout, c, string(r.Verdict), a.screen()); err != nil {
+	if err := document.Champion(a.stdout, c, string(r.Verdict), a.screen()); err != nil {
 		return err
 	}
-	fmt.Fprintf(a.stdout, "  figures    %s\n", report.Figures(r))
+	fmt.Fprintf(a.stdout, "  figures    %s\n", document.Figures(r))
 	if tag != "" {
 		fmt.Fprintf(a.stdout, "  tag        %s\n", tag)
 	}

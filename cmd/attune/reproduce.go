@@ -12,9 +12,9 @@ import (
 
 	"attune/internal/catalog"
 	"attune/internal/device"
+	"attune/internal/document"
 	"attune/internal/lab"
 	"attune/internal/ledger"
-	"attune/internal/report"
 	"attune/internal/run"
 	"attune/internal/spec"
 	"attune/internal/toolchain"
@@ -220,7 +220,7 @@ func (a *app) printReproduction(found *run.Reproduction, repeated *run.Run) erro
 	if a.json {
 		err = a.printJSON(map[string]any{"schema_version": 1, "holds": found.Holds, "reproduction": found, "run": repeated})
 	} else {
-		err = errors.Join(report.Text(a.stdout, repeated, a.screen()), report.Reproduction(a.stdout, found, a.screen()))
+		err = errors.Join(document.RunText(a.stdout, repeated, a.screen()), document.Reproduction(a.stdout, found, a.screen()))
 	}
 	if err != nil {
 		return err

@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"attune/internal/document"
 	"attune/internal/lab"
-	"attune/internal/report"
 	"attune/internal/run"
 )
 
@@ -43,7 +43,7 @@ func (a *app) newRunPrinter(w *workplace, verbose bool, request lab.Request) *ru
 	for _, s := range request.Selections {
 		p.names = append(p.names, s.Name)
 	}
-	p.column = report.NameWidth(p.names)
+	p.column = document.NameWidth(p.names)
 	w.Progress = func(step lab.Progress) {
 		p.mu.Lock()
 		p.last, p.lastAt = step, time.Since(p.started)
@@ -141,9 +141,9 @@ func (p *runPrinter) finished(r *run.Run) {
 	switch {
 	case p.json:
 	case p.verbose:
-		_ = report.Text(p.stdout, r, p.screen())
+		_ = document.RunText(p.stdout, r, p.screen())
 	case r.PartOf == "":
-		fmt.Fprintln(p.stdout, report.RunLine(r, p.column, p.screen()))
+		fmt.Fprintln(p.stdout, document.RunLine(r, p.column, p.screen()))
 	}
 }
 
@@ -156,21 +156,21 @@ func (p *runPrinter) end(ctx context.Context, failed error) error {
 	whole := withoutParts(p.runs)
 	if !p.verbose {
 		for _, r := range whole {
-			if note := report.Excused(r); note != "" {
+			if note := document.Excused(r); note != "" {
 				p.screen().Paragraph(p.stdout, "", note, 2)
 			}
 		}
 		for _, r := range whole {
-			if report.Failed(r) || report.Unchecked(r) {
+			if document.Failed(r) || document.Unchecked(r) {
 				fmt.Fprintln(p.stdout)
-				_ = report.Failure(p.stdout, r, p.screen())
+				_ = document.Failure(p.stdout, r, p.screen())
 			}
 		}
 	}
 	if ctx.Err() != nil || failed != nil || len(whole) == 0 {
 		return nil
 	}
-	_ = report.Summary{
+	_ = document.Summary{
 		Runs: whole, Elapsed: time.Since(p.started), Ledger: p.ledgerPath(), Quick: p.quick, LeftOut: p.leftOut, Screen: p.screen(),
 	}.Write(p.stdout)
 	return nil

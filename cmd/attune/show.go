@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"attune/internal/catalog"
+	"attune/internal/document"
 	"attune/internal/ledger"
-	"attune/internal/report"
 	"attune/internal/run"
 )
 
@@ -80,22 +80,22 @@ func (a *app) show(ctx context.Context, ref string, o showOptions) error {
 	}
 	a.noteDamage(kept, entry.ID)
 	if o.markdown {
-		_, err := a.stdout.Write(report.Markdown(r))
+		_, err := a.stdout.Write(document.Markdown(r))
 		return err
 	}
-	return report.Text(a.stdout, r, a.screen())
+	return document.RunText(a.stdout, r, a.screen())
 }
 
 func (a *app) showBench(ctx context.Context, kept *ledger.Ledger, id string, o showOptions) error {
-	const document = "bench.json"
+	const file = "bench.json"
 	a.noteUnsealed(kept, id)
 	if a.json {
-		o.file = document
+		o.file = file
 	}
 	if o.file != "" {
 		return a.showFile(kept.ReadBench(ctx, id, o.file))
 	}
-	text, err := kept.ReadBench(ctx, id, document)
+	text, err := kept.ReadBench(ctx, id, file)
 	if err != nil {
 		return err
 	}
@@ -105,9 +105,9 @@ func (a *app) showBench(ctx context.Context, kept *ledger.Ledger, id string, o s
 	case err != nil:
 		return err
 	case o.byShape && o.markdown:
-		return report.BenchByShapeMarkdown(a.stdout, b)
+		return document.BenchByShapeMarkdown(a.stdout, b)
 	case o.byShape:
-		return report.BenchByShape(a.stdout, b, a.screen())
+		return document.BenchByShape(a.stdout, b, a.screen())
 	}
 	return a.printBench(b, o.markdown)
 }
@@ -141,14 +141,14 @@ func (a *app) showTuning(ctx context.Context, kept *ledger.Ledger, id string, o 
 		return err
 	}
 	if o.markdown {
-		_, err := a.stdout.Write(report.TuningMarkdown(t))
+		_, err := a.stdout.Write(document.TuningMarkdown(t))
 		return err
 	}
-	if err := report.Tuning(a.stdout, t, nil, a.screen(), a.withKernelOf(t.Kernel)); err != nil {
+	if err := document.Tuning(a.stdout, t, nil, a.screen(), a.withKernelOf(t.Kernel)); err != nil {
 		return err
 	}
 	fmt.Fprintln(a.stdout)
-	return report.Effects(a.stdout, t.Effects, t.Unit, a.screen())
+	return document.Effects(a.stdout, t.Effects, t.Unit, a.screen())
 }
 
 // withKernelOf completes commands about a kernel of a record, which does not have the kernel's folder.

@@ -18,8 +18,8 @@ import (
 	"attune/internal/crash"
 	"attune/internal/device"
 	simdevice "attune/internal/device/sim"
+	"attune/internal/document"
 	"attune/internal/finding"
-	"attune/internal/report"
 	"attune/internal/run"
 	"attune/internal/sim"
 	"attune/internal/sim/mem"
@@ -404,7 +404,7 @@ func printFinding(w io.Writer, f finding.Finding) {
 		fmt.Fprintf(w, "%s%s%s\n", indent, first, strings.ReplaceAll(lines, "\n", "\n"+indent+hang))
 	}
 	place := func(word string, p finding.Place) {
-		write(fmt.Sprintf("%-6s", word), fmt.Sprintf("%s: %s", p, report.PTXLine(p.PTX)), "      ")
+		write(fmt.Sprintf("%-6s", word), fmt.Sprintf("%s: %s", p, document.PTXLine(p.PTX)), "      ")
 	}
 	if f.Where.PTXLine > 0 {
 		place("at", f.Where)

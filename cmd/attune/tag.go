@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"attune/internal/report"
+	"attune/internal/document"
 	"attune/internal/run"
 	"attune/internal/toolchain"
 )
@@ -56,7 +56,7 @@ func (a *app) newTag(ctx context.Context, r *run.Run) (*gitTag, error) {
 // make makes the tag, with the figures of the run in its message.
 func (t *gitTag) make(ctx context.Context, r *run.Run) error {
 	title := fmt.Sprintf("Champion of %s: %s", r.Facts.Arch, r.Variant)
-	_, err := t.git(ctx, "tag", "--annotate", "--message", title, "--message", report.Figures(r), t.name)
+	_, err := t.git(ctx, "tag", "--annotate", "--message", title, "--message", document.Figures(r), t.name)
 	return err
 }
 

@@ -13,10 +13,10 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"attune/internal/document"
 	"attune/internal/lab"
 	"attune/internal/oracle"
 	"attune/internal/propose"
-	"attune/internal/report"
 	"attune/internal/run"
 	"attune/internal/spec"
 	"attune/internal/tune"
@@ -239,7 +239,7 @@ func (a *app) tuneDevice(ctx context.Context, o tuneOptions, args []string) erro
 		return fmt.Errorf("tune builds variants: %w", a.noCompiler)
 	}
 	o.reference.set(w)
-	w.RenderTuning = report.TuningFiles
+	w.RenderTuning = document.TuningFiles
 	w.status.Set("looking for a device")
 	o.device.sim, o.device.simulates = defaultSim, true
 	a.kernels = &kernelOutput{w: io.Discard, json: &a.json} // hundreds of variants may print
@@ -311,11 +311,11 @@ func (a *app) tuneVariants(ctx context.Context, w *workplace, r tuner.Request, p
 	if err != nil {
 		return err
 	}
-	a.step.Summarize(report.TuningStep(report.TuningMarkdown(result)))
+	a.step.Summarize(document.TuningStep(document.TuningMarkdown(result)))
 	if a.json {
 		return a.printLine(result)
 	}
-	if err := report.Tuning(a.stdout, result, w.Kernel, a.screen(), a.withKernel); err != nil {
+	if err := document.Tuning(a.stdout, result, w.Kernel, a.screen(), a.withKernel); err != nil {
 		return err
 	}
 	a.printLeftOut(w, r.Shapes)
@@ -400,7 +400,7 @@ func (p *tunePrinter) take(e run.TuneEvaluation) {
 		p.best = &e
 	}
 	if e.Best && !p.json {
-		fmt.Fprintf(p.stderr, "attune: %s\n", report.TuneBest(&e, p.standard))
+		fmt.Fprintf(p.stderr, "attune: %s\n", document.TuneBest(&e, p.standard))
 	}
 }
 

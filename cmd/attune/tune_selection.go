@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"attune/internal/report"
+	"attune/internal/document"
 	"attune/internal/run"
 	"attune/internal/spec"
 	"attune/internal/tune"
@@ -65,7 +65,7 @@ func (o tuneOptions) selectionRequest(kernel *spec.Kernel, simulated bool, args 
 
 // tuneSelection tunes a selection and prints the table.
 func (a *app) tuneSelection(ctx context.Context, w *workplace, r tuner.SelectionRequest) error {
-	w.RenderSelection = report.SelectionTuningMarkdown
+	w.RenderSelection = document.SelectionTuningMarkdown
 	p := &selectionPrinter{tunePrinter: tunePrinter{app: a, work: w, request: r.Search, started: time.Now()}}
 	w.Progress = p.progress
 	defer ignoreClosedPipe()()
@@ -77,13 +77,13 @@ func (a *app) tuneSelection(ctx context.Context, w *workplace, r tuner.Selection
 	if err != nil {
 		return err
 	}
-	if text, err := report.SelectionTuningMarkdown(result); err == nil { // the record has been made of it
-		a.step.Summarize(report.TuningStep(text))
+	if text, err := document.SelectionTuningMarkdown(result); err == nil { // the record has been made of it
+		a.step.Summarize(document.TuningStep(text))
 	}
 	if a.json {
 		return a.printLine(result)
 	}
-	if err := report.SelectionTuning(a.stdout, result, a.screen()); err != nil {
+	if err := document.SelectionTuning(a.stdout, result, a.screen()); err != nil {
 		return err
 	}
 	a.printLeftOut(w, r.Search.Shapes)
@@ -117,9 +117,9 @@ func (p *selectionPrinter) finished(shape spec.Shape, e run.TuneEvaluation) {
 
 func (a *app) showSelectionTuning(t *run.SelectionTuning, o showOptions) error {
 	if !o.markdown {
-		return report.SelectionTuning(a.stdout, t, a.screen())
+		return document.SelectionTuning(a.stdout, t, a.screen())
 	}
-	text, err := report.SelectionTuningMarkdown(t)
+	text, err := document.SelectionTuningMarkdown(t)
 	if err != nil {
 		return err
 	}

@@ -13,8 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"attune/internal/document"
 	"attune/internal/lab"
-	"attune/internal/report"
 	"attune/internal/run"
 )
 
@@ -192,7 +192,7 @@ func (a *app) checkWatched(ctx context.Context, o runOptions, args []string, dev
 	if err != nil {
 		fail(err)
 	} else {
-		_ = report.Gates(screen, result, a.screen())
+		_ = document.Gates(screen, result, a.screen())
 	}
 	if w.compiler == nil {
 		fmt.Fprintln(screen)

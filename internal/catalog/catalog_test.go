@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"attune/internal/ledger"
-	"attune/internal/report"
 	"attune/internal/run"
 	"attune/internal/spec"
 	"attune/kernels"
@@ -247,7 +246,7 @@ func TestUnfinished(t *testing.T) {
 // TestPasses lets searches pass a filter of runs.
 func TestPasses(t *testing.T) {
 	t.Parallel()
-	e := report.TuningEntry{Kernel: "sdpa", Stage: "stage2", Default: "stage2", Best: "stage2+A=1", Device: "cuda"}
+	e := TuningEntry{Kernel: "sdpa", Stage: "stage2", Default: "stage2", Best: "stage2+A=1", Device: "cuda"}
 	for _, c := range []struct {
 		filter     ledger.Filter
 		finished   bool

@@ -4,15 +4,14 @@ import (
 	"context"
 
 	"attune/internal/ledger"
-	"attune/internal/report"
 )
 
 // History is the document of `attune history --json`.
 type History struct {
-	SchemaVersion int                  `json:"schema_version"`
-	Runs          []HistoryEntry       `json:"runs"`
-	Tunings       []report.TuningEntry `json:"tunings"`
-	Unfinished    []UnfinishedSearch   `json:"unfinished_tunings"`
+	SchemaVersion int                `json:"schema_version"`
+	Runs          []HistoryEntry     `json:"runs"`
+	Tunings       []TuningEntry      `json:"tunings"`
+	Unfinished    []UnfinishedSearch `json:"unfinished_tunings"`
 }
 
 // HistoryEntry is a run in a history.
@@ -22,10 +21,10 @@ type HistoryEntry struct {
 }
 
 // NewHistory describes runs and searches. No list of it is null.
-func NewHistory(entries []ledger.Entry, champions report.Champions, finished []report.TuningEntry, unfinished []UnfinishedSearch) History {
+func NewHistory(entries []ledger.Entry, champions ChampionRuns, finished []TuningEntry, unfinished []UnfinishedSearch) History {
 	h := History{
 		SchemaVersion: 1, Runs: []HistoryEntry{},
-		Tunings: append([]report.TuningEntry{}, finished...), Unfinished: append([]UnfinishedSearch{}, unfinished...),
+		Tunings: append([]TuningEntry{}, finished...), Unfinished: append([]UnfinishedSearch{}, unfinished...),
 	}
 	for _, e := range entries {
 		h.Runs = append(h.Runs, HistoryEntry{e, champions[e.ID]})
@@ -64,9 +63,12 @@ func ReadChampions(ctx context.Context, kept *ledger.Ledger, entries []ledger.En
 	return c, nil
 }
 
+// ChampionRuns maps the id of a run to the architecture whose champion was promoted on it.
+type ChampionRuns map[string]string
+
 // Runs are the architectures of the present champions by their runs.
-func (c Champions) Runs() report.Champions {
-	runs := report.Champions{}
+func (c Champions) Runs() ChampionRuns {
+	runs := ChampionRuns{}
 	for _, now := range c.Champions {
 		runs[now.Run] = now.Arch
 	}

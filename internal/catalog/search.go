@@ -9,11 +9,52 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"attune/internal/ledger"
-	"attune/internal/report"
 	"attune/internal/run"
 )
+
+// TuningEntry is a finished search in a list.
+type TuningEntry struct {
+	ID          string    `json:"id"`
+	Time        time.Time `json:"time"`
+	Kernel      string    `json:"kernel"`
+	Stage       string    `json:"stage,omitempty"`     // of a search from one variant
+	Selection   string    `json:"selection,omitempty"` // of a tuned selection
+	Device      string    `json:"device"`
+	Objective   string    `json:"objective"`
+	Evaluations int       `json:"evaluations"`
+	Default     string    `json:"default,omitempty"`
+	Best        string    `json:"best,omitempty"` // the default if none is better beyond doubt
+	Ratio       *float64  `json:"ratio,omitempty"`
+}
+
+// NewTuningEntry describes the search of a tuning.json.
+func NewTuningEntry(document []byte) (TuningEntry, error) {
+	s, err := run.DecodeSelectionTuning(document)
+	if err != nil {
+		return TuningEntry{}, err
+	}
+	if s != nil {
+		return TuningEntry{
+			ID: s.ID, Time: s.Time, Kernel: s.Kernel, Selection: s.Selection, Device: s.Facts.Kind, Objective: s.Objective,
+			Evaluations: s.Evaluations, Ratio: s.Proposal.Speedup,
+		}, nil
+	}
+	t, err := run.DecodeTuning(document)
+	if err != nil {
+		return TuningEntry{}, err
+	}
+	e := TuningEntry{
+		ID: t.ID, Time: t.Time, Kernel: t.Kernel, Stage: t.Stage, Device: t.Facts.Kind, Objective: t.Objective,
+		Evaluations: t.Evaluations, Default: t.Default.Variant, Best: t.Best.Name(),
+	}
+	if t.Best.Ratio != nil {
+		e.Ratio = &t.Best.Ratio.Ratio
+	}
+	return e, nil
+}
 
 // UnfinishedSearch is a search that runs or was interrupted.
 type UnfinishedSearch struct {
@@ -27,12 +68,12 @@ type UnfinishedSearch struct {
 }
 
 // Search reads the entry of a finished search.
-func Search(ctx context.Context, kept *ledger.Ledger, id string) (report.TuningEntry, error) {
+func Search(ctx context.Context, kept *ledger.Ledger, id string) (TuningEntry, error) {
 	text, err := kept.ReadTuning(ctx, id, run.TuningFile)
 	if err != nil {
-		return report.TuningEntry{}, err
+		return TuningEntry{}, err
 	}
-	return report.NewTuningEntry(text)
+	return NewTuningEntry(text)
 }
 
 // Unfinished describes the searches that run or were interrupted, the newest first.
@@ -85,7 +126,7 @@ func readJSON(file string, into any) bool {
 
 // Passes reports whether a filter of runs lets a finished search pass. Its variants are the default and
 // the best; a selection is a stage and a variant. A verdict is one of runs only.
-func Passes(f ledger.Filter, e report.TuningEntry) bool {
+func Passes(f ledger.Filter, e TuningEntry) bool {
 	among := func(want string, names ...string) bool { return want == "" || slices.Contains(names, want) }
 	return f.Verdict == "" && among(f.Kernel, e.Kernel) && among(f.Stage, e.Stage, e.Selection) &&
 		among(f.Variant, e.Default, e.Best, e.Selection) && among(f.Device, e.Device)

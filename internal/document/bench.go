@@ -9,13 +9,12 @@ import (
 
 	"attune/internal/plot"
 	"attune/internal/profile"
-	"attune/internal/report"
 	"attune/internal/run"
 	"attune/internal/tensor"
 )
 
 // rooflinePlot is the plot of one profiled launch.
-func rooflinePlot(variant string, p *profile.Profile) Plot { return report.RooflinePlot(variant, p) }
+func rooflinePlot(variant string, p *profile.Profile) Plot { return RooflinePlot(variant, p) }
 
 // Document is the report on a bench.
 func (s *BenchStudy) Document() *Document {
@@ -98,7 +97,7 @@ func unfinished(b *run.Bench) Text {
 
 func benchTable(b *run.Bench) Table {
 	from := benchRecord(b.ID)
-	t := Table{Header: headers("shape", "implementation", "inputs", "p50 us", "interval", "TFLOP/s", "GB/s", "mJ per launch", "max_err", "mean_err", "variant")}
+	t := Table{Columns: columns("shape", "implementation", "inputs", "p50 us", "interval", "TFLOP/s", "GB/s", "mJ per launch", "max_err", "mean_err", "variant")}
 	for i, row := range b.Rows {
 		at := fmt.Sprintf("rows.%d.", i)
 		figure := func(format string, v *float64, key string) Text { return cell(from.optional(format, v, "%s", at+key)) }
@@ -125,7 +124,7 @@ func benchTable(b *run.Bench) Table {
 
 func bestTable(b *run.Bench) Table {
 	from := benchRecord(b.ID)
-	t := Table{Header: headers("shape", "our best", "best peer", "speedup", "95 % interval")}
+	t := Table{Columns: columns("shape", "our best", "best peer", "speedup", "95 % interval")}
 	for i, best := range b.Best {
 		t.Rows = append(t.Rows, []Text{
 			cell(from.text(best.Shape, "best.%d.shape", i)), cell(from.code(best.Variant, "best.%d.variant", i)), cell(from.text(best.Peer, "best.%d.peer", i)),
@@ -147,7 +146,7 @@ func implementation(row run.BenchRow) string {
 // seriesName is the implementation with the mark of approximate exponentials, if any row has it.
 func seriesName(b *run.Bench, row run.BenchRow) string {
 	name := implementation(row)
-	same := func(other run.BenchRow) bool { return implementation(other) == name && report.Approximate(b, other) }
+	same := func(other run.BenchRow) bool { return implementation(other) == name && ApproximateRow(b, other) }
 	if slices.ContainsFunc(b.Rows, same) {
 		return name + " ~"
 	}
@@ -232,7 +231,7 @@ func sweepBlocks(b *run.Bench, variant, prefix string) []Block {
 
 // approximation marks a figure of a kernel with approximate exponentials.
 func approximation(b *run.Bench, row run.BenchRow) Text {
-	if row.P50US != nil && report.Approximate(b, row) {
+	if row.P50US != nil && ApproximateRow(b, row) {
 		return say("~")
 	}
 	return nil
@@ -254,7 +253,7 @@ const approximationText = "A figure with ~ is of a kernel that computes some exp
 
 // approximationNote explains the mark, if a row has it.
 func approximationNote(b *run.Bench) string {
-	if slices.ContainsFunc(b.Rows, func(row run.BenchRow) bool { return row.P50US != nil && report.Approximate(b, row) }) {
+	if slices.ContainsFunc(b.Rows, func(row run.BenchRow) bool { return row.P50US != nil && ApproximateRow(b, row) }) {
 		return approximationText
 	}
 	return ""
@@ -328,7 +327,7 @@ func benchRoofline(b *run.Bench) *plot.Roofline {
 // pointName names a row in a roofline, with the mark of approximate exponentials.
 func pointName(b *run.Bench, row run.BenchRow) string {
 	name := row.Name
-	if report.Approximate(b, row) {
+	if ApproximateRow(b, row) {
 		name += " ~"
 	}
 	return name + " on " + shapeLabel(row.Shape, row.ShapeName)

@@ -9,6 +9,7 @@ import (
 	"attune/internal/oracle"
 	"attune/internal/plot"
 	"attune/internal/run"
+	"attune/internal/tensor"
 )
 
 // counted is the number of elements of a list of the record that have the values of a filter.
@@ -58,15 +59,20 @@ func (s *RunStudy) correctness(prefix string) Section {
 	if figure != nil {
 		legend = " outputs are correct. A cell has those that are correct, of all seeds, and the largest error as a share of its limit."
 	}
-	section.Blocks = append(section.Blocks, say(passed(r, from, nil), " of ", counted(from, len(r.Correctness), "correctness", nil), legend), s.matrix())
+	blocks := []Block{say(passed(r, from, nil), " of ", counted(from, len(r.Correctness), "correctness", nil), legend), s.matrix()}
 	if figure != nil {
-		section.Blocks = append(section.Blocks, Figure{Name: prefix + "errors", Plot: figure})
+		blocks = append(blocks, Figure{Name: prefix + "errors", Plot: figure})
 	}
 	if list := s.findings(); len(list) > 0 {
-		section.Blocks = append(section.Blocks, say("Findings:"), list)
+		blocks = append(blocks, say("Findings:"), list)
 	}
-	return Section{ID: section.ID, Title: section.Title, Blocks: append(section.Blocks,
-		Details{Summary: say("Every output: shape, inputs and seed"), Blocks: []Block{s.outputs()}})}
+	outputs := Details{Summary: say("Every output: shape, inputs and seed"), Blocks: []Block{s.outputs()}}
+	if len(r.Parts) > 0 { // the parts of a selection have their own
+		section.Blocks = []Block{only(Long, append(blocks, outputs)...)}
+		return section
+	}
+	section.Blocks = []Block{only(Long, blocks...), outputs}
+	return section
 }
 
 // matrix has a row for each shape and a column for each distribution of inputs.
@@ -74,7 +80,7 @@ func (s *RunStudy) matrix() Table {
 	r, from := s.Run, runRecord(s.Run.ID)
 	var shapes, inputs []string
 	first := map[string]int{}
-	t := Table{Header: headers("shape")}
+	t := Table{Columns: columns("shape")}
 	for i, c := range r.Correctness {
 		if _, known := first[c.Shape]; !known {
 			first[c.Shape] = i
@@ -86,7 +92,7 @@ func (s *RunStudy) matrix() Table {
 			if c.Inputs != "" {
 				head = cell(from.text(c.Inputs, "correctness.%d.inputs", i))
 			}
-			t.Header = append(t.Header, head)
+			t.Columns = append(t.Columns, Column{Name: head})
 		}
 	}
 	for _, shape := range shapes {
@@ -157,44 +163,69 @@ func errorsPlot(r *run.Run) *plot.Errors {
 // outputs has a row for every output: of attention one for each instance, of a declared kernel one for
 // each of its buffers.
 func (s *RunStudy) outputs() Table {
+	if s.Run.Problem != nil {
+		return s.declaredOutputs()
+	}
 	r, from := s.Run, runRecord(s.Run.ID)
-	t := Table{Header: headers("shape", "inputs", "seed", "output", "max_err", "limit", "mean_err", "limit of the mean", "bad share", "absolute tolerance",
-		"relative tolerance", "correct")}
+	t := Table{Columns: []Column{
+		named("shape", Column{}),
+		named("variant", Column{Depth: Long}),
+		named("inputs", Column{}),
+		named("seed", Column{}),
+		named("max_err", Column{Keep: true}),
+		named("max_err limit", Column{}),
+		named("mean_err", Column{Optional: 1}),
+		named("mean_err limit", Column{Optional: 3}),
+		named("bad", Column{}),
+		named("cosine", Column{Depth: Long}),
+		named("worst at", Column{Optional: 2}),
+		named("outcome", Column{Bare: true, Colour: wordColour}),
+	}}
 	for i, c := range r.Correctness {
-		at := fmt.Sprintf("correctness.%d.", i)
-		inputs := cell(missing)
+		at := func(key string) string { return fmt.Sprintf("correctness.%d.%s", i, key) }
+		figure := func(format string, v float64, key string) Text { return cell(from.figure(format, v, "%s", at(key))) }
+		inputs := say(tensor.Normal.String()) // in an old record
 		if c.Inputs != "" {
-			inputs = cell(from.text(c.Inputs, "%s", at+"inputs"))
+			inputs = cell(from.text(c.Inputs, "%s", at("inputs")))
 		}
-		shape, seed := shapeOf(from, c.Shape, c.ShapeName, "correctness", i), cell(from.text(fmt.Sprint(c.Seed), "%s", at+"seed"))
-		correct := cell(from.text(fmt.Sprint(c.Pass), "%s", at+"pass"))
-		if len(c.Outputs) == 0 {
-			row := append([]Text{shape, inputs, seed, cell(missing)}, errorCells(from, c.Errors, at)...)
-			row[5], row[7] = limitCell(from, c.Limits.MaxErr, at+"limits.max_err"), limitCell(from, c.Limits.MeanErr, at+"limits.mean_err")
-			t.Rows = append(t.Rows, append(row, cell(missing), cell(missing), correct))
+		row := []Text{
+			cell(from.text(c.Shape, "%s", at("shape"))), variantCell(r, from, c.Shape), inputs, cell(from.text(fmt.Sprint(c.Seed), "%s", at("seed"))),
+			figure("%.3g", c.MaxErr, "max_err"), figure("%.3g", c.Limits.MaxErr, "limits.max_err"),
+			figure("%.3g", c.MeanErr, "mean_err"), figure("%.3g", c.Limits.MeanErr, "limits.mean_err"),
+			cell(derived("%.2f %%", 100*c.BadFraction, "100 * "+from.key("%s", at("bad_fraction")))),
+			figure("%.7f", c.Cosine, "cosine"), cell(from.summary(placeText(c.Worst.Place), "%s", at("worst"))), outcomeCell(from, c.Pass, at("pass")),
 		}
-		for j, o := range c.Outputs {
-			row := append([]Text{shape, inputs, seed, cell(from.code(o.Name, "%soutputs.%d.name", at, j))}, errorCells(from, o.Errors, fmt.Sprintf("%soutputs.%d.", at, j))...)
-			limit := at + "limits.outputs." + o.Name
-			row = append(row, limitCell(from, c.Limits.Outputs[o.Name].Abs, limit+".abs"), limitCell(from, c.Limits.Outputs[o.Name].Rel, limit+".rel"), correct)
-			t.Rows = append(t.Rows, row)
+		if c.FirstNonFinite != nil { // the other figures do not include the non-finite elements
+			row[4], row[6], row[9] = say("not finite"), cell(missing), cell(missing)
+			row[10] = cell(from.summary(placeText(*c.FirstNonFinite), "%s", at("first_non_finite")))
 		}
+		t.Rows = append(t.Rows, row)
 	}
-	return withoutEmpty(t)
+	return t
 }
 
-// errorCells are the cells of the errors of one output, with empty ones for their limits.
-func errorCells(from record, e oracle.Errors, at string) []Text {
-	figure := func(v float64, key string) Text { return cell(from.figure("%.3g", v, "%s", at+key)) }
-	return []Text{figure(e.MaxErr, "max_err"), cell(missing), figure(e.MeanErr, "mean_err"), cell(missing), figure(e.BadFraction, "bad_fraction")}
+// placeText is an element of the output: batch, head, row and dim.
+func placeText(p oracle.Place) string {
+	return fmt.Sprintf("b%d h%d r%d d%d", p.Batch, p.Head, p.Row, p.Dim)
 }
 
-// limitCell is a limit; one that is 0 is no limit of this output.
-func limitCell(from record, v float64, key string) Text {
-	if v <= 0 {
-		return cell(missing)
+// variantCell is the variant that a selection takes on a shape; empty for other runs.
+func variantCell(r *run.Run, from record, shape string) Text {
+	for i, p := range r.Parts {
+		if slices.Contains(p.Shapes, shape) {
+			return cell(from.variant(p.Variant, "parts.%d.variant", i))
+		}
 	}
-	return cell(from.figure("%.3g", v, "%s", key))
+	return nil
+}
+
+// outcomeCell is whether an output is correct.
+func outcomeCell(from record, pass bool, key string) Text {
+	word := "FAIL"
+	if pass {
+		word = "pass"
+	}
+	return cell(from.summary(word, "%s", key))
 }
 
 // mostFindings is how many findings a report lists.

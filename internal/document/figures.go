@@ -1,5 +1,7 @@
 package document
 
+import "slices"
+
 // Figures are the plots of a document, in their order, for a page that shows them without its text.
 func (d *Document) Figures() []Figure {
 	var all []Figure
@@ -16,7 +18,35 @@ func figuresOf(blocks []Block) (all []Figure) {
 			all = append(all, b)
 		case Details:
 			all = append(all, figuresOf(b.Blocks)...)
+		case Only:
+			all = append(all, figuresOf(b.Blocks)...)
 		}
 	}
 	return all
+}
+
+// withoutFigures is the document without its plots.
+func (d *Document) withoutFigures() *Document {
+	plain := *d
+	plain.Sections = slices.Clone(d.Sections)
+	for i := range plain.Sections {
+		plain.Sections[i].Blocks = blocksWithoutFigures(plain.Sections[i].Blocks)
+	}
+	return dropEmpty(&plain)
+}
+
+func blocksWithoutFigures(blocks []Block) []Block {
+	var kept []Block
+	for _, b := range blocks {
+		switch b := b.(type) {
+		case Figure:
+		case Details:
+			kept = append(kept, Details{b.Summary, blocksWithoutFigures(b.Blocks)})
+		case Only:
+			kept = append(kept, Only{b.Depth, blocksWithoutFigures(b.Blocks)})
+		default:
+			kept = append(kept, b)
+		}
+	}
+	return kept
 }

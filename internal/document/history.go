@@ -12,7 +12,7 @@ import (
 
 // history has the way from the first ancestor to the run, on the run's headline shape.
 func (s *RunStudy) history(prefix string) Section {
-	section := Section{ID: "history", Title: say("History over the stages")}
+	section := Section{ID: "history", Title: say("History over the stages"), Depth: Long}
 	if s.Run.Headline == nil || len(s.Ancestors) == 0 {
 		return section
 	}
@@ -24,7 +24,7 @@ func (s *RunStudy) history(prefix string) Section {
 // historyBlocks are a plot and a table of runs on one shape. Runs without a time there have no
 // figures.
 func historyBlocks(runs []*run.Run, shape, prefix string, approximate Approximate) []Block {
-	t := Table{Header: headers("stage", "time us", "over the first", "over the parent", "required", "verdict", "run")}
+	t := Table{Columns: columns("stage", "time us", "over the first", "over the parent", "required", "verdict", "run")}
 	p := &plot.Ladder{Title: "Time on " + shape + " over the stages", Unit: "us"}
 	first := ""
 	var firstTime float64
@@ -108,8 +108,8 @@ func outcomeOf(v gate.Verdict) plot.Outcome {
 
 // lessons has what was tried around the run, and what it gave.
 func (s *RunStudy) lessons() Section {
-	section := Section{ID: "lessons", Title: say("Lessons: what was tried, and what it gave")}
-	t := Table{Header: headers("variant", "change", "time us", "shape", "over the parent", "required", "verdict", "run")}
+	section := Section{ID: "lessons", Title: say("Lessons: what was tried, and what it gave"), Depth: Long}
+	t := Table{Columns: columns("variant", "change", "time us", "shape", "over the parent", "required", "verdict", "run")}
 	for _, r := range append([]*run.Run{s.Run}, s.Siblings...) {
 		t.Rows = append(t.Rows, lessonRow(r))
 	}
@@ -273,7 +273,7 @@ func shapeSpan(runs []*run.Run, shape string) Span {
 
 // resources has what the code of each stage needs.
 func (s *LadderStudy) resources() Section {
-	t := Table{Header: headers("stage", "registers", "shared bytes", "spilled bytes", "compiler")}
+	t := Table{Columns: columns("stage", "registers", "shared bytes", "spilled bytes", "compiler")}
 	for _, r := range s.Runs {
 		if r.Build == nil {
 			continue
@@ -321,7 +321,7 @@ func (s *LadderStudy) changes() Section {
 
 // correct has the checked outputs of each stage.
 func (s *LadderStudy) correct() Section {
-	t := Table{Header: headers("stage", "correct", "of", "largest error, % of its limit", "shape")}
+	t := Table{Columns: columns("stage", "correct", "of", "largest error, % of its limit", "shape")}
 	for _, r := range s.Runs {
 		if len(r.Correctness) == 0 {
 			continue

@@ -191,7 +191,7 @@ func TestEscapes(t *testing.T) {
 			Text{span},
 			List{{span}},
 			Code{span},
-			Table{Header: []Text{{span}, {span}}, Rows: [][]Text{{{span}, {Span{Text: text, Code: true}}}}},
+			Table{Columns: []Column{{Name: Text{span}}, {Name: Text{span}}}, Rows: [][]Text{{{span}, {Span{Text: text, Code: true}}}}},
 			Details{Summary: Text{span}, Blocks: []Block{Text{Span{Text: text, Code: true}}}},
 		}}}}
 		files, err := d.Files()

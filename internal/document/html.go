@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"attune/internal/plot"
+	"attune/internal/terminal"
 )
 
 //go:embed page.html
@@ -21,7 +22,7 @@ var pageCSS string
 var CSS = pageCSS + plot.CSS
 
 var page = template.Must(template.New("page").Funcs(template.FuncMap{
-	"kind": kindOf, "oneLine": keepSpace, "figure": inlineFigure, "numeric": Table.numeric,
+	"kind": kindOf, "oneLine": keepSpace, "figure": inlineFigure, "numeric": Table.numeric, "lines": plainLines, "tone": tone,
 }).Parse(pageText))
 
 // Page is the document as one HTML file with everything in it.
@@ -31,7 +32,7 @@ func (d *Document) Page() ([]byte, error) {
 		*Document
 		Mark string
 		CSS  template.CSS
-	}{d, Mark, template.CSS(CSS)})
+	}{d.paged(), Mark, template.CSS(CSS)})
 	if err != nil {
 		return nil, fmt.Errorf("render a report: %w", err)
 	}
@@ -41,7 +42,7 @@ func (d *Document) Page() ([]byte, error) {
 // Body is the content of the page's main element, for a page that has the rules of [CSS].
 func (d *Document) Body() (template.HTML, error) {
 	out := &strings.Builder{}
-	if err := page.ExecuteTemplate(out, "body", d); err != nil {
+	if err := page.ExecuteTemplate(out, "body", d.paged()); err != nil {
 		return "", fmt.Errorf("render a report: %w", err)
 	}
 	return template.HTML(out.String()), nil
@@ -50,6 +51,20 @@ func (d *Document) Body() (template.HTML, error) {
 // kindOf names a block for the template.
 func kindOf(b Block) string {
 	return strings.ToLower(strings.TrimPrefix(fmt.Sprintf("%T", b), "document."))
+}
+
+// tone is the class of an outcome, by its colour on a terminal.
+func tone(c Column, content Text) string {
+	if c.Colour == nil {
+		return ""
+	}
+	switch c.Colour(content.String()) {
+	case terminal.Green:
+		return "good"
+	case terminal.Red:
+		return "bad"
+	}
+	return ""
 }
 
 // inlineFigure is a plot's SVG. internal/plot escapes all text in it.

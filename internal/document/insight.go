@@ -38,7 +38,7 @@ func (a advice) priority() string {
 
 // nextSteps applies every rule to the record. The rules only read recorded figures.
 func (s *RunStudy) nextSteps() Section {
-	section := Section{ID: "next", Title: say("Next steps")}
+	section := Section{ID: "next", Title: say("Next steps"), Depth: Long}
 	var all []advice
 	for _, rule := range []func(*RunStudy) []advice{
 		failures, shortfall, fasterPeer, fasterParent, launchCost, launchFloor, ceilingShare, spills, counters, unprofiled, throttling, slowTail, uncommitted,
@@ -52,7 +52,7 @@ func (s *RunStudy) nextSteps() Section {
 	slices.SortStableFunc(all, func(a, b advice) int {
 		return cmp.Or(rank[a.priority()]-rank[b.priority()], cmp.Compare(b.factor, a.factor))
 	})
-	t := Table{Header: headers("priority", "what the record shows", "next step", "gain, at most", "effort")}
+	t := Table{Columns: columns("priority", "what the record shows", "next step", "gain, at most", "effort")}
 	for _, a := range all {
 		gain := cell(a.gain)
 		if a.gain.Format != "" {
@@ -76,6 +76,8 @@ func failures(s *RunStudy) []advice {
 		next = s.localise()
 	case r.Verdict == gate.Incorrect:
 		next = say("find the first wrong output with `attune sim` or `attune run --device sim`, and correct it")
+	case unbuilt(r):
+		next = say("correct what the compiler reports")
 	case r.Verdict == gate.OverBudget:
 		next = say("reduce what the kernel needs: smaller tiles, fewer stages in flight, or fewer live registers")
 	default:

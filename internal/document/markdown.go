@@ -13,8 +13,9 @@ const Mark = "attune report"
 
 // Markdown is the document in the dialect of GitHub. Plots are files beside it.
 func (d *Document) Markdown() []byte {
+	d = d.paged()
 	out := &bytes.Buffer{}
-	fmt.Fprintf(out, "<!-- %s -->\n# %s\n", Mark, markdownText(d.Title))
+	fmt.Fprintf(out, "# %s\n", markdownText(d.Title))
 	if len(d.Headline) > 0 {
 		out.WriteString("\n")
 	}
@@ -44,7 +45,7 @@ func markdownBlock(out *bytes.Buffer, b Block) {
 	case Figure:
 		fmt.Fprintf(out, "![%s](%s)\n", inMarkdown(b.Plot.Finding()), b.file())
 	case Code:
-		text := oneLine(b.Text.Text)
+		text := plainLines(b.Text.Text)
 		fence := strings.Repeat("`", max(3, longestRun(text)+1))
 		fmt.Fprintf(out, "%s\n%s\n%s\n", fence, text, fence)
 	case Details:
@@ -62,8 +63,8 @@ func (f Figure) file() string { return "report-" + f.Name + ".svg" }
 func markdownTable(out *bytes.Buffer, t Table) {
 	line := func(cells []string) { fmt.Fprintf(out, "| %s |\n", strings.Join(cells, " | ")) }
 	header, rule := []string{}, []string{}
-	for i, h := range t.Header {
-		header = append(header, markdownText(h))
+	for i, c := range t.Columns {
+		header = append(header, markdownText(c.Name))
 		if t.numeric(i) {
 			rule = append(rule, "--:")
 		} else {
@@ -118,6 +119,17 @@ func oneLine(text string) string {
 		}
 		return r
 	}, text))
+}
+
+// plainLines is a text of several lines without control characters, as oneLine. Spaces that align a
+// line stay.
+func plainLines(text string) string {
+	lines := strings.Split(strings.Trim(text, "\n"), "\n")
+	for i, line := range lines {
+		indent := len(line) - len(strings.TrimLeft(line, " "))
+		lines[i] = line[:indent] + oneLine(line)
+	}
+	return strings.Join(lines, "\n")
 }
 
 // keepSpace is oneLine for a piece of a sentence, whose ends may be spaces.

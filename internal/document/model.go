@@ -6,41 +6,99 @@ import (
 	"strings"
 
 	"attune/internal/plot"
+	"attune/internal/terminal"
 )
 
-// Document is a report on a study.
+// Document is what people read about records, in every form.
 type Document struct {
 	Title    Text
 	Headline []Text // what to know if nothing else is read
+	Brief    []Text // the first lines on a terminal, in place of title and headline; nil for these
 	Sections []Section
+	Narrow   bool // a narrow terminal shortens variants more
 }
+
+// Depth says in which forms a part of a document is shown.
+type Depth int
+
+// The depths. A record has one document: a terminal shows less of it than Markdown and a page do.
+const (
+	Always Depth = iota
+	Long         // in Markdown and pages only
+	Brief        // on a terminal only, where the other forms have the same at greater length
+)
 
 // Section is a part of a document.
 type Section struct {
 	ID     string // of the section in the page, and of its plots' files
 	Title  Text
 	Blocks []Block
+	Depth  Depth
+	Bare   bool // without its title on a terminal
 }
 
-// Block is a Text (a paragraph), a List, a Table, a Figure, a Code or a Details.
+// Block is a Text (a paragraph), a List, a Table, Fields, a Figure, a Code, Details or Only.
 type Block any
+
+// Only are blocks of one depth.
+type Only struct {
+	Depth  Depth
+	Blocks []Block
+}
+
+// only are blocks of one depth.
+func only(d Depth, blocks ...Block) Only { return Only{d, blocks} }
 
 // List is a list of paragraphs.
 type List []Text
 
-// Table is a table. Columns with figures are set at the right.
-type Table struct {
-	Header []Text
-	Rows   [][]Text
+// Fields are named texts, such as the gates of a run.
+type Fields struct {
+	Head   []string // columns of Markdown and pages: names, outcomes unless no field has one, texts
+	Fields []Field
+	Width  int // of the names on a terminal; 0 for that of gates
 }
 
-// headers are the names of columns.
-func headers(names ...string) []Text {
-	var all []Text
+// Field is a named text. A name that is empty stands for the one above.
+type Field struct {
+	Name    string
+	Outcome Text // nil for a field without one
+	Lines   []Text
+	Depth   Depth
+}
+
+// Table is a table. Columns with figures are set at the right. The first column names the row.
+type Table struct {
+	Columns []Column
+	Rows    [][]Text
+	Notes   [][]Text // texts below each row on a terminal; may be nil
+}
+
+// Column is a column of a table. What it says beside its name is about terminals, where the width is
+// limited; see [terminal.Column].
+type Column struct {
+	Name     Text
+	Depth    Depth
+	Bare     bool // without its name
+	Keep     bool
+	Wrap     bool
+	Optional int
+	Colour   func(cell string) terminal.Colour
+}
+
+// columns are columns that a terminal always shows.
+func columns(names ...string) []Column {
+	var all []Column
 	for _, name := range names {
-		all = append(all, say(name))
+		all = append(all, Column{Name: say(name), Keep: true})
 	}
 	return all
+}
+
+// named is a column with one name.
+func named(name string, c Column) Column {
+	c.Name = say(name)
+	return c
 }
 
 // Figure is a plot. Its name is unique in the document.
@@ -66,7 +124,7 @@ var (
 	_ Plot = (*plot.Convergence)(nil)
 )
 
-// Code is a command or an output, set in a fixed font.
+// Code is a command or an output, set in a fixed font, with its lines.
 type Code struct{ Text Span }
 
 // Details are blocks that a reader opens if they matter.
@@ -85,6 +143,9 @@ type Span struct {
 	Format string // of a number, as package fmt has it; empty for a text
 	Code   bool   // set in a fixed font
 	Output bool   // a message of the program, set in a fixed font too
+
+	Variant bool            // a name that a terminal shortens if it is long
+	Colour  terminal.Colour // of an outcome
 }
 
 // say makes a text of strings, spans and texts. What stands between backticks in a string is a
@@ -154,6 +215,16 @@ func (r record) count(n int, key string, args ...any) Span {
 // text is a text of the record.
 func (r record) text(text, key string, args ...any) Span {
 	return Span{Text: text, Source: r.key(key, args...)}
+}
+
+// variant is the name of a variant.
+func (r record) variant(name, key string, args ...any) Span {
+	return Span{Text: name, Source: r.key(key, args...), Code: true, Variant: true}
+}
+
+// summary is a text about a part of the record, such as the range of a figure over all shapes.
+func (r record) summary(text, key string, args ...any) Span {
+	return Span{Text: text, Source: r.key("summary:"+key, args...)}
 }
 
 // code is a text of the record in a fixed font.

@@ -17,16 +17,20 @@ func (s *RunStudy) performance(prefix string) Section {
 		if len(r.Reasons.Performance) > 0 {
 			section.Blocks = []Block{say("No times were measured: ", from.text(firstLine(r.Reasons.Performance[0]), "reasons.performance.0"), ".")}
 		}
+		section.Depth = Long
 		return section
 	}
-	if r.Requested.Timing != "" {
-		section.Blocks = append(section.Blocks, say("Times are ", from.text(r.Requested.Timing, "asked.timing"),
-			". The interval of a median covers what differs between processes."))
-	}
-	if s.Approximate[r.ID] && len(r.Parts) == 0 {
-		section.Blocks = append(section.Blocks, say("This kernel computes some exponentials by a linear approximation; do not compare it with exact ones without saying so."))
-	}
 	section.Blocks = append(section.Blocks, s.times())
+	if s.Approximate[r.ID] && len(r.Parts) == 0 {
+		section.Blocks = append(section.Blocks, only(Long,
+			say("This kernel computes some exponentials by a linear approximation; do not compare it with exact ones without saying so.")))
+	}
+	if r.Requested.Timing != "" {
+		section.Blocks = append(section.Blocks, cell(from.text(r.Requested.Timing, "asked.timing")))
+	}
+	for _, line := range from.summaries(timingLines(r), "performance") {
+		section.Blocks = append(section.Blocks, line)
+	}
 	if p := stripsPlot(r); p != nil {
 		section.Blocks = append(section.Blocks, Figure{Name: prefix + "samples", Plot: p})
 	}
@@ -35,36 +39,58 @@ func (s *RunStudy) performance(prefix string) Section {
 
 func (s *RunStudy) times() Table {
 	r, from := s.Run, runRecord(s.Run.ID)
-	t := Table{Header: headers("shape", "p50 us", "interval", "p99 us", "TFLOP/s", "GB/s", "parent us", "speedup", "95 % interval", "mJ per launch",
-		"parent mJ", "processes", "benchmark")}
+	labels := newShapeLabels(r)
+	t := Table{Columns: []Column{
+		named("shape", Column{}),
+		named("variant", Column{}),
+		named("p50 us", Column{Keep: true}),
+		named("±", Column{Keep: true}),
+		named("interval", Column{Depth: Long}),
+		named("p90 us", Column{Depth: Long}),
+		named("p99 us", Column{Optional: 5}),
+		named("std us", Column{Depth: Long}),
+		named("single us", Column{Optional: 4}),
+		named("TFLOP/s", Column{Keep: true}),
+		named("GB/s", Column{Keep: true}),
+		named("of ceiling", Column{Keep: true, Optional: 1}),
+		named("mJ", Column{Optional: 2}),
+		named("parent mJ", Column{Depth: Long}),
+		named("parent us", Column{Optional: 3}),
+		named("speedup", Column{Keep: true}),
+		named("95 % interval", Column{Optional: 1}),
+		named("samples", Column{Depth: Long}),
+		named("processes", Column{Depth: Long}),
+		named("counted", Column{Bare: true, Keep: true}),
+	}}
 	for i, p := range r.Performance {
 		at := fmt.Sprintf("performance.%d.", i)
 		figure := func(format string, v *float64, key string) Text { return cell(from.optional(format, v, "%s", at+key)) }
-		millijoules := func(v *float64, key string) Text {
-			if v == nil {
-				return cell(missing)
-			}
-			return cell(derived("%.3g", 1000**v, "1000 * "+from.key("performance.%d.%s", i, key)))
+		row := []Text{
+			labels.cell(from, p.Shape, p.ShapeName, "performance", i), variantCell(r, from, p.Shape),
+			figure("%.2f", &p.P50US, "p50_us"), cell(from.summary(plusMinus(p), "performance.%d", i)),
+			from.interval("%.2f", p.P50LowUS, p.P50HighUS, at+"p50_low_us", at+"p50_high_us"), figure("%.2f", &p.P90US, "p90_us"), figure("%.2f", &p.P99US, "p99_us"),
+			figure("%.2f", &p.StdUS, "std_us"), figure("%.2f", p.SingleUS, "single_launch_us"), figure("%.2f", p.TFLOPS, "tflops"), figure("%.0f", p.GBPerS, "gb_per_s"),
+			cell(from.summary(ceilingText(p.Shares), "performance.%d", i)), from.millijoules(p.Joules, at+"joules_per_launch"),
+			from.millijoules(p.ParentJoules, at+"parent_joules_per_launch"),
+			cell(missing), cell(missing), cell(missing), cell(from.count(p.Samples, "performance.%d.samples", i)), cell(missing), nil,
 		}
-		processes := cell(missing)
+		if p.ParentRatio != nil {
+			row[14], row[15] = figure("%.2f", p.ParentP50US, "parent_p50_us"), figure("%.3fx", p.ParentRatio, "parent_ratio")
+			row[16] = from.interval("%.3f", p.RatioLow, p.RatioHigh, at+"ratio_low", at+"ratio_high")
+		}
 		if p.Processes > 0 {
-			processes = cell(from.count(p.Processes, "performance.%d.processes", i))
+			row[18] = cell(from.count(p.Processes, "performance.%d.processes", i))
 		}
-		benchmark := cell(missing)
 		if p.Benchmark {
-			benchmark = say("yes")
+			row[19] = say(benchmarkWord)
 		}
-		t.Rows = append(t.Rows, []Text{
-			shapeOf(from, p.Shape, p.ShapeName, "performance", i), figure("%.2f", &p.P50US, "p50_us"),
-			from.interval("%.2f", p.P50LowUS, p.P50HighUS, at+"p50_low_us", at+"p50_high_us"), figure("%.2f", &p.P99US, "p99_us"),
-			figure("%.4g", p.TFLOPS, "tflops"), figure("%.4g", p.GBPerS, "gb_per_s"),
-			figure("%.2f", p.ParentP50US, "parent_p50_us"), figure("%.3f", p.ParentRatio, "parent_ratio"),
-			from.interval("%.3f", p.RatioLow, p.RatioHigh, at+"ratio_low", at+"ratio_high"), millijoules(p.Joules, "joules_per_launch"),
-			millijoules(p.ParentJoules, "parent_joules_per_launch"), processes, benchmark,
-		})
+		t.Rows = append(t.Rows, row)
 	}
-	return withoutEmpty(t)
+	return t
 }
+
+// benchmarkWord marks the shapes that the performance gate counts.
+const benchmarkWord = "benchmark"
 
 // mostStrips is how many shapes a plot of samples has.
 const mostStrips = 4
@@ -112,7 +138,7 @@ func microseconds(seconds []float64) []float64 {
 // comparison has the required speedup and the peers.
 func (s *RunStudy) comparison(prefix string) Section {
 	r, from := s.Run, runRecord(s.Run.ID)
-	section := Section{ID: "comparison", Title: say("Comparison")}
+	section := Section{ID: "comparison", Title: say("Comparison"), Depth: Long}
 	if r.Speedup != nil && r.Parent != "" {
 		text := say("The benchmark shapes are ", s.speedup(), " as fast as with ", from.text(r.Parent, "parent"), ", by the geometric mean.")
 		if r.RequiredSpeedup > 0 {
@@ -132,7 +158,7 @@ func (s *RunStudy) comparison(prefix string) Section {
 // peers has the variant beside the fastest peer of each number format, by shape.
 func (s *RunStudy) peers() []Block {
 	b, from := s.Bench, benchRecord(s.Bench.ID)
-	t := Table{Header: headers("shape", "inputs", "us", "fastest peer", "inputs of the peer", "us of the peer", "speedup")}
+	t := Table{Columns: columns("shape", "inputs", "us", "fastest peer", "inputs of the peer", "us of the peer", "speedup")}
 	for i, row := range b.Rows {
 		if row.Peer || row.Name != s.Run.Variant || row.P50US == nil {
 			continue
@@ -178,7 +204,7 @@ func fastestPeers(b *run.Bench, shape string) []int {
 
 // profile has the counters and the rooflines.
 func (s *RunStudy) profile(prefix string) Section {
-	section := Section{ID: "profile", Title: say("Profile and roofline")}
+	section := Section{ID: "profile", Title: say("Profile and roofline"), Depth: Long}
 	r, from := s.Run, runRecord(s.Run.ID)
 	if len(s.Profiles) == 0 {
 		if len(r.Reasons.Profile) > 0 {
@@ -194,7 +220,7 @@ func (s *RunStudy) profile(prefix string) Section {
 		} else if p.NoRoofline != "" {
 			section.Blocks = append(section.Blocks, say("No roofline: ", file.text(p.NoRoofline, "profiles.%d.no_roofline", i), "."))
 		}
-		t := Table{Header: headers("counter", "simulator", "chip", "unit")}
+		t := Table{Columns: columns("counter", "simulator", "chip", "unit")}
 		for j, m := range p.Metrics {
 			if m.Sim == nil && m.Ncu == nil {
 				continue

@@ -12,7 +12,6 @@ import (
 	"attune/internal/catalog"
 	"attune/internal/ledger"
 	"attune/internal/profile"
-	"attune/internal/report"
 	"attune/internal/run"
 	"attune/internal/spec"
 )
@@ -103,7 +102,7 @@ func (r Reader) approximate(ctx context.Context, runs []*run.Run, shape string) 
 				kernel = of
 			}
 		}
-		if kernel.Build != nil && kernel.Problem == nil && report.ApproximateKnobs(kernel.Build.Knobs) {
+		if kernel.Build != nil && kernel.Problem == nil && ApproximateKnobs(kernel.Build.Knobs) {
 			found[own.ID] = true
 		}
 	}

@@ -15,6 +15,7 @@ func (s *RunStudy) Document() *Document {
 	d := &Document{
 		Title:    say(from.text(r.Variant, "variant"), ": ", from.text(string(r.Verdict), "verdict")),
 		Headline: s.headline(),
+		Brief:    s.brief(),
 	}
 	d.Sections = s.sections("")
 	return d
@@ -24,7 +25,7 @@ func (s *RunStudy) Document() *Document {
 // document with several runs.
 func (s *RunStudy) sections(prefix string) []Section {
 	all := []Section{
-		s.verdict(), s.resources(), s.correctness(prefix), s.performance(prefix), s.comparison(prefix), s.profile(prefix),
+		s.verdict(), s.resources(), s.shapes(), s.correctness(prefix), s.performance(prefix), s.comparison(prefix), s.profile(prefix),
 		s.history(prefix), s.lessons(), s.nextSteps(), s.build(), s.reproduce(),
 	}
 	kept := all[:0]
@@ -41,8 +42,8 @@ func (s *RunStudy) sections(prefix string) []Section {
 func (s *RunStudy) headline() []Text {
 	r, from := s.Run, runRecord(s.Run.ID)
 	verdict := say("Verdict: ", from.text(string(r.Verdict), "verdict"))
-	if meaning := r.Verdict.Meaning(); meaning != "" {
-		verdict = append(verdict, say(" (", meaning, ")")...)
+	if meaning, first := strings.CutPrefix(verdictText(r), string(r.Verdict)); first {
+		verdict = append(verdict, say(meaning)...)
 	}
 	if key, line := causeOf(r); line != "" {
 		verdict = append(verdict, say(". Cause: ", from.text(line, "%s", key))...)
@@ -50,16 +51,33 @@ func (s *RunStudy) headline() []Text {
 	return []Text{append(verdict, say(".")...), s.timeLine(), s.evidenceLine()}
 }
 
+// brief is the run on a terminal: the variant with its verdict and speedup, the device and the date.
+func (s *RunStudy) brief() []Text {
+	r, from := s.Run, runRecord(s.Run.ID)
+	word := string(r.Verdict)
+	text, first := strings.CutPrefix(verdictText(r), word)
+	if !first { // it is at the end of the text, which may be long
+		word = ""
+	}
+	line := say(from.variant(r.Variant, "variant"), ": ", Span{Text: word, Colour: verdictColour(string(r.Verdict))}, text)
+	if r.Speedup != nil {
+		line = append(line, say(", ", from.figure("%.3f", r.Speedup.Ratio, "speedup.ratio"), "x ", from.variant(r.Parent, "parent"))...)
+		if r.RequiredSpeedup > 0 {
+			line = append(line, say(" (", from.figure("%.2f", r.RequiredSpeedup, "required_speedup"), "x required)")...)
+		}
+	}
+	return []Text{line, say(fmt.Sprintf("%s, %s, %s", deviceName(r), r.Arch, r.Time.UTC().Format(dateLayout)))}
+}
+
+// dateLayout is how dates are printed.
+const dateLayout = "2006-01-02 15:04:05"
+
 // causeOf is the first line of the reason why the verdict is not merge, with its key.
 func causeOf(r *run.Run) (key, line string) {
-	if r.Verdict == gate.Merge {
-		return "", ""
-	}
-	for _, status := range []gate.Status{gate.Fail, gate.NotMeasured} {
-		for _, g := range r.GateOutcomes() {
-			if g.Status == status && len(g.Reasons) > 0 {
-				return "reasons." + g.Name + ".0", firstLine(g.Reasons[0])
-			}
+	cause := r.Cause()
+	for _, g := range r.GateOutcomes() {
+		if cause != "" && g.Status != gate.Pass && len(g.Reasons) > 0 && firstLine(g.Reasons[0]) == strings.TrimSpace(cause) {
+			return "reasons." + g.Name + ".0", firstLine(cause)
 		}
 	}
 	return "", ""
@@ -110,50 +128,142 @@ func (s *RunStudy) evidenceLine() Text {
 		line = append(line, say("; ", from.count(need.Registers, "build.resources.registers"), " registers per thread, ", sharedBytes(r, from),
 			" bytes of shared memory per block")...)
 	}
-	if name := deviceName(r); name != "" {
-		line = append(line, say("; ", from.text(name, "%s", deviceKey(r)))...)
+	switch {
+	case r.Facts != nil && r.Facts.Name != "":
+		line = append(line, say("; ", from.text(r.Facts.Name, "device_facts.name"))...)
+	case r.Device != "":
+		line = append(line, say("; ", from.text(r.Device, "device"))...)
 	}
 	return append(line, say(".")...)
 }
 
+// deviceName is the device that a run was on.
 func deviceName(r *run.Run) string {
-	if r.Facts != nil && r.Facts.Name != "" {
-		return r.Facts.Name
+	if r.Facts == nil {
+		return "no device"
 	}
-	return r.Device
+	return r.Facts.Name
 }
 
-func deviceKey(r *run.Run) string {
-	if r.Facts != nil && r.Facts.Name != "" {
-		return "device_facts.name"
-	}
-	return "device"
-}
-
-// verdict has the gates.
+// verdict has the gates, and what else is known of the run.
 func (s *RunStudy) verdict() Section {
+	return Section{ID: "verdict", Title: say("Verdict and cause"), Bare: true, Blocks: []Block{s.claim(), s.gates(), s.facts()}}
+}
+
+// claim is what the run was to show.
+func (s *RunStudy) claim() Block {
 	r, from := s.Run, runRecord(s.Run.ID)
-	t := Table{Header: headers("gate", "outcome", "because")}
-	var failures []Block
-	for _, g := range r.GateOutcomes() {
-		because := Text{missing}
-		if len(g.Reasons) > 0 {
-			because = cell(from.text(firstLine(g.Reasons[0]), "reasons.%s.0", g.Name))
-		}
-		t.Rows = append(t.Rows, []Text{say(g.Name), cell(from.text(string(g.Status), "gates.%s", g.Name)), because})
-		if g.Status == gate.Fail && len(g.Reasons) > 1 {
-			list := List{}
-			for i, reason := range g.Reasons {
-				list = append(list, cell(from.text(firstLine(reason), "reasons.%s.%d", g.Name, i)))
-			}
-			failures = append(failures, Details{Summary: say("All reasons of the gate ", g.Name), Blocks: []Block{list}})
-		}
-	}
-	blocks := []Block{}
+	var blocks []Block
 	if r.Hypothesis != "" {
-		blocks = append(blocks, say("Hypothesis: ", from.text(r.Hypothesis, "hypothesis"), "."))
+		text := say("Hypothesis: ", from.text(r.Hypothesis, "hypothesis"))
+		if !strings.HasSuffix(r.Hypothesis, ".") {
+			text = append(text, say(".")...)
+		}
+		blocks = append(blocks, text)
 	}
-	return Section{ID: "verdict", Title: say("Verdict and cause"), Blocks: append(append(blocks, t), failures...)}
+	if r.Parent != "" {
+		text := say("Measured against ", from.code(r.Parent, "parent"))
+		if r.RequiredSpeedup > 0 {
+			text = append(text, say("; ", from.figure("%.2f", r.RequiredSpeedup, "required_speedup"), "x is required")...)
+		}
+		if r.Change != "" {
+			text = append(text, say(". Change from it: ", from.code(r.Change, "change"))...)
+		}
+		blocks = append(blocks, append(text, say(".")...))
+	}
+	return only(Long, blocks...)
+}
+
+// gates are the outcomes of the gates with their reasons.
+func (s *RunStudy) gates() Fields {
+	r, from := s.Run, runRecord(s.Run.ID)
+	summaries := map[string]Text{"resources": resourceLine(r, from), "correctness": correctLine(r, from)}
+	fields := Fields{Head: []string{"gate", "outcome", "because"}}
+	for _, g := range r.GateOutcomes() {
+		fields.Fields = append(fields.Fields, gateField(g, from, summaries[g.Name]))
+	}
+	return fields
+}
+
+// gateField is a gate with a summary, which may be empty, and the lines of its reasons.
+func gateField(g run.GateOutcome, from record, summary Text) Field {
+	f := Field{Name: g.Name, Outcome: say(Span{Text: statusWord(g.Status), Source: from.key("summary:gates.%s", g.Name), Colour: statusColour(g.Status)})}
+	if len(summary) > 0 {
+		f.Lines = append(f.Lines, summary)
+	}
+	for i, reason := range g.Reasons {
+		for n, line := range strings.Split(strings.TrimRight(reason, "\n"), "\n") {
+			span := from.summary(line, "reasons.%s.%d", g.Name, i)
+			if n == 0 {
+				span = from.text(line, "reasons.%s.%d", g.Name, i)
+			}
+			f.Lines = append(f.Lines, cell(span))
+		}
+	}
+	return f
+}
+
+// facts are what else is known of a run. A new field of the record is shown everywhere by a line here.
+func (s *RunStudy) facts() Fields {
+	r, from := s.Run, runRecord(s.Run.ID)
+	f := Fields{Head: []string{"what", "value"}}
+	add := func(name string, depth Depth, lines ...Text) {
+		if len(lines) > 0 && lines[0].String() != "" {
+			f.Fields = append(f.Fields, Field{Name: name, Lines: lines, Depth: depth})
+		}
+	}
+	if r.MeasuredAs != nil {
+		add("measured as", Always, cell(from.summary(measuredAsText(r.MeasuredAs), "measured_as")))
+	}
+	add("allowed", Always, from.summaries(allowedTexts(r), "audit")...)
+	add("notes", Always, from.summaries(r.Notes(), "correctness")...)
+	add("parts", Brief, partTexts(r)...)
+	add("part of", Always, cell(from.code(r.PartOf, "part_of")))
+	add("reproduces", Always, cell(from.code(r.Reproduces, "reproduces")))
+	if r.Problem != nil {
+		add("kernel", Always, cell(from.code(r.Kernel, "kernel")))
+		if len(r.Problem.Facts) > 0 {
+			add("reference", Always, cell(from.summary(problemText(r.Problem), "problem.facts")))
+		}
+	}
+	add("run", Always, cell(from.code(r.ID, "id")))
+	add("started", Long, cell(from.summary(r.Time.UTC().Format(dateLayout)+" UTC", "time")))
+	return f
+}
+
+// summaries are several summaries of one part of the record.
+func (r record) summaries(texts []string, key string) []Text {
+	var all []Text
+	for _, text := range texts {
+		all = append(all, cell(r.summary(text, "%s", key)))
+	}
+	return all
+}
+
+// partTexts are the parts of a selection on a terminal.
+func partTexts(r *run.Run) []Text {
+	var all []Text
+	for _, p := range r.Parts {
+		all = append(all, say(fmt.Sprintf("%s, %s by run %s: %s", p.Variant, p.Verdict.Explained(), shortID(p.Run), strings.Join(p.Shapes, " "))))
+	}
+	return all
+}
+
+// resourceLine is what the code needs, in a line.
+func resourceLine(r *run.Run, from record) Text {
+	if r.Build == nil {
+		return nil
+	}
+	return say(from.count(r.Build.Resources.Registers, "build.resources.registers"), " registers, ", sharedBytes(r, from), " bytes of shared memory, ",
+		spilledBytes(r, from), " of spill; ", from.text(r.Build.Compiler, "build.compiler"))
+}
+
+// correctLine is the outcome of the correctness gate, in a line.
+func correctLine(r *run.Run, from record) Text {
+	if line := correctnessLine(r); line != "" {
+		return cell(from.summary(line, "correctness"))
+	}
+	return nil
 }
 
 // sharedBytes is the shared memory of a block.
@@ -165,33 +275,45 @@ func sharedBytes(r *run.Run, from record) Span {
 	}
 }
 
+// spilledBytes is what the code stores to and loads from local memory, because registers do not do.
+func spilledBytes(r *run.Run, from record) Span {
+	return Span{
+		Text: fmt.Sprint(r.Build.Resources.SpillBytes()), Format: "%.0f",
+		Source: from.key("build.resources.spill_store_bytes") + " + " + from.key("build.resources.spill_load_bytes"),
+	}
+}
+
 // resources has what the code needs, or the parts of a selection.
 func (s *RunStudy) resources() Section {
 	r, from := s.Run, runRecord(s.Run.ID)
-	section := Section{ID: "resources", Title: say("Resources")}
+	section := Section{ID: "resources", Title: say("Resources"), Depth: Long}
 	if r.Build != nil {
 		need := r.Build.Resources
-		spill := Span{
-			Text: fmt.Sprint(need.SpillBytes()), Format: "%.0f",
-			Source: from.key("build.resources.spill_store_bytes") + " + " + from.key("build.resources.spill_load_bytes"),
-		}
 		section.Blocks = append(section.Blocks, Table{
-			Header: headers("resource", "amount"),
+			Columns: columns("resource", "amount"),
 			Rows: [][]Text{
 				{say("registers per thread"), cell(from.count(need.Registers, "build.resources.registers"))},
 				{say("shared memory per block, bytes"), cell(sharedBytes(r, from))},
-				{say("spilled, bytes stored and loaded"), cell(spill)},
+				{say("static shared memory per block, bytes"), cell(from.count(need.StaticSharedBytes, "build.resources.static_shared_bytes"))},
+				{say("dynamic shared memory per block, bytes"), cell(from.count(need.DynamicSharedBytes, "build.resources.dynamic_shared_bytes"))},
+				{say("spilled, bytes stored and loaded"), cell(spilledBytes(r, from))},
+				{say("spilled, bytes stored"), cell(from.count(need.SpillStoreBytes, "build.resources.spill_store_bytes"))},
+				{say("spilled, bytes loaded"), cell(from.count(need.SpillLoadBytes, "build.resources.spill_load_bytes"))},
 				{say("stack, bytes"), cell(from.count(need.StackBytes, "build.resources.stack_bytes"))},
 				{say("barriers"), cell(from.count(need.Barriers, "build.resources.barriers"))},
 			},
 		})
 	}
 	if len(r.Parts) > 0 {
-		t := Table{Header: headers("part", "verdict", "shapes", "run")}
+		t := Table{Columns: columns("part", "verdict", "shapes", "run", "machine code")}
 		for i, p := range r.Parts {
+			hash := cell(missing)
+			if p.CodeHash != "" {
+				hash = cell(from.code(p.CodeHash, "parts.%d.code_hash", i))
+			}
 			t.Rows = append(t.Rows, []Text{
 				cell(from.code(p.Variant, "parts.%d.variant", i)), cell(from.text(string(p.Verdict), "parts.%d.verdict", i)),
-				cell(counted(from, len(p.Shapes), fmt.Sprintf("parts.%d.shapes", i), nil)), cell(from.code(p.Run, "parts.%d.run", i)),
+				cell(from.summary(strings.Join(p.Shapes, " "), "parts.%d.shapes", i)), cell(from.code(p.Run, "parts.%d.run", i)), hash,
 			})
 		}
 		section.Blocks = append(section.Blocks, say("A selection has no code of its own. Its parts:"), t)
@@ -199,16 +321,15 @@ func (s *RunStudy) resources() Section {
 	return section
 }
 
-// build is the record of the compiler.
+// build is the record of the compiler, the device and the sources.
 func (s *RunStudy) build() Section {
 	r, from := s.Run, runRecord(s.Run.ID)
-	var rows [][]Text
+	f := Fields{Head: []string{"what", "value"}}
 	add := func(what, value, key string) {
 		if value != "" {
-			rows = append(rows, []Text{say(what), cell(from.code(value, "%s", key))})
+			f.Fields = append(f.Fields, Field{Name: what, Lines: []Text{cell(from.code(value, "%s", key))}})
 		}
 	}
-	add("run", r.ID, "id")
 	add("kernel", r.Kernel, "kernel")
 	add("architecture", r.Arch, "arch")
 	add("machine code", r.CodeHash, "code_hash")
@@ -220,17 +341,25 @@ func (s *RunStudy) build() Section {
 		}
 		add("sources, SHA-256", b.SourceHash, "build.source_sha256")
 	}
-	if r.Facts != nil {
-		add("device", r.Facts.Name, "device_facts.name")
-		add("driver", r.Facts.Driver, "device_facts.driver")
+	if d := r.Facts; d != nil {
+		add("device", d.Name, "device_facts.name")
+		add("UUID", d.UUID, "device_facts.uuid")
+		if d.Multiprocessors > 0 {
+			add("multiprocessors", fmt.Sprint(d.Multiprocessors), "device_facts.sms")
+		}
+		add("driver", d.Driver, "device_facts.driver")
 	}
 	add("git", r.Git.SHA, "git.sha")
+	add("branch", r.Git.Branch, "git.branch")
+	if r.Git.SHA == "" {
+		add("git", "unknown"+strings.TrimSuffix(": "+r.Git.Unknown, ": "), "summary:git")
+	}
 	add("attune", r.Attune, "attune")
-	blocks := []Block{Table{Header: headers("what", "value"), Rows: rows}}
+	blocks := []Block{f}
 	if r.Git.Dirty {
 		blocks = append(blocks, say("The checkout had uncommitted changes."))
 	}
-	return Section{ID: "build", Title: say("Build record"), Blocks: blocks}
+	return Section{ID: "build", Title: say("Build record"), Depth: Long, Blocks: blocks}
 }
 
 // reproduce has the commands that repeat the run.
@@ -238,7 +367,7 @@ func (s *RunStudy) reproduce() Section {
 	r := s.Run
 	blocks := []Block{s.Commands.reproduce(r.ID, r.Kernel), Code{Span{Text: r.Command() + s.Commands.kernelFlag(r.Kernel)}}}
 	blocks = append(blocks, s.Commands.unknownKernel(runRecord(r.ID).code(r.Kernel, "kernel"))...)
-	return Section{ID: "reproduce", Title: say("Reproduce it"), Blocks: append(blocks, leftOut(s.LeftOut)...)}
+	return Section{ID: "reproduce", Title: say("Reproduce it"), Depth: Long, Blocks: append(blocks, leftOut(s.LeftOut)...)}
 }
 
 // leftOut names what could not be read.
@@ -263,22 +392,3 @@ func shapeOf(from record, shape, name, key string, index int) Text {
 
 // shapeLabel is the same as a text.
 func shapeLabel(shape, name string) string { return cmp.Or(name, shape) }
-
-// withoutEmpty drops the columns of a table in which all cells are missing.
-func withoutEmpty(t Table) Table {
-	kept := Table{Rows: make([][]Text, len(t.Rows))}
-	for column, name := range t.Header {
-		filled := false
-		for _, row := range t.Rows {
-			filled = filled || row[column].String() != missing.Text
-		}
-		if !filled {
-			continue
-		}
-		kept.Header = append(kept.Header, name)
-		for i, row := range t.Rows {
-			kept.Rows[i] = append(kept.Rows[i], row[column])
-		}
-	}
-	return kept
-}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"attune/internal/catalog"
-	"attune/internal/report"
 	"attune/internal/run"
 )
 
@@ -60,7 +59,7 @@ func comparisonOf(a, b *run.Run) Section {
 	}
 	section.Blocks = []Block{
 		say("The runs were not interleaved: clocks, temperature and GPU may differ between them."),
-		Figure{Name: "compare", Plot: report.ComparisonPlot(c)},
+		Figure{Name: "compare", Plot: ComparisonPlot(c)},
 	}
 	return section
 }

@@ -217,8 +217,8 @@ func TestDeclaredRun(t *testing.T) {
 	text := w.verified(w.study(w.record(r, nil)).Document())
 	contains(
 		t, text, "| small | 136/136 |",
-		"| shape | seed | output | max\\_err | mean\\_err | bad share | absolute tolerance | relative tolerance | correct |",
-		"| small | 0 | `y` | 0.0225 | 0.00397 | 0 | 0.002 | 0.001 | true |", "| shape | p50 us | interval | p99 us |", "| 3512 |",
+		"| shape | name | seed | output | max\\_err | mean\\_err | bad | allowed | tolerance | outcome |",
+		"| rows=8,n=256 | small | 0 | y | 0.0225 | 0.00397 | 0 | 0 | 0.002 + 0.001·\\|want\\| |", "| shape | p50 us | ± | interval | p90 us | p99 us |", "| 3512 |",
 		"the GPU was throttled in 60 of 100 rounds on small", "the p99 is 5.44 us, the p50 2.72",
 		"an empty kernel takes 1.36 us of the 2.72 us", "| 2.00x | large |", "no profile was taken of this code | count what limits it: `attune profile rmsnorm`",
 	)

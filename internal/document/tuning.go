@@ -5,7 +5,6 @@ import (
 	"math"
 
 	"attune/internal/plot"
-	"attune/internal/report"
 	"attune/internal/run"
 )
 
@@ -18,7 +17,7 @@ func (s *TuningStudy) Document() *Document {
 	}}
 	course := Section{ID: "course", Title: say("Course of the search")}
 	if len(s.Evaluations) > 0 {
-		course.Blocks = []Block{Figure{Name: "convergence", Plot: report.ConvergencePlot(t, s.Evaluations)}}
+		course.Blocks = []Block{Figure{Name: "convergence", Plot: ConvergencePlot(t, s.Evaluations)}}
 	}
 	d.Sections = []Section{finals, course, s.effects(), s.failures(), s.reproduce()}
 	return dropEmpty(d)
@@ -36,14 +35,14 @@ func (s *TuningStudy) headline() []Text {
 		second = append(second, say(" of ", from.figure("%.0f", *t.Variants, "variants"), " variants")...)
 	}
 	second = append(second, say(" in ", from.figure("%.0f", t.Seconds, "seconds"), " s; ", from.text(t.Ended, "ended"), ".")...)
-	third := say("Objective: ", from.text(t.Objective, "objective"), " in ", report.CostUnit(t.Unit), ", on ", from.text(t.Facts.Name, "facts.name"), ".")
+	third := say("Objective: ", from.text(t.Objective, "objective"), " in ", CostUnit(t.Unit), ", on ", from.text(t.Facts.Name, "facts.name"), ".")
 	return []Text{first, second, third}
 }
 
 func (s *TuningStudy) finals() Table {
 	t, from := s.Tuning, tuningRecord(s.Tuning.ID)
-	unit, factor := report.CostScale(t.Unit)
-	table := Table{Header: headers("variant", unit, "ratio", "interval", "verdict", "registers", "shared bytes")}
+	unit, factor := CostScale(t.Unit)
+	table := Table{Columns: columns("variant", unit, "ratio", "interval", "verdict", "registers", "shared bytes")}
 	add := func(v run.TunedVariant, key string, standard bool) {
 		if v.Failure != "" || v.Cost == nil {
 			return
@@ -86,7 +85,7 @@ func (s *TuningStudy) effects() Section {
 		return section
 	}
 	p := &plot.HeatMap{Title: "Values of knobs", Value: "the median cost with it over the best of the search"}
-	table := Table{Header: headers("knob", "value", "evaluations", "failed", "median over the best", "over its neighbours", "pairs")}
+	table := Table{Columns: columns("knob", "value", "evaluations", "failed", "median over the best", "over its neighbours", "pairs")}
 	for i, e := range t.Effects {
 		row := plot.HeatRow{Name: e.Knob}
 		for j, v := range e.Values {

@@ -25,22 +25,12 @@ func (d *Document) Files() (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	files := map[string][]byte{MarkdownFile: d.Markdown(), HTMLFile: page}
-	for _, s := range d.Sections {
-		addFigures(files, s.Blocks)
+	marked := fmt.Appendf(nil, "<!-- %s -->\n%s", Mark, d.Markdown())
+	files := map[string][]byte{MarkdownFile: marked, HTMLFile: page}
+	for _, f := range d.Figures() {
+		files[f.file()] = f.Plot.SVG()
 	}
 	return files, nil
-}
-
-func addFigures(files map[string][]byte, blocks []Block) {
-	for _, b := range blocks {
-		switch b := b.(type) {
-		case Figure:
-			files[b.file()] = b.Plot.SVG()
-		case Details:
-			addFigures(files, b.Blocks)
-		}
-	}
 }
 
 // Write writes the files of a report into a folder. It replaces files of an earlier report and removes

@@ -13,11 +13,11 @@ import (
 
 	"attune/internal/device"
 	"attune/internal/device/devicetest"
+	"attune/internal/document"
 	"attune/internal/finding"
 	"attune/internal/half"
 	"attune/internal/ledger"
 	"attune/internal/oracle"
-	"attune/internal/report"
 	"attune/internal/run"
 	"attune/internal/spec"
 	"attune/internal/tensor"
@@ -140,7 +140,7 @@ func newSetupOf(t *testing.T, folder fs.FS, c *toolchain.Compiler, cacheDir stri
 	s.Lab = &Lab{
 		Kernel: kernel, Builder: toolchain.NewBuilder(folder, c, cacheDir), Ledger: kept, Device: GPU(s.gpu.Facts, s.gpu.Open),
 		Git: toolchain.Git{SHA: "0123abc", Branch: "main"}, Version: "0.0.0", Progress: func(p Progress) { s.steps = append(s.steps, p) },
-		Render: report.Markdown, RenderBench: report.BenchMarkdown, RenderProfiles: report.ProfileFiles,
+		Render: document.Markdown, RenderBench: document.BenchMarkdown, RenderProfiles: document.ProfileFiles,
 	}
 	return s
 }

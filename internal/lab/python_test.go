@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"attune/internal/child/childtest"
+	"attune/internal/document"
 	"attune/internal/oracle"
 	"attune/internal/peer"
-	"attune/internal/report"
 	"attune/internal/tensor"
 )
 
@@ -89,7 +89,7 @@ func TestBenchWithAnyPython(t *testing.T) {
 			return helper, nil
 		}
 		b := s.benched(r)
-		return report.SkippedLines(b.Skipped), brief(b)
+		return document.SkippedLines(b.Skipped), brief(b)
 	}
 	check := func(what, script string, limit time.Duration, want string) {
 		t.Helper()

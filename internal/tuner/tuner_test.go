@@ -15,10 +15,10 @@ import (
 	"testing"
 
 	"attune/internal/device"
+	"attune/internal/document"
 	"attune/internal/lab"
 	"attune/internal/problem"
 	"attune/internal/profile"
-	"attune/internal/report"
 	"attune/internal/run"
 	"attune/internal/tune"
 )
@@ -29,7 +29,7 @@ const tunedKernel = "testdata/tuned"
 func newTuned(t *testing.T) *setup {
 	t.Helper()
 	s := newDeclared(t, tunedKernel)
-	s.RenderTuning = report.TuningFiles
+	s.RenderTuning = document.TuningFiles
 	s.onGPU()
 	s.gpu.Compute = double
 	stage := s.Kernel.Stages[0]
@@ -186,7 +186,7 @@ func (s *setup) checkTuningRecord(result *run.Tuning) {
 	if err := errors.Join(err, json.Unmarshal(text, &elites)); err != nil || len(elites.Elites) != 3 || elites.Elites[0].CodeHash != result.Best.CodeHash {
 		s.t.Errorf("%+v, %v", elites, err)
 	}
-	for _, name := range []string{"report.md", run.TuneJournal} {
+	for _, name := range []string{"document.md", run.TuneJournal} {
 		if _, err := s.Ledger.ReadTuning(ctx, result.ID, name); err != nil {
 			s.t.Error(err)
 		}
@@ -269,7 +269,7 @@ func TestTuneKeepsTheDefault(t *testing.T) {
 	if result.Faster || result.Best.Variant != "tuned" || len(result.Elites) != 3 {
 		t.Errorf("%+v", result)
 	}
-	for _, name := range []string{run.TuningFile, run.TuneEliteFile, run.TuneJournal, run.TuneFile, "report.md"} {
+	for _, name := range []string{run.TuningFile, run.TuneEliteFile, run.TuneJournal, run.TuneFile, "document.md"} {
 		if _, err := os.Stat(filepath.Join(r.Folder, name)); err != nil {
 			t.Error(err)
 		}

@@ -4,8 +4,8 @@ import (
 	"net/http"
 	"slices"
 
+	"attune/internal/document"
 	"attune/internal/measure"
-	"attune/internal/report"
 	"attune/internal/run"
 )
 
@@ -68,7 +68,7 @@ func (s *Server) benchPage(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	page := benchPage{Bench: b, Shapes: shapesOf(b), Skipped: report.SkippedLines(b.Skipped), Plots: benchPlots(b)}
+	page := benchPage{Bench: b, Shapes: shapesOf(b), Skipped: document.SkippedLines(b.Skipped), Plots: benchPlots(b)}
 	page.More = max(0, len(page.Shapes)-maxShapes)
 	page.Shapes = page.Shapes[:len(page.Shapes)-page.More]
 	return s.render(w, r, http.StatusOK, "bench", "Bench "+shortID(b.ID), page)
@@ -85,7 +85,7 @@ func shapesOf(b *run.Bench) []benchShape {
 			at[row.Shape] = i
 			shapes = append(shapes, benchShape{Name: row.Shape})
 		}
-		shapes[i].Rows = append(shapes[i].Rows, benchRow{row, report.Approximate(b, row)})
+		shapes[i].Rows = append(shapes[i].Rows, benchRow{row, document.ApproximateRow(b, row)})
 	}
 	for i, best := range b.Best {
 		if at, known := at[best.Shape]; known {

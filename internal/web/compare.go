@@ -7,8 +7,8 @@ import (
 	"net/url"
 
 	"attune/internal/catalog"
+	"attune/internal/document"
 	"attune/internal/ledger"
-	"attune/internal/report"
 	"attune/internal/run"
 )
 
@@ -54,7 +54,7 @@ func (s *Server) comparePage(w http.ResponseWriter, r *http.Request) error {
 		page.Problem = err.Error()
 		return s.render(w, r, statusOf(err), "compare", "Compare", page)
 	}
-	page.Overall, page.Verdict, page.Plots = catalog.NewComparison(page.Found), report.ComparisonVerdict(page.Found), comparePlots(page.Found)
+	page.Overall, page.Verdict, page.Plots = catalog.NewComparison(page.Found), document.ComparisonVerdict(page.Found), comparePlots(page.Found)
 	return s.render(w, r, http.StatusOK, "compare", "Compare", page)
 }
 

@@ -17,8 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"attune/internal/document"
 	"attune/internal/measure"
-	"attune/internal/report"
 	"attune/internal/run"
 	"attune/internal/spec"
 )
@@ -279,7 +279,7 @@ func TestCostsHaveOneUnit(t *testing.T) {
 			t.Errorf("%s names seconds", path)
 		}
 	}
-	if got := report.CostUnit(run.ObjectiveUnit(run.ObjectiveCost)); got != "cycles ("+run.CostLabel+")" {
+	if got := document.CostUnit(run.ObjectiveUnit(run.ObjectiveCost)); got != "cycles ("+run.CostLabel+")" {
 		t.Errorf("the unit of a simulated cost is %q", got)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"attune/internal/catalog"
 	"attune/internal/document"
 	"attune/internal/ledger"
-	"attune/internal/report"
 	"attune/internal/run"
 )
 
@@ -27,9 +26,9 @@ type overview struct {
 	Plots     []inlinePlot
 	Runs      []ledger.Entry
 	AllRuns   int
-	Marked    report.Champions
+	Marked    catalog.ChampionRuns
 	Running   []catalog.UnfinishedSearch
-	Tunings   []report.TuningEntry
+	Tunings   []catalog.TuningEntry
 	Benches   []*run.Bench
 	Jobs      []Job // that run
 	Damage    []string

@@ -4,7 +4,6 @@ import (
 	"html/template"
 
 	"attune/internal/document"
-	"attune/internal/report"
 	"attune/internal/run"
 )
 
@@ -43,14 +42,9 @@ func ladderPlots(kernel string, runs []*run.Run, approximate document.Approximat
 	return plots[:min(1, len(plots))]
 }
 
-// runPlots draws the samples on the benchmark shapes, and the errors of the outputs.
-func runPlots(r *run.Run) []inlinePlot {
-	return figures((&document.RunStudy{Run: r}).Document())
-}
-
 // comparePlots draws the samples of both runs.
 func comparePlots(c *run.Comparison) []inlinePlot {
-	return []inlinePlot{inline("plot-samples", report.ComparisonPlot(c))}
+	return []inlinePlot{inline("plot-samples", document.ComparisonPlot(c))}
 }
 
 // benchPlots draws throughput against sequence length, and the roofline.
@@ -70,5 +64,5 @@ func livePlots(s *search) []inlinePlot {
 	}
 	t := &run.Tuning{Stage: s.Name, Objective: s.Objective, Unit: s.Unit, Identity: run.TuneIdentity{Shapes: s.Shapes}}
 	t.Facts.Name = s.Device
-	return []inlinePlot{inline("plot-convergence", report.ConvergencePlot(t, s.Evaluations))}
+	return []inlinePlot{inline("plot-convergence", document.ConvergencePlot(t, s.Evaluations))}
 }

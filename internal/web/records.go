@@ -14,7 +14,6 @@ import (
 	"attune/internal/catalog"
 	"attune/internal/document"
 	"attune/internal/ledger"
-	"attune/internal/report"
 	"attune/internal/run"
 	"attune/internal/spec"
 )
@@ -30,7 +29,7 @@ type records struct {
 	runs    cache[*run.Run]
 	damaged map[string]string // reasons of listed runs that could not be read, by id
 	benches cache[*run.Bench]
-	tunings cache[report.TuningEntry]
+	tunings cache[catalog.TuningEntry]
 }
 
 // lists are the records of a ledger at one time.
@@ -41,14 +40,14 @@ type lists struct {
 	entries   []ledger.Entry // newest first
 	at        map[string]int // index of each run in entries
 	champions catalog.Champions
-	marked    report.Champions // champions by their run
-	damage    []damage         // what could not be read
+	marked    catalog.ChampionRuns // champions by their run
+	damage    []damage             // what could not be read
 	ladder    []*run.Run
-	noLadder  bool                 // it cannot be read; damage has the reason
-	plots     []inlinePlot         // of the ladder
-	linear    document.Approximate // runs of the ladder with approximate exponentials
-	benches   []*run.Bench         // newest first
-	tunings   []report.TuningEntry // finished searches, newest first
+	noLadder  bool                  // it cannot be read; damage has the reason
+	plots     []inlinePlot          // of the ladder
+	linear    document.Approximate  // runs of the ladder with approximate exponentials
+	benches   []*run.Bench          // newest first
+	tunings   []catalog.TuningEntry // finished searches, newest first
 
 	lower sync.Once
 	texts []string // of entries, in lower case, for filters
@@ -192,7 +191,7 @@ func (k *records) isApproximate(ctx context.Context, r *run.Run) bool {
 			break
 		}
 	}
-	return r.Build != nil && report.ApproximateKnobs(r.Build.Knobs)
+	return r.Build != nil && document.ApproximateKnobs(r.Build.Knobs)
 }
 
 func (k *records) readBenches(ctx context.Context, l *lists) error {
@@ -220,7 +219,7 @@ func (k *records) readTunings(ctx context.Context, l *lists) error {
 		return err
 	}
 	for _, id := range ids {
-		e, err := k.tunings.get(id, func() (report.TuningEntry, error) { return catalog.Search(ctx, k.kept, id) })
+		e, err := k.tunings.get(id, func() (catalog.TuningEntry, error) { return catalog.Search(ctx, k.kept, id) })
 		if err == nil && e.ID != id {
 			err = fmt.Errorf("tuning %s: its document has the id %s: the directory was renamed", id, clip(e.ID, 80))
 		}

@@ -3,7 +3,6 @@ package web
 import (
 	"html/template"
 	"net/http"
-	"slices"
 
 	"attune/internal/document"
 )
@@ -19,23 +18,11 @@ type reportPage struct {
 
 // renderReport writes a report into a page.
 func (s *Server) renderReport(w http.ResponseWriter, r *http.Request, d *document.Document, back, name string) error {
-	withoutDetails(d)
-	body, err := d.Body()
+	body, err := d.WithoutDetails().Body()
 	if err != nil {
 		return err
 	}
 	return s.render(w, r, http.StatusOK, "report", d.Title.String(), reportPage{Body: body, Back: back, Name: name})
-}
-
-// withoutDetails removes what a reader opens if it matters: long tables of single outputs, which would
-// be most of the page.
-func withoutDetails(d *document.Document) {
-	for i := range d.Sections {
-		d.Sections[i].Blocks = slices.DeleteFunc(d.Sections[i].Blocks, func(b document.Block) bool {
-			_, is := b.(document.Details)
-			return is
-		})
-	}
 }
 
 func (s *Server) runReport(w http.ResponseWriter, r *http.Request) error {

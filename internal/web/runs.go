@@ -1,6 +1,7 @@
 package web
 
 import (
+	"html/template"
 	"net/http"
 	"net/url"
 	"slices"
@@ -8,11 +9,11 @@ import (
 	"strings"
 
 	"attune/internal/catalog"
+	"attune/internal/document"
 	"attune/internal/finding"
 	"attune/internal/gate"
 	"attune/internal/ledger"
 	"attune/internal/ptx"
-	"attune/internal/report"
 	"attune/internal/run"
 )
 
@@ -22,7 +23,7 @@ const pageRows = 100
 // runList is a page of the list of runs.
 type runList struct {
 	Runs           []ledger.Entry
-	Marked         report.Champions
+	Marked         catalog.ChampionRuns
 	Total, Matched int
 	Filter         filter
 	Verdicts       []gate.Verdict
@@ -90,8 +91,8 @@ func (f filter) ofLedger() ledger.Filter {
 }
 
 // searches are the finished searches that match. A text or an architecture is one of runs only.
-func (f filter) searches(all []report.TuningEntry) []report.TuningEntry {
-	var matched []report.TuningEntry
+func (f filter) searches(all []catalog.TuningEntry) []catalog.TuningEntry {
+	var matched []catalog.TuningEntry
 	for _, e := range all {
 		if f.Text == "" && f.Arch == "" && catalog.Passes(f.ofLedger(), e) {
 			matched = append(matched, e)
@@ -145,23 +146,21 @@ func kernelNames(entries []ledger.Entry) []string {
 	return names[:min(len(names), 100)]
 }
 
-// maxRows limits the rows of a table of figures. The document of the run has all.
-const maxRows = 200
+// maxRows limits the rows of a table of figures, and maxText the length of a text. The record has all.
+const maxRows, maxText = 200, 600
 
-// runPage is one run.
+// body is a document in a page.
+func body(d *document.Document) (template.HTML, error) { return d.Bounded(maxRows, maxText).Body() }
+
+// runPage is one run: its document, and where to go from there.
 type runPage struct {
 	*run.Run
-	Champion    string // architecture
-	Explained   string
-	Link        string // the variant in addresses; empty if it is of another kernel, or too long
-	Findings    []sourceFinding
-	Performance []run.Performance
-	Correctness []run.Correctness
-	MoreTimes   int
-	MoreOutputs int
-	Plots       []inlinePlot
-	Others      []ledger.Entry // runs to compare with
-	Damage      []string
+	Body     template.HTML
+	Champion string // architecture
+	Link     string // the variant in addresses; empty if it is of another kernel, or too long
+	Findings []sourceFinding
+	Others   []ledger.Entry // runs to compare with
+	Damage   []string
 }
 
 func (s *Server) runPage(w http.ResponseWriter, r *http.Request) error {
@@ -174,15 +173,11 @@ func (s *Server) runPage(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	page := runPage{
-		Run: found, Champion: l.marked[id], Explained: report.VerdictInList(found), Findings: findingsOf(found), Others: comparable(l.entries, found),
-		Performance: found.Performance[:min(len(found.Performance), maxRows)], Correctness: found.Correctness[:min(len(found.Correctness), maxRows)],
-	}
+	page := runPage{Run: found, Champion: l.marked[id], Findings: findingsOf(found), Others: comparable(l.entries, found)}
 	const longest = 500
 	if kernel, _, err := s.config.Kernel(); err == nil && kernel.Name == found.Kernel && len(found.Variant) <= longest {
 		page.Link = found.Variant
 	}
-	page.MoreTimes, page.MoreOutputs = len(found.Performance)-len(page.Performance), len(found.Correctness)-len(page.Correctness)
 	if err := s.config.Ledger.Sealed(id); err != nil {
 		page.Damage = append(page.Damage, err.Error())
 	}
@@ -190,8 +185,12 @@ func (s *Server) runPage(w http.ResponseWriter, r *http.Request) error {
 		page.Damage = append(page.Damage, p.String())
 	}
 	if whole, err := s.records.withSamples(r.Context(), id); err == nil {
-		page.Plots = runPlots(whole)
-	} // without its samples the run has no plots; Damage says why
+		found = whole
+	} // without its samples the run has fewer plots; Damage says why
+	study := &document.RunStudy{Run: found, Approximate: l.linear, Commands: s.config.Commands}
+	if page.Body, err = body(study.Document()); err != nil {
+		return err
+	}
 	return s.render(w, r, http.StatusOK, "run", found.Variant+", "+string(found.Verdict), page)
 }
 

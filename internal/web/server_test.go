@@ -201,7 +201,7 @@ func TestPagesShowTheRecords(t *testing.T) {
 		"/benches/20261116-221937-bench-6be430": {"stage7-fast&nbsp;~ is 1.823x", "~: some exponentials", "Throughput at head dim 64"},
 		"/":                                     {"stage3b", "sm_90", "35.60 us", "2.672x", "is 9.26x as fast as stage0", "All 40 runs"},
 		"/runs/20261116-160615-stage2-448d06": {
-			"2.110x", "NVIDIA H200", "14.05 us", "P·V by scalar FMA", "79 per thread", "attune run stage2 --shapes", "All 136 outputs are within their limits",
+			"2.110x", "NVIDIA H200", "14.05 us", "P·V by scalar FMA", "79 registers per thread", "attune run stage2 --shapes", "All 136 outputs are within their limits",
 		},
 		"/compare?a=20261116-160615-stage2-448d06&b=20261116-160644-stage3b-64f3ef": {"2.668x", "faster", "1x8x512x64"},
 		"/kernel?variant=stage2&arch=sm_90a":                                        {"ladder/sdpa.cu", "79 of 128 per thread", "shipped", "L__BB0", "__global__"},

@@ -7,14 +7,14 @@ import (
 	"strings"
 
 	"attune/internal/catalog"
-	"attune/internal/report"
+	"attune/internal/document"
 	"attune/internal/run"
 )
 
 // tuningList lists searches.
 type tuningList struct {
 	Unfinished []catalog.UnfinishedSearch
-	Finished   []report.TuningEntry
+	Finished   []catalog.TuningEntry
 	Damage     []string
 }
 
@@ -44,12 +44,12 @@ func (p tuningPage) Live() bool { return p.State == searchRuns }
 
 // CostUnit is the unit of the costs on the page.
 func (p tuningPage) CostUnit() string {
-	unit, _ := report.CostScale(p.Unit)
+	unit, _ := document.CostScale(p.Unit)
 	return unit
 }
 
 // ObjectiveUnit is the same unit beside the objective.
-func (p tuningPage) ObjectiveUnit() string { return report.CostUnit(p.Unit) }
+func (p tuningPage) ObjectiveUnit() string { return document.CostUnit(p.Unit) }
 
 // Cost is a cost in the unit of the page.
 func (p tuningPage) Cost(cost *float64) string { return scaledCost(cost, p.Unit) }
@@ -59,7 +59,7 @@ func scaledCost(cost *float64, unit string) string {
 	if cost == nil {
 		return none
 	}
-	_, factor := report.CostScale(unit)
+	_, factor := document.CostScale(unit)
 	return number(factor * *cost)
 }
 
@@ -81,7 +81,7 @@ func (s *Server) readTuning(ctx context.Context, id string) (tuningPage, error) 
 	if err != nil {
 		return tuningPage{}, err
 	}
-	if slices.ContainsFunc(l.tunings, func(e report.TuningEntry) bool { return e.ID == id }) {
+	if slices.ContainsFunc(l.tunings, func(e catalog.TuningEntry) bool { return e.ID == id }) {
 		return s.finishedTuning(ctx, id)
 	}
 	if err := l.reason(tuningFolder, id); err != nil {
@@ -119,7 +119,7 @@ func (s *Server) finishedTuning(ctx context.Context, id string) (tuningPage, err
 	}
 	if t := page.Selection; t != nil {
 		page.Name, page.Kernel, page.Objective, page.Unit, page.Device = "selection "+t.Selection, t.Kernel, t.Objective, t.Unit, t.Facts.Name
-		page.Sentences = report.ProposalSentences(t.Proposal, t.Unit)
+		page.Sentences = document.ProposalSentences(t.Proposal, t.Unit)
 		return page, nil
 	}
 	t, err := run.DecodeTuning(text)

@@ -1,0 +1,246 @@
+package document
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"attune/internal/run"
+	"attune/internal/spec"
+	"attune/internal/terminal"
+)
+
+// Tuning writes a finished search for people: the result, a table of the default and the elites, and
+// the commands to go on with. The kernel says how the best becomes the default; it is nil for a record
+// that is printed later. command completes a command for the kernel of the search.
+func Tuning(w io.Writer, t *run.Tuning, kernel *spec.Kernel, s terminal.Screen, command func(string) string) error {
+	var out bytes.Buffer
+	s.Paragraph(&out, "", tuningHeadline(t), 2)
+	out.WriteString("\n")
+	header, rows := tuningTable(t)
+	table := terminal.Table{Rows: rows}
+	for i, name := range header {
+		table.Columns = append(table.Columns, terminal.Column{Name: name, Keep: i > 0})
+	}
+	table.Write(&out, s)
+	for _, line := range tuningFailed(t) {
+		s.Paragraph(&out, "", line, 2)
+	}
+	out.WriteString("\n")
+	s.Paragraph(&out, "", tuningNumbers(t), 2)
+	for _, line := range firstFailures(t) {
+		s.Paragraph(&out, "", line, 2)
+	}
+	for _, line := range tuningNext(t, kernel, command) {
+		s.Paragraph(&out, "", line, 2)
+	}
+	_, err := w.Write(out.Bytes())
+	return err
+}
+
+// tuningHeadline is the result in one sentence.
+func tuningHeadline(t *run.Tuning) string {
+	over := t.Facts.Name
+	if n := len(t.Identity.Shapes); n > 1 {
+		over = fmt.Sprintf("geometric mean of %d shapes, %s", n, over)
+	}
+	if t.Simulated() {
+		over += "; " + run.CostLabel
+	}
+	switch {
+	case t.Faster:
+		return fmt.Sprintf("best: %s, %s (%s)", t.Best.Name(), tunedRatio(t.Best), over)
+	case len(t.Elites) == 0:
+		return fmt.Sprintf("best: the default %s; no other variant ran (%s)", t.Default.Variant, over)
+	}
+	return fmt.Sprintf("best: the default %s; no variant is better beyond doubt (%s)", t.Default.Variant, over)
+}
+
+// tunedRatio is the ratio to the default with its interval.
+func tunedRatio(v run.TunedVariant) string {
+	r := v.Ratio
+	if r.Low == r.High {
+		return fmt.Sprintf("%.3fx the default", r.Ratio)
+	}
+	return fmt.Sprintf("%.3fx the default (%.3f to %.3f)", r.Ratio, r.Low, r.High)
+}
+
+// tuningTable has the default, then the elites that ran.
+func tuningTable(t *run.Tuning) (header []string, rows [][]string) {
+	unit := "us"
+	switch t.Objective {
+	case run.ObjectiveEnergy:
+		unit = "mJ"
+	case run.ObjectiveCost:
+		unit = "cost"
+	}
+	header = []string{"variant", unit, "ratio", "interval", "verdict", "registers", "shared bytes"}
+	for i, v := range append([]run.TunedVariant{t.Default}, t.Elites...) {
+		if v.Failure != "" {
+			continue
+		}
+		ratio, interval, verdict := "1", "-", "default"
+		if i > 0 {
+			ratio, verdict = fmt.Sprintf("%.3f", v.Ratio.Ratio), string(v.Verdict)
+			interval = fmt.Sprintf("%.3f to %.3f", v.Ratio.Low, v.Ratio.High)
+		}
+		rows = append(rows, []string{v.Name(), tunedCost(t.Objective, *v.Cost), ratio, interval, verdict, fmt.Sprint(v.Registers), fmt.Sprint(v.SharedBytes)})
+	}
+	if t.Simulated() { // a simulated cost has no interval
+		header, rows = withoutColumn("interval", header, rows)
+	}
+	return header, rows
+}
+
+// tunedCost formats a cost in the unit of the table.
+func tunedCost(objective string, cost float64) string {
+	switch objective {
+	case run.ObjectiveTime:
+		return fmt.Sprintf("%.3f", 1e6*cost)
+	case run.ObjectiveEnergy:
+		return fmt.Sprintf("%.4g", 1e3*cost)
+	}
+	return fmt.Sprintf("%.0f", cost)
+}
+
+// tuningFailed names elites that failed in the finals.
+func tuningFailed(t *run.Tuning) []string {
+	var lines []string
+	for _, v := range t.Elites {
+		if v.Failure != "" {
+			lines = append(lines, fmt.Sprintf("%s failed in the finals: %s: %s", v.Name(), v.Failure, v.Reason))
+		}
+	}
+	return lines
+}
+
+// tuningNumbers counts the evaluations.
+func tuningNumbers(t *run.Tuning) string {
+	text := fmt.Sprintf("%d evaluations", t.Evaluations)
+	if t.Variants != nil {
+		text += fmt.Sprintf(" of %.0f variants", *t.Variants)
+	}
+	text += fmt.Sprintf(" in %.0f s", t.Seconds)
+	if t.EqualCode > 0 {
+		text += fmt.Sprintf(", %d more with machine code that was evaluated before", t.EqualCode)
+	}
+	var failures []string
+	for _, kind := range slices.Sorted(maps.Keys(t.Failures)) {
+		failures = append(failures, fmt.Sprintf("%d %s", t.Failures[kind], kind))
+	}
+	if len(failures) > 0 {
+		text += "; failures: " + strings.Join(failures, ", ")
+	}
+	return text + "; " + t.Ended
+}
+
+// firstFailures has a line for each kind of failure, and one that says where the others are.
+func firstFailures(t *run.Tuning) []string {
+	var lines []string
+	for _, f := range t.FirstFailures {
+		lines = append(lines, fmt.Sprintf("first %s: %s: %s", f.Kind, f.Variant, strings.TrimPrefix(f.Reason, f.Variant+": ")))
+	}
+	if t.ID != "" && t.Failed() > len(lines) && len(lines) > 0 {
+		lines = append(lines, fmt.Sprintf("the other failures: `attune show %s --file %s`", t.ID, run.TuneJournal))
+	}
+	return lines
+}
+
+// tuningNext are the next commands.
+func tuningNext(t *run.Tuning, kernel *spec.Kernel, command func(string) string) []string {
+	var lines []string
+	if t.ID != "" && kernel != nil {
+		lines = append(lines, fmt.Sprintf("recorded as %s: `attune show %s`", t.ID, t.ID))
+	}
+	if !t.Faster {
+		return lines
+	}
+	if t.Best.Patch != "" {
+		// The kernel's folder does not have the patch, so that no command can name the kernel yet.
+		return append(lines, fmt.Sprintf("to keep it: `attune show %s --file %s | patch -p1` in the kernel's folder, then `attune run %s`",
+			t.ID, t.Best.Patch, t.Best.Variant))
+	}
+	shapes := strings.Join(t.Identity.Shapes, ",")
+	compare := fmt.Sprintf("`attune compare %s %s --shapes %s`", t.Default.Variant, t.Best.Variant, shapes)
+	if t.Simulated() {
+		compare += " on a GPU"
+	}
+	lines = append(lines, "compare: "+command(compare), "check: "+command(fmt.Sprintf("`attune run %s`", t.Best.Variant)))
+	if text := makeDefault(t, kernel); text != "" {
+		lines = append(lines, text)
+	}
+	return lines
+}
+
+// makeDefault says how the best variant becomes the default.
+func makeDefault(t *run.Tuning, kernel *spec.Kernel) string {
+	_, changes, changed := strings.Cut(t.Best.Variant, "+")
+	if kernel == nil || !changed {
+		return ""
+	}
+	settings := strings.ReplaceAll(strings.ReplaceAll(changes, "+", ", "), "=", " = ")
+	stage, err := kernel.Stage(t.Stage)
+	if err != nil {
+		return ""
+	}
+	for _, knob := range kernel.Knobs {
+		if value, has := stage.Variant().Value(knob.Name); has && value != knob.Default {
+			return fmt.Sprintf("to make it the default: %s in the knobs of [[stage]] %s in %s", settings, t.Stage, spec.File)
+		}
+	}
+	if len(kernel.Stages) > 1 {
+		return fmt.Sprintf("to make it the default: %s in the knobs of [[stage]] %s in %s", settings, t.Stage, spec.File)
+	}
+	return fmt.Sprintf("to make it the default: %s as default of the [[knob]] in %s", settings, spec.File)
+}
+
+// TuneBest is the line about a new best variant.
+func TuneBest(e, standard *run.TuneEvaluation) string {
+	cost := tunedCost(e.Objective, *e.Cost)
+	switch e.Objective {
+	case run.ObjectiveTime:
+		cost += " us"
+	case run.ObjectiveEnergy:
+		cost += " mJ"
+	default:
+		cost = "cost " + cost + " (" + run.CostLabel + ")"
+	}
+	if e.Number == standard.Number {
+		return fmt.Sprintf("default %s: %s", e.Variant, cost)
+	}
+	return fmt.Sprintf("new best at evaluation %d: %s, %s, %.3fx the default", e.Number, e.Name(), cost, *standard.Cost / *e.Cost)
+}
+
+// TuningMarkdown is report.md of a search.
+func TuningMarkdown(t *run.Tuning) []byte {
+	var out bytes.Buffer
+	fmt.Fprintf(&out, "# Tuning of %s\n\n%s.\n\n", t.Default.Variant, tuningHeadline(t))
+	header, rows := tuningTable(t)
+	stringTable(&out, header, rows)
+	out.WriteString("\n")
+	for _, line := range append(tuningFailed(t), tuningNumbers(t)) {
+		fmt.Fprintf(&out, "%s\n\n", line)
+	}
+	if lines := firstFailures(t); len(lines) > 0 {
+		fmt.Fprintf(&out, "- %s\n\n", strings.Join(lines, "\n- "))
+	}
+	fmt.Fprintf(&out, "Kernel %s, stage %s, shapes %s, objective %s (%s), strategy %s with seed %d, %s, %s, %s.\n",
+		t.Kernel, t.Stage, strings.Join(t.Identity.Shapes, ", "), t.Objective, CostUnit(t.Unit), t.Identity.Strategy, t.Identity.SearchSeed,
+		t.Facts.Name, t.Identity.Arch, t.Identity.Compiler)
+	out.WriteString("\n## Effect of each knob\n\n")
+	effectsMarkdown(&out, t.Effects, t.Unit)
+	return out.Bytes()
+}
+
+// TuningFiles are the files of a record that are rendered from it: the report and its plot.
+func TuningFiles(t *run.Tuning, evaluations []run.TuneEvaluation) (map[string][]byte, error) {
+	c := ConvergencePlot(t, evaluations)
+	text := TuningMarkdown(t)
+	text = fmt.Appendf(text, "\n## Convergence\n\n![%s](%s)\n\n%s\n", inAlt.Replace(c.Finding()), convergenceFile, c.Finding())
+	return map[string][]byte{run.TuningReport: text, convergenceFile: c.SVG()}, nil
+}
+
+const convergenceFile = "convergence.svg"

@@ -1,0 +1,160 @@
+package document
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"attune/internal/finding"
+	"attune/internal/run"
+	"attune/internal/terminal"
+)
+
+// outcomes are runs with every outcome of a line.
+func outcomes() []*run.Run {
+	settings := run.Simulation{Schedules: 1, Checks: true, Tensor: run.ExactTensor}
+	return []*run.Run{
+		passing(), onSimulator(deviceless(), settings), selected(), slow(), refused(), incorrect(), hung(), racy(), unsupported(),
+	}
+}
+
+func TestRunLines(t *testing.T) {
+	var names []string
+	for _, r := range outcomes() {
+		names = append(names, r.Variant)
+	}
+	for _, width := range []int{60, 80, 100, 160} {
+		out := &bytes.Buffer{}
+		for _, r := range outcomes() {
+			out.WriteString(RunLine(r, NameWidth(names), terminal.Screen{Width: width}) + "\n")
+		}
+		for _, r := range outcomes() {
+			if Failed(r) || Unchecked(r) {
+				if err := Failure(out, r, terminal.Screen{Width: width}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		summary := Summary{
+			Runs: outcomes(), Elapsed: 12345 * time.Millisecond, Ledger: ".attune", Quick: "quick set of 4 shapes; --full takes all",
+			Screen: terminal.Screen{Width: width},
+		}
+		if err := summary.Write(out); err != nil {
+			t.Fatal(err)
+		}
+		if width == 100 {
+			golden(t, "lines.txt", out.Bytes())
+		}
+		for line := range strings.SplitSeq(out.String(), "\n") {
+			if utf8.RuneCountInString(line) > width {
+				t.Errorf("wider than %d columns: %s", width, line)
+			}
+		}
+		noTrailingSpace(t, "the lines", out.String())
+	}
+}
+
+func TestGates(t *testing.T) {
+	out := &bytes.Buffer{}
+	for _, r := range []*run.Run{passing(), refused(), racy()} {
+		if err := Gates(out, r, terminal.Screen{Width: 80}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	golden(t, "screen.txt", out.Bytes())
+	for line := range strings.Lines(out.String()) {
+		if utf8.RuneCountInString(line) > 81 {
+			t.Errorf("wider than 80 columns: %s", line)
+		}
+	}
+}
+
+func TestSummaryOfOneRun(t *testing.T) {
+	r := passing()
+	out := &bytes.Buffer{}
+	if err := (Summary{Runs: []*run.Run{r}, Ledger: "kept", Screen: terminal.Screen{Width: 200}}).Write(out); err != nil {
+		t.Fatal(err)
+	}
+	if want := "1 variant: 1 ok, 0 failed; took 0.0 s; records in kept; details: attune show " + r.ID + "\n"; out.String() != want {
+		t.Errorf("got %q, want %q", out, want)
+	}
+	for name, write := range map[string]func(*closedPipe) error{
+		"summary": func(w *closedPipe) error {
+			return Summary{Runs: outcomes(), Screen: terminal.Screen{Width: 80}}.Write(w)
+		},
+		"failure": func(w *closedPipe) error { return Failure(w, racy(), terminal.Screen{Width: 80}) },
+		"gates":   func(w *closedPipe) error { return Gates(w, racy(), terminal.Screen{Width: 80}) },
+	} {
+		if err := write(&closedPipe{}); !errors.Is(err, os.ErrClosed) {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}
+
+// The headline and the list say what a verdict does not tell.
+func TestVerdictsThatTellLittle(t *testing.T) {
+	unbuiltPart := refused()
+	unbuiltPart.Parts = []run.Part{{}}
+	failing := deviceless()
+	failing.ReferenceError = "reference.py: no luck"
+	untimed := noted()
+	untimed.Requested.Simulation = nil
+	for _, c := range []struct {
+		run           *run.Run
+		text, inLists string
+	}{
+		{noted(), "not-measured: correct on the simulator, no GPU for times", "not-measured (correct)"},
+		{untimed, "not-measured: correct, no times", "not-measured (correct)"},
+		{deviceless(), "not-measured: the outputs were not checked", "not-measured"},
+		{failing, "not-measured: the reference failed", "not-measured"},
+		{refused(), `does not compile: sdpa.cu:20: identifier "a" | "b" is undefined (over-budget)`, "over-budget (not built)"},
+		{unbuiltPart, "over-budget", "over-budget"},
+		{incorrect(), "incorrect", "incorrect"},
+	} {
+		if text, inLists := verdictText(c.run), VerdictInList(c.run); text != c.text || inLists != c.inLists {
+			t.Errorf("%q and %q; want %q and %q", text, inLists, c.text, c.inLists)
+		}
+	}
+	if verdictColour("over-budget (not built)") != verdictColour("over-budget") {
+		t.Error("the word changes the colour")
+	}
+}
+
+func TestExcused(t *testing.T) {
+	r := noted()
+	if got := Excused(r); got != "" {
+		t.Errorf("a run without unordered sums: %q", got)
+	}
+	row := &r.Correctness[1]
+	row.Notes = append(row.Notes, finding.New(finding.UnorderedSums, "unordered floating-point atomics at red.cu:5: launches need not agree bit for bit"))
+	if got := Excused(r); got != "note: stage2: unordered floating-point atomics at red.cu:5: launches need not agree bit for bit" {
+		t.Errorf("%q", got)
+	}
+}
+
+// The short line of a finding has its innermost line in the kernel's folder.
+func TestShortFinding(t *testing.T) {
+	for text, want := range map[string]string{
+		"race at ../sdpa/tma.cuh:34 (ptx:5, called from loads.cuh:66, native.cu:30) (once): x": "race at loads.cuh:66",
+		"race at -I0/tma.cuh:34 (ptx:5, called from native.cu:30) (once): x":                   "race at native.cu:30",
+		"race at ../sdpa/tma.cuh:34 (ptx:5) (once): x":                                         "race at ../sdpa/tma.cuh:34",
+		"race at tma.cuh:34 (ptx:5) (once): x":                                                 "race at tma.cuh:34",
+		"race at ptx:5 (once): x":                                                              "race at ptx:5",
+		"race at native.cu:30 in tma.cuh:34 (ptx:5) (once): x":                                 "race at tma.cuh:34", // of an earlier version
+		"a text (of something) in words":                                                       "race: a text (of something) in words",
+	} {
+		var f finding.Finding
+		if err := json.Unmarshal(fmt.Appendf(nil, `{"kind":"race","text":%q}`, text), &f); err != nil {
+			t.Fatal(err)
+		}
+		if got := shortFinding(f); got != want {
+			t.Errorf("%s: %q; want %q", text, got, want)
+		}
+	}
+}

@@ -1,0 +1,88 @@
+package document
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"attune/internal/gate"
+	"attune/internal/run"
+	"attune/internal/terminal"
+)
+
+// verdictText is the verdict of a run with its meaning. A profile takes no times, so that its
+// negative verdict is about the units of the chip. A variant that was not built has no budget to be
+// over: its text begins with what is wrong.
+func verdictText(r *run.Run) string {
+	switch known := knownText(r); {
+	case unbuilt(r):
+		return fmt.Sprintf("%s (%s)", strings.TrimPrefix(r.Cause(), "it "), r.Verdict)
+	case known != "":
+		return string(r.Verdict) + ": " + known
+	case r.Verdict == gate.ValidNegative && r.Gates.Performance != gate.Fail:
+		return string(r.Verdict) + " (no unit near its limit; the experiment is valid)"
+	}
+	return r.Verdict.Explained()
+}
+
+// VerdictInList is the verdict of a run with a word on what it does not tell: whether the outputs of
+// a run without times are correct, and whether a variant was built at all.
+func VerdictInList(r *run.Run) string {
+	switch {
+	case unbuilt(r):
+		return string(r.Verdict) + " (not built)"
+	case r.Verdict == gate.Unknown && r.Gates.Correctness == gate.Pass:
+		return string(r.Verdict) + " (correct)"
+	}
+	return string(r.Verdict)
+}
+
+// unbuilt reports whether a run failed because it has no code: the variant does not compile, or its
+// source breaks a rule.
+func unbuilt(r *run.Run) bool {
+	return r.Verdict == gate.OverBudget && r.Build == nil && len(r.Parts) == 0 && r.Cause() != ""
+}
+
+// knownText is what a run has shown that is not measured: whether the outputs are correct, and why
+// nothing was timed. It is empty for other verdicts.
+func knownText(r *run.Run) string {
+	switch {
+	case r.Verdict != gate.Unknown:
+		return ""
+	case r.Gates.Correctness == gate.NotMeasured && r.ReferenceError != "":
+		return "the reference failed"
+	case r.Gates.Correctness == gate.NotMeasured:
+		return "the outputs were not checked"
+	case r.Requested.Simulation != nil:
+		return "correct on the simulator, no GPU for times"
+	}
+	return "correct, no times"
+}
+
+// verdictNote explains the verdicts of a table that need it; it is empty if none does.
+func verdictNote(verdicts []string) string {
+	for _, v := range gate.Verdicts {
+		named := func(verdict string) bool { return strings.HasPrefix(verdict, string(v)) }
+		if v.Meaning() != "" && slices.ContainsFunc(verdicts, named) {
+			return fmt.Sprintf("%s: %s", v, v.Meaning())
+		}
+	}
+	return ""
+}
+
+// writeVerdictNote writes the note below a table for a screen.
+func writeVerdictNote(w io.Writer, s terminal.Screen, verdicts []string) {
+	if note := verdictNote(verdicts); note != "" {
+		s.Paragraph(w, "", note, 2)
+	}
+}
+
+// columnOf is one column of a table's rows.
+func columnOf(rows [][]string, index int) []string {
+	var cells []string
+	for _, row := range rows {
+		cells = append(cells, row[index])
+	}
+	return cells
+}
