@@ -162,8 +162,12 @@ func TestArguments(t *testing.T) {
 	tests := []argumentTest{
 		{nil, ok},
 		{[]string{"struct_size=8"}, invalid + "struct_size is 8; sizeof(attune_sdpa_params) is "},
-		// The first header had no fields behind workspace_bytes: they are not read.
-		{[]string{"struct_size=240", "cu_queries=1", "smooth_k=7", "q_dtype=9"}, ok},
+		{[]string{"struct_size=312"}, invalid + "struct_size is 312; "}, // of 0.1.0, whose fields lie elsewhere
+		{[]string{"struct_size=100000"}, invalid + "struct_size is 100000; "},
+		// A later header appends fields. Without a value they are no option.
+		{[]string{"struct_size=328"}, ok},
+		{[]string{"struct_size=328", "later=1"}, unsupported + "byte 323 of attune_sdpa_params is not 0; this library knows 320 bytes of a later header"},
+		{[]string{"flags=2"}, invalid + "flags is 2; it must be 0 or ATTUNE_SDPA_TRUST_POINTERS"},
 		{[]string{"heads=6", "kv_heads=4"}, invalid + "kv_heads is 4, which does not divide heads, 6"},
 		{[]string{"batch=1000", "heads=1000", "kv_heads=1000"}, invalid + "batch is 1000, heads 1000, queries 512 and head_dim 64: a tensor would have more than 2^31 elements"},
 		{[]string{"batch=1000", "heads=1000", "kv_heads=1000", "keys=513"}, invalid + "batch is 1000, heads 1000, keys 513 and"},
@@ -180,13 +184,17 @@ func TestArguments(t *testing.T) {
 		{[]string{"out_dtype=3"}, ok},
 		{[]string{"lse=0x100400000000"}, ok},
 		{[]string{"sinks=0x100400000000"}, ok},
-		{[]string{"window_left=128"}, ok},
-		{[]string{"window_left=511"}, ok}, // no row has more keys before its own
-		{[]string{"window_right=10"}, ok},
-		{[]string{"window_right=0"}, ok}, // causal
-		{[]string{"window_right=511"}, ok},
-		{[]string{"window_right=-3"}, invalid + "window_right is -3; it must be -1 for no limit, or at least 0"},
-		{[]string{"window_left=-2"}, invalid + "window_left is -2; it must be -1 for no limit, or at least 0"},
+		{[]string{"window=128,-1"}, ok},
+		{[]string{"window=511,-1"}, ok}, // no row has more keys before its own
+		{[]string{"window=-1,10"}, ok},
+		{[]string{"window=-1,0"}, ok}, // causal
+		{[]string{"window=-1,511"}, ok},
+		{[]string{"window=0,0"}, ok}, // the query's own key
+		{[]string{"window=-1,-1"}, ok},
+		{[]string{"window_left=128"}, invalid + "window_left is 128 and has_window 0; set has_window to 1 for a window"},
+		{[]string{"window_right=-1"}, invalid + "window_right is -1 and has_window 0; "},
+		{[]string{"window=-1,-3"}, invalid + "window_right is -3; it must be -1 for no limit, or at least 0"},
+		{[]string{"window=-2,-1"}, invalid + "window_left is -2; it must be -1 for no limit, or at least 0"},
 		{[]string{"scale=nan"}, invalid + "scale is nan; it must be finite and not negative"},
 		{[]string{"scale=inf"}, invalid + "scale is inf; "},
 		{[]string{"scale=-0.5"}, invalid + "scale is -0.5; "},

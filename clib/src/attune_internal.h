@@ -130,8 +130,13 @@ ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_check_addresses(const pointer *all
 ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_check_memory(const context *c, const pointer *all,
                                                            int count);
 
+/* Copies the parameters of a caller, whose header may be later than that of the library: fields that
+ * the library does not know must be 0, which is no option. Clears the error of this thread. */
+ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_copy_params(const char *type, const void *given,
+                                                          void *into, size_t size);
+
 /* Refuses flags that do not exist. */
-ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_check_flags(int64_t flags);
+ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_check_flags(uint64_t flags);
 
 ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_check_workspace(size_t have, size_t need);
 

@@ -1,7 +1,5 @@
 /* The quantisers: q, k and v to E4M3 with factors of their own, and new rows into a cache whose
  * factors are given. */
-#include <string.h>
-
 #include "attune_internal.h"
 
 enum { CHUNK_ELEMENTS = 8, MAX_QUANTIZE_DIM = 256 };
@@ -143,16 +141,11 @@ static attune_sdpa_status check_quantize(const attune_quantize_params *p, bool h
 }
 
 /* Checks everything but pointers. */
-static attune_sdpa_status read_quantize(const attune_quantize_params *p, quantization *z,
+static attune_sdpa_status read_quantize(const attune_quantize_params *given,
+                                        attune_quantize_params *p, quantization *z,
                                         const attune_sdpa_form_info **form) {
-  attune_clear_error();
-  if (p == NULL) return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT, "params is NULL");
-  if (p->struct_size != sizeof *p) {
-    return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
-                       "struct_size is %zu; sizeof(attune_quantize_params) is %zu in the header of "
-                       "this library",
-                       p->struct_size, sizeof *p);
-  }
+  TRY(attune_copy_params("attune_quantize_params", given, p, sizeof *p));
+  TRY(attune_check_flags(p->flags));
   const bool has_q = p->q != NULL || p->y_q != NULL,
              has_kv = p->k != NULL || p->v != NULL || p->y_k != NULL || p->y_v != NULL;
   TRY(check_quantize(p, has_q, has_kv));
@@ -184,62 +177,48 @@ static size_t quantize_bytes(const quantization *z, const attune_sdpa_form_info 
   return QUANTIZE_OFFSET + attune_quantization_bytes(z, form);
 }
 
-attune_sdpa_status attune_sdpa_quantize(const attune_quantize_params *p,
+attune_sdpa_status attune_sdpa_quantize(const attune_quantize_params *params,
                                         struct CUstream_st *stream) {
+  attune_quantize_params p;
   quantization z;
   const attune_sdpa_form_info *form = NULL;
-  TRY(read_quantize(p, &z, &form));
-  TRY(attune_check_workspace(p->workspace_bytes, quantize_bytes(&z, form)));
+  TRY(read_quantize(params, &p, &z, &form));
+  TRY(attune_check_workspace(p.workspace_bytes, quantize_bytes(&z, form)));
   pointer all[11];
   int n = 0;
   if (z.q_rows > 0) {
-    all[n++] = (pointer){"q", p->q, 16};
-    all[n++] = (pointer){"y_q", p->y_q, 16};
-    all[n++] = (pointer){"descale_q", p->descale_q, sizeof(float)};
+    all[n++] = (pointer){"q", p.q, 16};
+    all[n++] = (pointer){"y_q", p.y_q, 16};
+    all[n++] = (pointer){"descale_q", p.descale_q, sizeof(float)};
   }
   if (z.kv_rows > 0) {
-    all[n++] = (pointer){"k", p->k, 16};
-    all[n++] = (pointer){"v", p->v, 16};
-    all[n++] = (pointer){"y_k", p->y_k, 16};
-    all[n++] = (pointer){"y_v", p->y_v, 16};
-    all[n++] = (pointer){"descale_k", p->descale_k, sizeof(float)};
-    all[n++] = (pointer){"descale_v", p->descale_v, sizeof(float)};
-    if (p->mean_k != NULL) all[n++] = (pointer){"mean_k", p->mean_k, sizeof(float)};
+    all[n++] = (pointer){"k", p.k, 16};
+    all[n++] = (pointer){"v", p.v, 16};
+    all[n++] = (pointer){"y_k", p.y_k, 16};
+    all[n++] = (pointer){"y_v", p.y_v, 16};
+    all[n++] = (pointer){"descale_k", p.descale_k, sizeof(float)};
+    all[n++] = (pointer){"descale_v", p.descale_v, sizeof(float)};
+    if (p.mean_k != NULL) all[n++] = (pointer){"mean_k", p.mean_k, sizeof(float)};
   }
-  all[n++] = (pointer){"workspace", p->workspace, 16};
+  all[n++] = (pointer){"workspace", p.workspace, 16};
   TRY(attune_check_addresses(all, n));
-  z.workspace = (char *)p->workspace + QUANTIZE_OFFSET;
+  z.workspace = (char *)p.workspace + QUANTIZE_OFFSET;
   TRY(attune_start_driver());
   context *c = NULL;
   TRY(attune_current_context(&c));
-  TRY(attune_check_memory(c, all, n));
+  if ((p.flags & ATTUNE_SDPA_TRUST_POINTERS) == 0) TRY(attune_check_memory(c, all, n));
   TRY(attune_load(c, form));
   return attune_launch_quantization(&z, c, form, stream);
 }
 
-size_t attune_sdpa_quantize_workspace_bytes(const attune_quantize_params *p) {
+size_t attune_sdpa_quantize_workspace_bytes(const attune_quantize_params *params) {
+  attune_quantize_params p;
   quantization z;
   const attune_sdpa_form_info *form = NULL;
-  return read_quantize(p, &z, &form) == ATTUNE_SDPA_OK ? quantize_bytes(&z, form) : 0;
+  return read_quantize(params, &p, &z, &form) == ATTUNE_SDPA_OK ? quantize_bytes(&z, form) : 0;
 }
 
 /* ---- append --------------------------------------------------------------------------------- */
-
-/* Copies the parameters. The field that the caller's header does not have is 0. */
-static attune_sdpa_status copy_append(const attune_append_params *given, attune_append_params *p) {
-  enum { FIRST_SIZE = offsetof(attune_append_params, flags) };
-  attune_clear_error();
-  if (given == NULL) return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT, "params is NULL");
-  if (given->struct_size != sizeof *p && given->struct_size != FIRST_SIZE) {
-    return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
-                       "struct_size is %zu; sizeof(attune_append_params) is %zu in the header of "
-                       "this library",
-                       given->struct_size, sizeof *p);
-  }
-  p->flags = 0;
-  memcpy(p, given, given->struct_size);
-  return attune_check_flags(p->flags);
-}
 
 static attune_sdpa_status read_append(const attune_append_params *p, tensor *k, tensor *v,
                                       const attune_sdpa_form_info **form) {
@@ -284,7 +263,8 @@ attune_sdpa_status attune_sdpa_append(const attune_append_params *params,
   attune_append_params p;
   tensor k, v;
   const attune_sdpa_form_info *form = NULL;
-  TRY(copy_append(params, &p));
+  TRY(attune_copy_params("attune_append_params", params, &p, sizeof p));
+  TRY(attune_check_flags(p.flags));
   TRY(read_append(&p, &k, &v, &form));
   const pointer all[] = {{"k", p.k, 16},
                          {"v", p.v, 16},

@@ -9,23 +9,8 @@
 
 /* ---- the problem as it is given ------------------------------------------------------------- */
 
-/* Copies the parameters. Fields that the caller's header does not have are 0. */
 static attune_sdpa_status copy_params(const attune_sdpa_params *given, attune_sdpa_params *p) {
-  enum { FIRST_SIZE = offsetof(attune_sdpa_params, cu_queries) };
-  attune_clear_error();
-  if (given == NULL) return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT, "params is NULL");
-  if (given->struct_size != sizeof *p && given->struct_size != FIRST_SIZE) {
-    return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
-                       "struct_size is %zu; sizeof(attune_sdpa_params) is %zu in the header of "
-                       "this library",
-                       given->struct_size, sizeof *p);
-  }
-  if (given->struct_size == sizeof *p) {
-    *p = *given;
-  } else {
-    memset(p, 0, sizeof *p);
-    memcpy(p, given, given->struct_size);
-  }
+  TRY(attune_copy_params("attune_sdpa_params", given, p, sizeof *p));
   TRY(attune_check_flags(p->flags));
   if ((int)p->q_dtype == 0) p->q_dtype = p->dtype;
   return ATTUNE_SDPA_OK;
@@ -112,10 +97,22 @@ static attune_sdpa_status check_sizes(const attune_sdpa_params *p) {
   return queries ? too_many_elements(p, "queries", p->queries) : ATTUNE_SDPA_OK;
 }
 
-static attune_sdpa_status check_window(const char *name, int32_t value) {
-  if (value >= -1) return ATTUNE_SDPA_OK;
-  return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
-                     "%s is %d; it must be -1 for no limit, or at least 0", name, value);
+/* Without has_window a limit would have no effect, so one that is set is a mistake of the caller. */
+static attune_sdpa_status check_window(const attune_sdpa_params *p) {
+  const extent limits[] = {{"window_left", p->window_left}, {"window_right", p->window_right}};
+  for (int i = 0; i < 2; ++i) {
+    if (!p->has_window && limits[i].value != 0) {
+      return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
+                         "%s is %d and has_window 0; set has_window to 1 for a window", limits[i].name,
+                         limits[i].value);
+    }
+    if (limits[i].value < -1) {
+      return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
+                         "%s is %d; it must be -1 for no limit, or at least 0", limits[i].name,
+                         limits[i].value);
+    }
+  }
+  return ATTUNE_SDPA_OK;
 }
 
 /* What the quantiser is for, and what it is not. */
@@ -181,8 +178,7 @@ static attune_sdpa_status check_formats(const attune_sdpa_params *p) {
     return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
                        "scale is %g; it must be finite and not negative", (double)p->scale);
   }
-  TRY(check_window("window_left", p->window_left));
-  TRY(check_window("window_right", p->window_right));
+  TRY(check_window(p));
   return check_quantiser(p);
 }
 
@@ -266,9 +262,11 @@ static attune_sdpa_status plan_quantisation(call_plan *plan) {
  * query of a sequence is at its last key. */
 static void set_masks(problem *x) {
   const attune_sdpa_params *p = &x->p;
-  x->causal = p->causal != 0 || p->window_right == 0;
-  x->window_left = p->window_left >= p->keys - 1 ? -1 : p->window_left;
-  x->window_right = x->causal || p->window_right >= p->queries - 1 ? -1 : p->window_right;
+  const int32_t left = p->has_window ? p->window_left : -1,
+                right = p->has_window ? p->window_right : -1;
+  x->causal = p->causal != 0 || right == 0;
+  x->window_left = left >= p->keys - 1 ? -1 : left;
+  x->window_right = x->causal || right >= p->queries - 1 ? -1 : right;
   x->scale = p->scale != 0 ? p->scale : (float)(1 / sqrt((double)p->head_dim));
 }
 
