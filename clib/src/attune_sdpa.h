@@ -83,7 +83,8 @@ typedef struct attune_sdpa_params {
   int64_t q_stride[3], k_stride[3], v_stride[3], o_stride[3];
 
   /* [batch, heads, queries], of packed sequences [heads, total_queries]: receives the natural
-   * logarithm of the sum of exp(score) of each row, its sink included. NULL: not computed. */
+   * logarithm of the sum of exp(score) of each row, its sink included; minus infinity for a row
+   * without keys, with a sink too. NULL: not computed. */
   float *lse;
 
   /* [batch, heads] of q, [batch, kv_heads] of k and v: the value of an E4M3 code is the code times
