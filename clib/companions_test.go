@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"attune/internal/device"
+	"attune/internal/form"
 	"attune/internal/problem"
 	"attune/internal/problem/declared"
 	"attune/internal/spec"
@@ -116,7 +117,7 @@ var asked = map[string]func(a spec.Axes, headDim int) []string{
 }
 
 // halfQueries are the lines for a decode form that takes queries in FP16 or BF16.
-func halfQueries(c Companion, a spec.Axes) []string {
+func halfQueries(c *form.Form, a spec.Axes) []string {
 	knobs := c.Image.Record.Knobs
 	if c.Image.Record.Kernel != "decode" || knobs["Q_BITS"] == 8 {
 		return nil
@@ -157,7 +158,7 @@ func declaredLaunch(job device.Job, addressOf map[string]uint64) string {
 }
 
 // labJob is the launch of the lab for a companion and a shape.
-func labJob(t *testing.T, folder fs.FS, c Companion, shape spec.Shape) device.Job {
+func labJob(t *testing.T, folder fs.FS, c *form.Form, shape spec.Shape) device.Job {
 	t.Helper()
 	kernel, err := spec.Load(folder)
 	if err != nil {
@@ -431,7 +432,7 @@ func parameters(t *testing.T, line string) []uint64 {
 
 // quantiserOf is the companion that quantises the inputs of a forward call, its folder, and a shape of
 // it: kernels/cast, or kernels/quantize if there is an option.
-func quantiserOf(t *testing.T, l Library, queries, keys, smooth, hadamard int) (Companion, fs.FS, spec.Axes) {
+func quantiserOf(t *testing.T, l Library, queries, keys, smooth, hadamard int) (*form.Form, fs.FS, spec.Axes) {
 	t.Helper()
 	name, folder := "cast", kernels.Cast()
 	shape := fmt.Sprintf("batch=2,heads=8,kv_heads=4,q_rows=%d,kv_rows=%d,dim=64,bf16=1,bshd=1,span=3,pad=0,copies=1", queries, keys)
