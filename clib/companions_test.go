@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"attune/internal/device"
@@ -160,10 +161,7 @@ func declaredLaunch(job device.Job, addressOf map[string]uint64) string {
 // labJob is the launch of the lab for a companion and a shape.
 func labJob(t *testing.T, folder fs.FS, c *form.Form, shape spec.Shape) device.Job {
 	t.Helper()
-	kernel, err := spec.Load(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kernel := loadKernel(t, folder, c.Image.Record.Kernel)
 	v, err := kernel.Variant(c.Image.Record.Variant)
 	if err != nil {
 		t.Fatal(err)
@@ -177,7 +175,23 @@ func labJob(t *testing.T, folder fs.FS, c *form.Form, shape spec.Shape) device.J
 	return job
 }
 
-// evenBlocks is the number of blocks that attune_decode.c takes for sequences of one length.
+// loadedKernels are kernels by name: a kernel.toml takes some time to read.
+var loadedKernels sync.Map
+
+func loadKernel(t *testing.T, folder fs.FS, name string) *spec.Kernel {
+	t.Helper()
+	if kernel, known := loadedKernels.Load(name); known {
+		return kernel.(*spec.Kernel)
+	}
+	kernel, err := spec.Load(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	loadedKernels.Store(name, kernel)
+	return kernel
+}
+
+// evenBlocks is the number of blocks that attune_attention.c takes for sequences of one length.
 func evenBlocks(heads, multiprocessors int) int {
 	for blocks := multiprocessors; blocks > multiprocessors-multiprocessors/16 && heads > 0; blocks-- {
 		if heads%blocks == 0 || blocks%heads == 0 {
@@ -233,31 +247,30 @@ func TestDeclaredLaunchesMatchLab(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, folder := range companionFolders {
-		kernel, err := spec.Load(folder)
-		if err != nil {
-			t.Fatal(err)
-		}
+		kernel := loadKernel(t, folder, name)
 		shapes, err := kernel.Shapes(strings.Join(kernel.Run.SimShapes, ","))
 		if err != nil {
 			t.Fatal(err)
 		}
-		launches := 0
+		var problems [][]string
+		var want []string
 		for _, companion := range l.Companions {
 			if companion.Image.Record.Kernel != name {
 				continue
 			}
 			for _, s := range shapes {
 				shape := librarysShape(s, 132)
-				got := c.ask(t, slices.Concat([]string{"context 0"}, asked[name](shape, companion.Image.Record.Knobs[spec.HeadDimKnob]), halfQueries(companion, shape), []string{"call 0x77", "print"})...)
-				want := declaredLaunch(labJob(t, folder, companion, shape), addressOf)
-				if got[0] != ok || got[len(got)-1] != want {
-					t.Errorf("%s, %s:\ngot  %s\n     %s\nwant %s", companion.Image.Record.Variant, shape, got[0], got[len(got)-1], want)
-				}
-				launches++
+				problems = append(problems, slices.Concat([]string{"context 0"}, asked[name](shape, companion.Image.Record.Knobs[spec.HeadDimKnob]), halfQueries(companion, shape), []string{"call 0x77", "print"}))
+				want = append(want, declaredLaunch(labJob(t, folder, companion, shape), addressOf))
 			}
 		}
-		if launches < len(shapes) {
-			t.Errorf("%s: %d launches of %d shapes", name, launches, len(shapes))
+		for i, got := range c.askEach(t, problems) {
+			if got[0] != ok || got[len(got)-1] != want[i] {
+				t.Errorf("%s, %q:\ngot  %s\n     %s\nwant %s", name, problems[i], got[0], got[len(got)-1], want[i])
+			}
+		}
+		if len(want) < len(shapes) {
+			t.Errorf("%s: %d launches of %d shapes", name, len(want), len(shapes))
 		}
 	}
 }
@@ -563,6 +576,8 @@ func TestNativeLaunch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	var problems [][]string
+	var stages, launches []string
 	for size, stage := range nativeStages {
 		places := maps.Clone(addressOf)
 		places[map[int]string{fp16Code: "o_bf16", bf16Code: "o"}[size.dtype]] = 0
@@ -570,13 +585,15 @@ func TestNativeLaunch(t *testing.T) {
 			places["lse"] = 0
 		}
 		for rowsFirst := range 2 {
-			got := c.ask(t, slices.Concat([]string{"context 0"}, size.lines(rowsFirst), []string{"form", "workspace", "call 0x77", "print"})...)
+			problems = append(problems, slices.Concat([]string{"context 0"}, size.lines(rowsFirst), []string{"form", "workspace", "call 0x77", "print"}))
 			job := labJob(t, kernels.Native(), stageOf(t, l, stage), size.axes(rowsFirst))
 			// The kernel waits for the launch before, which it may overlap.
-			want := strings.Replace(declaredLaunch(job, places), " stream ", " dependent stream ", 1)
-			if got[0] != stage+" " || got[1] != "0 " || got[2] != ok || got[len(got)-1] != want {
-				t.Errorf("got  %.100q\n     %s\nwant %s", got, got[len(got)-1], want)
-			}
+			stages, launches = append(stages, stage), append(launches, strings.Replace(declaredLaunch(job, places), " stream ", " dependent stream ", 1))
+		}
+	}
+	for i, got := range c.askEach(t, problems) {
+		if got[0] != stages[i]+" " || got[1] != "0 " || got[2] != ok || got[len(got)-1] != launches[i] {
+			t.Errorf("got  %.100q\n     %s\nwant %s", got, got[len(got)-1], launches[i])
 		}
 	}
 	for _, change := range []string{"keys 4097", "queries 2", "hadamard 1", "smooth_k 1", "q_dtype 2", "out_dtype 2", "sinks 0x100900000000", "window 9,-1", "head_dim 256"} {

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
-	"strings"
 
 	"attune/internal/array"
 	"attune/internal/device"
@@ -116,7 +115,7 @@ func (c *Call) quantisation(workspace device.Address, p *Problem) Launch {
 	for _, t := range tensors {
 		v.strides(t.name+"_%s_stride", t.in.Strides)
 		if !t.quantise {
-			t.y, t.factors = 0, 0
+			t.in.Address, t.y, t.factors = 0, 0, 0
 		}
 		v.pointer(t.name, t.in.Address, t.in.bytes(dim))
 		v.pointer("y_"+t.name, t.y, t.in.extents[0]*t.in.extents[1]*t.in.extents[2]*dim)
@@ -264,5 +263,3 @@ func toInt(b bool) int {
 }
 
 func ceilDiv(n, by int) int { return (n + by - 1) / by }
-
-func trimList(numbers []int) string { return strings.Trim(fmt.Sprint(numbers), "[]") }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
+	"strings"
 
 	"attune/internal/array"
 	"attune/internal/device"
@@ -36,6 +37,7 @@ type Table struct {
 	selection *spec.Selection
 	arch      string
 	declared  []*Form
+	headDims  []int // of the selection's variants, in order
 	chosen    map[tensor.Shape]choice
 }
 
@@ -59,18 +61,13 @@ func NewTable(selection *spec.Selection, arch string) (*Table, error) {
 		}
 		t.declared = append(t.declared, forms...)
 	}
-	return t, nil
-}
-
-// HeadDims are those of the selection's variants, in order.
-func (t *Table) HeadDims() []int {
-	var dims []int
-	for _, v := range t.selection.Variants() {
+	for _, v := range selection.Variants() {
 		dim, _ := v.Value(spec.HeadDimKnob)
-		dims = append(dims, dim)
+		t.headDims = append(t.headDims, dim)
 	}
-	slices.Sort(dims)
-	return slices.Compact(dims)
+	slices.Sort(t.headDims)
+	t.headDims = slices.Compact(t.headDims)
+	return t, nil
 }
 
 // Folder is the folder that the image of a form is built from.
@@ -135,9 +132,9 @@ type Call struct {
 
 // cast is what a quantiser reads, and the offsets in the workspace of what it writes.
 type cast struct {
-	q, k, v                      Tensor // without rows if it is not quantised
+	q, k, v                      Tensor
 	batch, heads, copies         int
-	qRows, kvRows                int
+	qRows, kvRows                int // 0 for tensors that are not quantised
 	yQ, yK, yV                   int
 	descaleQ, descaleK, descaleV int
 	bf16                         bool
@@ -147,8 +144,8 @@ type cast struct {
 // the order. An error without ErrUnsupported is one of the selection's rules.
 func (t *Table) Plan(p Problem) (*Call, error) {
 	p.simplify()
-	if !slices.Contains(t.HeadDims(), p.HeadDim) {
-		return nil, unsupported("the head dim is %d; the kernels have %s", p.HeadDim, trimList(t.HeadDims()))
+	if !slices.Contains(t.headDims, p.HeadDim) {
+		return nil, unsupported("the head dim is %d; the kernels have %s", p.HeadDim, strings.Trim(fmt.Sprint(t.headDims), "[]"))
 	}
 	rules, err := t.choose(p.shape())
 	if err != nil {
@@ -209,16 +206,16 @@ func (t *Table) quantise(c *Call) error {
 	if kv && (p.PageTable != 0 || packed && p.CuKeys == 0) {
 		return unsupported("k and v are %s; paged keys, and keys beside packed queries that are not packed, are E4M3", p.K.Type)
 	}
-	z := cast{batch: p.Batch, heads: 1, copies: 1, bf16: p.Q.Type == array.BF16}
+	z := cast{q: p.Q, k: p.K, v: p.V, batch: p.Batch, heads: 1, copies: 1, bf16: p.Q.Type == array.BF16}
 	if packed {
 		z.batch, z.copies = 1, p.Batch
 	}
 	if q {
-		z.q, z.heads, z.qRows = p.Q, p.Heads, p.Q.extents[2]
+		z.heads, z.qRows = p.Heads, p.Q.extents[2]
 		p.Q = quantised(p.Q, p.HeadDim)
 	}
 	if kv {
-		z.k, z.v, z.kvRows = p.K, p.V, p.K.extents[2]
+		z.kvRows = p.K.extents[2]
 		p.K, p.V = quantised(p.K, p.HeadDim), quantised(p.V, p.HeadDim)
 	}
 	c.cast = z
