@@ -1,39 +1,20 @@
 package clib
 
 import (
-	"fmt"
 	"io/fs"
 	"slices"
 
-	"attune/internal/lab"
-	"attune/internal/problem"
-	"attune/internal/problem/declared"
+	"attune/internal/form"
 	"attune/internal/spec"
 	"attune/internal/toolchain"
-	"attune/kernels"
 )
-
-// companionKnobs are the kernels that a library has beside its selection, with the knobs that its
-// launches depend on.
-var companionKnobs = map[string][]string{
-	"decode":   {spec.HeadDimKnob, "BLOCKS_PER_SM", "Q_BITS"},
-	"prefill":  {spec.HeadDimKnob, "TILE_M"},
-	"native":   {spec.HeadDimKnob, "TILE_M", "TILE_N", "USE_BF16", exponentialsKnob},
-	"mixed":    {spec.HeadDimKnob, "TILE_M", "TILE_N"},
-	"cast":     {"THREADS", "CHUNKS"},
-	"quantize": {"THREADS", "CHUNKS", "BLOCKS"},
-	"append":   {"THREADS"},
-}
-
-// exponentialsKnob is how many of eight exponentials are approximated.
-const exponentialsKnob = "EXP2_LINEAR_EIGHTHS"
 
 // Item is an image that a library needs.
 type Item struct {
 	Folder int // of the kernel, in Plan.Folders
 	Target toolchain.Target
 
-	companion Companion // without its image
+	companion *form.Form // without its image; nil for a variant of the selection
 }
 
 // Plan is what a library is built of.
@@ -49,7 +30,7 @@ type Plan struct {
 // architecture that all its variants have, and the companions.
 func NewPlan(kernel *spec.Kernel, folder fs.FS, s *spec.Selection, outputs []int) (*Plan, error) {
 	p := &Plan{
-		Folders:  []fs.FS{folder, kernels.Decode(), kernels.Prefill(), kernels.Native(), kernels.Mixed(), kernels.Cast(), kernels.Quantize(), kernels.Append()},
+		Folders:  append([]fs.FS{folder}, form.Folders()...),
 		library:  Library{Selection: s, Arch: s.Archs[len(s.Archs)-1]},
 		variants: make([][Outputs]string, len(s.Choices)),
 	}
@@ -61,50 +42,20 @@ func NewPlan(kernel *spec.Kernel, folder fs.FS, s *spec.Selection, outputs []int
 			}
 			p.variants[i][output] = v.String()
 			if !slices.ContainsFunc(p.Items, func(known Item) bool { return known.Target.Variant == v.String() }) {
-				p.Items = append(p.Items, Item{Target: lab.Target(kernel, v, p.library.Arch)})
+				p.Items = append(p.Items, Item{Target: form.Target(kernel, v, p.library.Arch)})
 			}
 		}
 	}
 	for i, folder := range p.Folders[1:] {
-		items, err := companions(folder, p.library.Arch)
+		forms, err := form.Declared(folder, p.library.Arch)
 		if err != nil {
 			return nil, err
 		}
-		for _, item := range items {
-			item.Folder = i + 1
-			p.Items = append(p.Items, item)
+		for _, f := range forms {
+			p.Items = append(p.Items, Item{Folder: i + 1, Target: f.Target, companion: f})
 		}
 	}
 	return p, nil
-}
-
-// companions lists the stages of a declared kernel for an architecture.
-func companions(folder fs.FS, arch string) ([]Item, error) {
-	kernel, err := spec.Load(folder)
-	if err != nil {
-		return nil, err
-	}
-	shapes, err := kernel.Shapes(kernel.Run.SimShapes[0]) // block and shared memory depend on knobs alone
-	if err != nil {
-		return nil, err
-	}
-	launch := declared.New(kernel, folder, kernel.Name)
-	var items []Item
-	for _, stage := range kernel.Stages {
-		if !slices.Contains(stage.Archs, arch) {
-			continue
-		}
-		build := problem.Build{Variant: stage.Variant()}
-		c := Companion{Cooperative: kernel.Declared.Cooperative}
-		if c.Threads, err = launch.Threads(build, shapes); err == nil {
-			c.SharedBytes, err = launch.SharedBytes(build, shapes)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", stage.Name, err)
-		}
-		items = append(items, Item{Target: lab.Target(kernel, stage.Variant(), arch), companion: c})
-	}
-	return items, nil
 }
 
 // Library is the library of the images of all items, in their order.
@@ -113,9 +64,10 @@ func (p *Plan) Library(images []*toolchain.Image, version string) Library {
 	l.Version = version
 	l.Images = make([][Outputs]*toolchain.Image, len(p.variants))
 	for n, item := range p.Items {
-		if item.Folder > 0 {
-			item.companion.Image = images[n]
-			l.Companions = append(l.Companions, item.companion)
+		if item.companion != nil {
+			companion := *item.companion
+			companion.Image = images[n]
+			l.Companions = append(l.Companions, &companion)
 			continue
 		}
 		for i := range p.variants {

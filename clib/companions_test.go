@@ -11,9 +11,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"attune/internal/device"
+	"attune/internal/form"
 	"attune/internal/problem"
 	"attune/internal/problem/declared"
 	"attune/internal/spec"
@@ -57,7 +59,7 @@ var asked = map[string]func(a spec.Axes, headDim int) []string{
 		return []string{
 			"function forward", "reset", setting("batch", a.Value("batch")), setting("heads", a.Value("kv_heads")*a.Value("group")), setting("kv_heads", a.Value("kv_heads")),
 			setting("queries", a.Value("queries")), setting("keys", a.Value("keys")), setting("head_dim", headDim), setting("causal", a.Value("causal")),
-			setting("window_left", a.Value("window")-1), setting("out_dtype", 2+a.Value("bf16")), setting("page_size", a.Value("page_size")),
+			setting("window", fmt.Sprintf("%d,-1", a.Value("window")-1)), setting("out_dtype", 2+a.Value("bf16")), setting("page_size", a.Value("page_size")),
 			setting("max_pages", (a.Value("keys")+a.Value("page_size")-1)/a.Value("page_size")), setting("pages", a.Value("pages")),
 			pointerIf(a.Value("pages") > 0, "page_table", "page_table"), pointerIf(a.Value("lengths") > 0, "key_lengths", "lengths"),
 			pointerIf(a.Value("sinks") > 0, "sinks", "sinks"), pointerIf(a.Value("lse") > 0, "lse", "lse"),
@@ -72,7 +74,7 @@ var asked = map[string]func(a spec.Axes, headDim int) []string{
 		lines := []string{
 			"function forward", "reset", setting("batch", a.Value("batch")), setting("heads", heads), setting("kv_heads", a.Value("kv_heads")),
 			setting("queries", a.Value("queries")), setting("keys", a.Value("keys")), setting("head_dim", headDim), setting("causal", a.Value("causal")),
-			setting("window_left", a.Value("left")-1), setting("window_right", a.Value("right")-1), setting("out_dtype", 2+a.Value("bf16")),
+			setting("window", fmt.Sprintf("%d,%d", a.Value("left")-1, a.Value("right")-1)), setting("out_dtype", 2+a.Value("bf16")),
 			setting("page_size", a.Value("page_size")), setting("max_pages", (a.Value("keys")+a.Value("page_size")-1)/a.Value("page_size")), setting("pages", a.Value("pages")),
 			setting("total_queries", a.Value("queries")), setting("total_keys", a.Value("keys")),
 			pointerIf(a.Value("packed") > 0, "cu_queries", "cu_queries"), pointerIf(a.Value("packed_keys") > 0, "cu_keys", "cu_keys"),
@@ -116,7 +118,7 @@ var asked = map[string]func(a spec.Axes, headDim int) []string{
 }
 
 // halfQueries are the lines for a decode form that takes queries in FP16 or BF16.
-func halfQueries(c Companion, a spec.Axes) []string {
+func halfQueries(c *form.Form, a spec.Axes) []string {
 	knobs := c.Image.Record.Knobs
 	if c.Image.Record.Kernel != "decode" || knobs["Q_BITS"] == 8 {
 		return nil
@@ -157,12 +159,9 @@ func declaredLaunch(job device.Job, addressOf map[string]uint64) string {
 }
 
 // labJob is the launch of the lab for a companion and a shape.
-func labJob(t *testing.T, folder fs.FS, c Companion, shape spec.Shape) device.Job {
+func labJob(t *testing.T, folder fs.FS, c *form.Form, shape spec.Shape) device.Job {
 	t.Helper()
-	kernel, err := spec.Load(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kernel := loadKernel(t, folder, c.Image.Record.Kernel)
 	v, err := kernel.Variant(c.Image.Record.Variant)
 	if err != nil {
 		t.Fatal(err)
@@ -176,7 +175,23 @@ func labJob(t *testing.T, folder fs.FS, c Companion, shape spec.Shape) device.Jo
 	return job
 }
 
-// evenBlocks is the number of blocks that attune_decode.c takes for sequences of one length.
+// loadedKernels are kernels by name: a kernel.toml takes some time to read.
+var loadedKernels sync.Map
+
+func loadKernel(t *testing.T, folder fs.FS, name string) *spec.Kernel {
+	t.Helper()
+	if kernel, known := loadedKernels.Load(name); known {
+		return kernel.(*spec.Kernel)
+	}
+	kernel, err := spec.Load(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	loadedKernels.Store(name, kernel)
+	return kernel
+}
+
+// evenBlocks is the number of blocks that attune_attention.c takes for sequences of one length.
 func evenBlocks(heads, multiprocessors int) int {
 	for blocks := multiprocessors; blocks > multiprocessors-multiprocessors/16 && heads > 0; blocks-- {
 		if heads%blocks == 0 || blocks%heads == 0 {
@@ -232,31 +247,30 @@ func TestDeclaredLaunchesMatchLab(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, folder := range companionFolders {
-		kernel, err := spec.Load(folder)
-		if err != nil {
-			t.Fatal(err)
-		}
+		kernel := loadKernel(t, folder, name)
 		shapes, err := kernel.Shapes(strings.Join(kernel.Run.SimShapes, ","))
 		if err != nil {
 			t.Fatal(err)
 		}
-		launches := 0
+		var problems [][]string
+		var want []string
 		for _, companion := range l.Companions {
 			if companion.Image.Record.Kernel != name {
 				continue
 			}
 			for _, s := range shapes {
 				shape := librarysShape(s, 132)
-				got := c.ask(t, slices.Concat([]string{"context 0"}, asked[name](shape, companion.Image.Record.Knobs[spec.HeadDimKnob]), halfQueries(companion, shape), []string{"call 0x77", "print"})...)
-				want := declaredLaunch(labJob(t, folder, companion, shape), addressOf)
-				if got[0] != ok || got[len(got)-1] != want {
-					t.Errorf("%s, %s:\ngot  %s\n     %s\nwant %s", companion.Image.Record.Variant, shape, got[0], got[len(got)-1], want)
-				}
-				launches++
+				problems = append(problems, slices.Concat([]string{"context 0"}, asked[name](shape, companion.Image.Record.Knobs[spec.HeadDimKnob]), halfQueries(companion, shape), []string{"call 0x77", "print"}))
+				want = append(want, declaredLaunch(labJob(t, folder, companion, shape), addressOf))
 			}
 		}
-		if launches < len(shapes) {
-			t.Errorf("%s: %d launches of %d shapes", name, launches, len(shapes))
+		for i, got := range c.askEach(t, problems) {
+			if got[0] != ok || got[len(got)-1] != want[i] {
+				t.Errorf("%s, %q:\ngot  %s\n     %s\nwant %s", name, problems[i], got[0], got[len(got)-1], want[i])
+			}
+		}
+		if len(want) < len(shapes) {
+			t.Errorf("%s: %d launches of %d shapes", name, len(want), len(shapes))
 		}
 	}
 }
@@ -281,8 +295,8 @@ func TestDecodeArguments(t *testing.T) {
 		{pagedWith("max_pages=-1"), invalid + "max_pages is -1; it must be from 1 to 16777216"},
 		{pagedWith("batch=1000", "max_pages=16777216"), invalid + "batch is 1000 and max_pages 16777216: the page table would have more than 2^31 elements"},
 		{pagedWith("dtype=3", "descale_q=0", "descale_k=0", "descale_v=0"), unsupported + "page_table is 0x101100000000; paged k and v must be in E4M3"},
-		{with("window_left=128", "sinks=0x100900000000", "lse=0x100400000000", "out_dtype=3", "key_lengths=0x101000000000"), ok},
-		{with("window_right=0", "window_left=9"), ok}, // causal
+		{with("window=128,-1", "sinks=0x100900000000", "lse=0x100400000000", "out_dtype=3", "key_lengths=0x101000000000"), ok},
+		{with("window=9,0"), ok}, // causal
 		{with("k_stride[1]=128", "k_stride[2]=1024"), ok},
 		{with("queries=3", "o_stride[1]=128", "o_stride[2]=1024"), ok},
 		{with("queries=1", "o_stride[0]=1024", "o_stride[1]=128", "o_stride[2]=1024"), ok},
@@ -323,7 +337,7 @@ func TestWorkspaceBytes(t *testing.T) {
 	for _, s := range fewRows {
 		lines = append(lines, "set "+strings.Replace(s, "=", " ", 1))
 	}
-	lines = append(lines, "form", "workspace", "set workspace 0", "form", "workspace", "set window_left 4", "form", "workspace", "set heads 0", "workspace",
+	lines = append(lines, "form", "workspace", "set workspace 0", "form", "workspace", "set window 4,-1", "form", "workspace", "set heads 0", "workspace",
 		"function quantize", "workspace", "set smooth_k 1", "workspace", "set k 0", "set v 0", "set y_k 0", "set y_v 0", "set kv_heads -3", "workspace", "set queries 0", "workspace")
 	got := shippedProbe(t).ask(t, lines...)
 	const tiles = 3 * 8 * 4 // of 128 rows
@@ -342,11 +356,13 @@ func TestQuantizeArguments(t *testing.T) {
 	t.Parallel()
 	tests := []argumentTest{
 		{nil, ok},
-		{[]string{"struct_size=8"}, invalid + "struct_size is 8; sizeof(attune_quantize_params) is 216 in the header of this library"},
+		{[]string{"struct_size=8"}, invalid + "struct_size is 8; sizeof(attune_quantize_params) is 224 in the header of this library"},
 		{[]string{"q=0", "y_q=0", "k=0", "v=0", "y_k=0", "y_v=0"}, invalid + "q, k and v are NULL; there is nothing to quantise"},
 		{[]string{"q=0", "y_q=0", "descale_q=0", "heads=0", "queries=-7"}, ok},
 		{[]string{"k=0", "v=0", "y_k=0", "y_v=0", "descale_k=0", "descale_v=0", "mean_k=0", "kv_heads=0", "keys=-7", "smooth_k=1"}, ok},
 		{[]string{"mean_k=0"}, ok},
+		{[]string{"flags=1", "q=0x12340"}, ok}, // trusted
+		{[]string{"flags=4"}, invalid + "flags is 4; it must be 0 or ATTUNE_SDPA_TRUST_POINTERS"},
 		{[]string{"dtype=1"}, unsupported + "dtype is ATTUNE_SDPA_E4M3, which no form of this library has"},
 		{[]string{"dtype=5"}, invalid + "dtype is 5; it must be a value of attune_sdpa_dtype"},
 		{[]string{"head_dim=72"}, ok},
@@ -383,7 +399,7 @@ func TestAppendArguments(t *testing.T) {
 		{nil, ok},
 		{paged, ok},
 		{[]string{"struct_size=8"}, invalid + "struct_size is 8; sizeof(attune_append_params) is 168 in the header of this library"},
-		{[]string{"struct_size=160", "flags=7"}, ok}, // the size before flags was appended
+		{[]string{"struct_size=160"}, invalid + "struct_size is 160; sizeof(attune_append_params) is 168 in the header of this library"},
 		{[]string{"flags=2"}, invalid + "flags is 2; it must be 0 or ATTUNE_SDPA_TRUST_POINTERS"},
 		{[]string{"capacity=0"}, invalid + "capacity is 0; it must be from 1 to 16777216"},
 		{append(slices.Clone(paged), "pages=0"), invalid + "pages is 0; it must be from 1 to 16777216"},
@@ -429,7 +445,7 @@ func parameters(t *testing.T, line string) []uint64 {
 
 // quantiserOf is the companion that quantises the inputs of a forward call, its folder, and a shape of
 // it: kernels/quantize/cast, or kernels/quantize/quantize if there is an option.
-func quantiserOf(t *testing.T, l Library, queries, keys, smooth, hadamard int) (Companion, fs.FS, spec.Axes) {
+func quantiserOf(t *testing.T, l Library, queries, keys, smooth, hadamard int) (*form.Form, fs.FS, spec.Axes) {
 	t.Helper()
 	name, folder := "cast", kernels.Cast()
 	shape := fmt.Sprintf("batch=2,heads=8,kv_heads=4,q_rows=%d,kv_rows=%d,dim=64,bf16=1,bshd=1,span=3,pad=0,copies=1", queries, keys)
@@ -521,7 +537,7 @@ func TestQueriesConvertedInDecode(t *testing.T) {
 	}{
 		{[]string{"set q_dtype 2"}, "decode_q16 ", 1},
 		{[]string{"set q_dtype 3"}, "decode_q16 ", 1},
-		{[]string{"set q_dtype 3", "set key_lengths 0x101000000000", "set sinks 0x100900000000", "set window_left 9"}, "decode_q16 ", 1},
+		{[]string{"set q_dtype 3", "set key_lengths 0x101000000000", "set sinks 0x100900000000", "set window 9,-1"}, "decode_q16 ", 1},
 		{[]string{"set q_dtype 3", "set page_table 0x101100000000", "set page_size 64", "set max_pages 5", "set pages 9"}, "decode_q16 ", 1},
 		{[]string{"set q_dtype 3", "set page_table 0x101100000000", "set page_size 192", "set max_pages 5", "set pages 9"}, "prefill ", 2},
 		{[]string{"set q_dtype 3", "set hadamard 1"}, "decode ", 2},
@@ -560,6 +576,8 @@ func TestNativeLaunch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	var problems [][]string
+	var stages, launches []string
 	for size, stage := range nativeStages {
 		places := maps.Clone(addressOf)
 		places[map[int]string{fp16Code: "o_bf16", bf16Code: "o"}[size.dtype]] = 0
@@ -567,16 +585,18 @@ func TestNativeLaunch(t *testing.T) {
 			places["lse"] = 0
 		}
 		for rowsFirst := range 2 {
-			got := c.ask(t, slices.Concat([]string{"context 0"}, size.lines(rowsFirst), []string{"form", "workspace", "call 0x77", "print"})...)
+			problems = append(problems, slices.Concat([]string{"context 0"}, size.lines(rowsFirst), []string{"form", "workspace", "call 0x77", "print"}))
 			job := labJob(t, kernels.Native(), stageOf(t, l, stage), size.axes(rowsFirst))
 			// The kernel waits for the launch before, which it may overlap.
-			want := strings.Replace(declaredLaunch(job, places), " stream ", " dependent stream ", 1)
-			if got[0] != stage+" " || got[1] != "0 " || got[2] != ok || got[len(got)-1] != want {
-				t.Errorf("got  %.100q\n     %s\nwant %s", got, got[len(got)-1], want)
-			}
+			stages, launches = append(stages, stage), append(launches, strings.Replace(declaredLaunch(job, places), " stream ", " dependent stream ", 1))
 		}
 	}
-	for _, change := range []string{"keys 4097", "queries 2", "hadamard 1", "smooth_k 1", "q_dtype 2", "out_dtype 2", "sinks 0x100900000000", "window_left 9", "head_dim 256"} {
+	for i, got := range c.askEach(t, problems) {
+		if got[0] != stages[i]+" " || got[1] != "0 " || got[2] != ok || got[len(got)-1] != launches[i] {
+			t.Errorf("got  %.100q\n     %s\nwant %s", got, got[len(got)-1], launches[i])
+		}
+	}
+	for _, change := range []string{"keys 4097", "queries 2", "hadamard 1", "smooth_k 1", "q_dtype 2", "out_dtype 2", "sinks 0x100900000000", "window 9,-1", "head_dim 256"} {
 		lines := slices.Concat([]string{"context 0"}, nativeSize{3, 300, 200, 64, 1, bf16Code, 0}.lines(0), []string{"set workspace 0x100800000000"})
 		for _, name := range []string{"q", "k", "v", "o"} {
 			lines = append(lines, strides(name+"_stride", 0, 0, 0)...)
@@ -650,7 +670,7 @@ func TestMixedLaunch(t *testing.T) {
 		t.Errorf("the workspace has %s bytes", bytes)
 	}
 
-	for _, change := range []string{"queries 2", "queries 600", "causal 1", "hadamard 1", "lse 0x100400000000", "sinks 0x100900000000", "window_left 9", "head_dim 128", "q_dtype 1", "o_stride 1"} {
+	for _, change := range []string{"queries 2", "queries 600", "causal 1", "hadamard 1", "lse 0x100400000000", "sinks 0x100900000000", "window 9,-1", "head_dim 128", "q_dtype 1", "o_stride 1"} {
 		lines := slices.Concat([]string{"context 0"}, mixedLines(0, 1), []string{"set workspace 0x100800000000"})
 		switch change {
 		case "q_dtype 1":
@@ -780,7 +800,7 @@ func TestDriverFailuresOfCompanions(t *testing.T) {
 		}
 	}
 	for after := range 3 { // the maps of the prefill kernel
-		got := c.ask(t, "context 0", "set window_left 9", fmt.Sprintf("fail cuTensorMapEncodeTiled 999 %d", after), "call", "call")
+		got := c.ask(t, "context 0", "set window 9,-1", fmt.Sprintf("fail cuTensorMapEncodeTiled 999 %d", after), "call", "call")
 		if !strings.HasPrefix(got[0], failed+"cuTensorMapEncodeTiled failed") || got[1] != ok {
 			t.Errorf("call %d: %q", after, got)
 		}
@@ -879,8 +899,8 @@ func TestMissingCompanions(t *testing.T) {
 		{with("page_table=0x101100000000", "page_size=64", "max_pages=8", "pages=9"), unsupported + "page_table is 0x101100000000; no form of this library has pages"},
 		{slices.Concat(packed, with("queries=2")), unsupported + "cu_queries is 0x101200000000; no form of this library has packed sequences"},
 		{with("sinks=0x100400000000"), unsupported + "sinks is 0x100400000000; no form of this library has sinks for such sizes, so it must be NULL"},
-		{with("window_left=128"), unsupported + "window_left is 128; no form of this library has it for such sizes, and -1 means no limit"},
-		{[]string{"window_right=10"}, unsupported + "window_right is 10; no form of this library has it"},
+		{with("window=128,-1"), unsupported + "window_left is 128; no form of this library has it for such sizes, and -1 means no limit"},
+		{[]string{"window=-1,10"}, unsupported + "window_right is 10; no form of this library has it"},
 		{[]string{"o_stride[1]=64", "o_stride[2]=512"}, unsupported + "o_stride is {0, 64, 512}; the forms of this library for such sizes take contiguous tensors"},
 		{[]string{"v_stride[1]=32768", "v_stride[2]=128"}, unsupported + "v_stride is {0, 32768, 128}; "},
 		{with("keys=16777216"), invalid + "batch is 1, heads 8, keys 16777216 and head_dim 64: a tensor would have more than 2^31 elements"},

@@ -1,10 +1,10 @@
 // Package clib has the C library attune_sdpa: attention forward by the variants of a selection,
 // for programs that have nothing to do with the lab.
 //
-// The library is C11 and needs only NVIDIA's driver. src/attune_sdpa.h is its interface and
-// attune_sdpa.c its hand-written part: checks, the driver, the launch. [Write] adds the generated
-// part, attune_sdpa_forms.c: the images with their launch contracts, and the selection's conditions
-// in C.
+// The library is C11 and needs only NVIDIA's driver. src/attune_sdpa.h is its interface, and the other
+// files of src its hand-written part: checks, the driver, the values of arguments. [Write] adds the
+// generated part, attune_sdpa_forms.c: the images with their launches, which package form describes,
+// and the selection's conditions in C.
 //
 // # Conditions in C
 //

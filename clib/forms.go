@@ -3,12 +3,14 @@ package clib
 import (
 	"bytes"
 	"encoding/binary"
-	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
+	"attune/internal/form"
 	"attune/internal/spec"
 	"attune/internal/tensor"
 	"attune/internal/toolchain"
@@ -31,40 +33,28 @@ type Library struct {
 	// computed by a companion, or refused. The first is required.
 	Images [][Outputs]*toolchain.Image
 
-	Companions []Companion // at most one of a kernel, a head dim and the bits of its queries
+	Companions []*form.Form // of declared kernels: at most one of a kernel, a head dim and the bits of its queries
 }
 
-// Companion is an image of a declared kernel that a library has beside its selection, with the
-// launch that its kernel.toml declares. The kernel is one of companionKnobs: the
-// C sources know their parameters.
-type Companion struct {
-	Image                *toolchain.Image
-	Threads, SharedBytes int // per block
-	Cooperative          bool
-}
-
-// forms lists the distinct images: those of the choices in their order, then the companions.
-func (l *Library) forms() []*toolchain.Image {
-	var all []*toolchain.Image
+// forms lists the distinct forms: those of the choices in their order, then the companions.
+func (l *Library) forms() []*form.Form {
+	var all []*form.Form
 	for output := range Outputs {
 		for _, images := range l.Images {
 			if images[output] != nil && formIndex(all, images[output]) < 0 {
-				all = append(all, images[output])
+				all = append(all, form.Dense(images[output]))
 			}
 		}
 	}
-	for _, c := range l.Companions {
-		all = append(all, c.Image)
-	}
-	return all
+	return append(all, l.Companions...)
 }
 
 // formIndex is the place of an image among the forms, -1 for none.
-func formIndex(forms []*toolchain.Image, image *toolchain.Image) int {
+func formIndex(forms []*form.Form, image *toolchain.Image) int {
 	if image == nil {
 		return -1
 	}
-	return slices.IndexFunc(forms, func(f *toolchain.Image) bool { return f.Record.Variant == image.Record.Variant })
+	return slices.IndexFunc(forms, func(f *form.Form) bool { return f.Variant() == image.Record.Variant })
 }
 
 // Code is the part of an image that the library contains, and its kind: the machine code if it was
@@ -214,7 +204,7 @@ func (l *Library) table() ([]byte, error) {
 	forms := l.forms()
 	images := map[string]string{} // the C array of each image
 	for _, f := range forms {
-		_, code := Code(f)
+		_, code := Code(f.Image)
 		if images[string(code)] == "" {
 			images[string(code)] = fmt.Sprintf("image_%d", len(images))
 			writeWords(&c, images[string(code)], code)
@@ -222,12 +212,10 @@ func (l *Library) table() ([]byte, error) {
 	}
 	fmt.Fprintf(&c, "const int attune_sdpa_dense_count = %d, attune_sdpa_form_count = %d;\n\nconst attune_sdpa_form_info attune_sdpa_forms[] = {\n",
 		len(forms)-len(l.Companions), len(forms))
-	for i, f := range forms {
-		_, code := Code(f)
-		if first := len(forms) - len(l.Companions); i >= first {
-			writeCompanion(&c, l.Companions[i-first], images[string(code)])
-		} else {
-			writeForm(&c, f, images[string(code)])
+	for _, f := range forms {
+		_, code := Code(f.Image)
+		if err := writeForm(&c, f, images[string(code)]); err != nil {
+			return nil, fmt.Errorf("%s: %w", f.Variant(), err)
 		}
 	}
 	fmt.Fprintf(&c, "};\n\nconst int attune_sdpa_choices[][ATTUNE_SDPA_OUTPUTS] = {\n")
@@ -255,94 +243,75 @@ func (l *Library) check() error {
 			if image == nil {
 				continue
 			}
-			if err := checkForm(image, output); err != nil {
-				return fmt.Errorf("%s: %w", image.Record.Variant, err)
+			if launch := image.Record.Launch; (launch.Output == toolchain.BF16) != (output&BF16 != 0) || (launch.LSE != "") != (output&LSE != 0) {
+				return fmt.Errorf("%s: its outputs are %q and %q, which is not output %d", image.Record.Variant, launch.Output, launch.LSE, output)
 			}
 		}
 	}
-	for _, c := range l.Companions {
-		if err := checkCompanion(c); err != nil {
-			return fmt.Errorf("%s: %w", c.Image.Record.Variant, err)
+	for _, f := range l.forms() {
+		if err := f.Check(); err != nil {
+			return fmt.Errorf("%s: %w", f.Variant(), err)
 		}
 	}
 	return nil
 }
 
-// checkCompanion refuses a kernel that attune_sdpa.c cannot launch, and knobs that it needs to.
-func checkCompanion(c Companion) error {
-	record := c.Image.Record
-	needed, known := companionKnobs[record.Kernel]
-	if !known {
-		return fmt.Errorf("the library cannot launch the kernel %q", record.Kernel)
+// argumentNames are the arguments that the C sources have values for, as attune_sdpa_forms.h lists
+// them.
+var argumentNames = sync.OnceValue(func() []string {
+	header, err := sources.ReadFile("src/attune_sdpa_forms.h")
+	if err != nil {
+		panic("BUG: attune_sdpa_forms.h is not embedded: " + err.Error())
 	}
-	for _, knob := range needed {
-		mayBeZero := strings.HasPrefix(knob, "USE_") || knob == exponentialsKnob
-		if value, has := record.Knobs[knob]; !has || value < 1 && !mayBeZero {
-			return fmt.Errorf("it has no knob %s, which the library needs for its launch", knob)
+	return regexp.MustCompile(`ATTUNE_ARG_[A-Z0-9_]+`).FindAllString(string(header), -1)
+})
+
+// arguments are the arguments of a form as a list in C.
+func arguments(f *form.Form) (string, error) {
+	var all []string
+	maps := 0
+	for _, a := range f.Arguments {
+		name := "ATTUNE_ARG_" + strings.ToUpper(a.Name)
+		if a.Map != nil {
+			name = fmt.Sprintf("ATTUNE_ARG_MAP_%d", maps)
+			maps++
 		}
+		if !slices.Contains(argumentNames(), name) {
+			return "", fmt.Errorf("the library has no value for its argument %s", a.Name)
+		}
+		all = append(all, name)
 	}
-	return nil
+	if len(all) > maxArguments {
+		return "", fmt.Errorf("it has %d arguments, and the library passes at most %d", len(all), maxArguments)
+	}
+	return strings.Join(all, ", "), nil
 }
 
-func checkForm(image *toolchain.Image, output int) error {
-	const maxMaps = 4
-	launch := image.Record.Launch
-	switch _, hasDim := image.Record.Knobs[spec.HeadDimKnob]; {
-	case !hasDim:
-		return fmt.Errorf("it has no knob %s", spec.HeadDimKnob)
-	case launch.Threads == 0:
-		return errors.New("it has no launch contract; the library can launch attention kernels only")
-	case (launch.Output == toolchain.BF16) != (output&BF16 != 0) || (launch.LSE != "") != (output&LSE != 0):
-		return fmt.Errorf("its outputs are %q and %q, which is not output %d", launch.Output, launch.LSE, output)
-	case len(launch.TensorMaps) > maxMaps:
-		return fmt.Errorf("it has %d tensor maps, and the library passes at most %d", len(launch.TensorMaps), maxMaps)
-	}
-	return nil
-}
-
-func writeCode(c *bytes.Buffer, kernel string, f *toolchain.Image, image string) {
-	waits := 0
-	if bytes.Contains(f.PTX, []byte("griddepcontrol.wait")) {
-		waits = 1
-	}
-	fmt.Fprintf(c, "    {.kernel = ATTUNE_KERNEL_%s,\n     .variant = %s,\n     .entry = %s,\n     .image = %s, .waits = %d,\n",
-		kernel, strconv.Quote(f.Record.Variant), strconv.Quote(f.Record.EntryName()), image, waits)
-}
-
-// writeCompanion writes a line of attune_sdpa_forms for a declared kernel. Knobs that a kernel does
-// not have are 0.
-func writeCompanion(c *bytes.Buffer, of Companion, image string) {
-	knobs := of.Image.Record.Knobs
-	cooperative := 0
-	if of.Cooperative {
-		cooperative = 1
-	}
-	writeCode(c, strings.ToUpper(of.Image.Record.Kernel), of.Image, image)
-	fmt.Fprintf(c, "     .head_dim = %d, .threads = %d, .shared_bytes = %d, .cooperative = %d,\n",
-		knobs[spec.HeadDimKnob], of.Threads, of.SharedBytes, cooperative)
-	fmt.Fprintf(c, "     .blocks_per_multiprocessor = %d, .query_rows = %d, .step_keys = %d, .chunks = %d,\n     .max_blocks = %d, .q_bits = %d, .bf16 = %d,\n     .linear_eighths = %d},\n",
-		knobs["BLOCKS_PER_SM"], knobs["TILE_M"], knobs["TILE_N"], knobs["CHUNKS"], knobs["BLOCKS"], knobs["Q_BITS"], knobs["USE_BF16"], knobs[exponentialsKnob])
-}
+// maxArguments is ATTUNE_SDPA_MAX_ARGUMENTS.
+const maxArguments = 40
 
 // writeForm writes a line of attune_sdpa_forms.
-func writeForm(c *bytes.Buffer, f *toolchain.Image, image string) {
-	launch := f.Record.Launch
-	writeCode(c, "DENSE", f, image)
-	fmt.Fprintf(c, "     .head_dim = %d, .threads = %d, .query_rows = %d, .shared_bytes = %d,\n",
-		f.Record.Knobs[spec.HeadDimKnob], launch.Threads, launch.QueryRows, launch.DynamicSharedBytes)
-	hasLSE := 0
-	if launch.LSE != "" {
-		hasLSE = 1
+func writeForm(c *bytes.Buffer, f *form.Form, image string) error {
+	list, err := arguments(f)
+	if err != nil {
+		return err
 	}
-	fmt.Fprintf(c, "     .blocks_per_multiprocessor = %d, .cluster = %d, .has_lse = %d, .map_count = %d,\n     .maps = {",
-		launch.BlocksPerMultiprocessor, launch.Cluster, hasLSE, len(launch.TensorMaps))
-	for _, m := range launch.TensorMaps {
-		fmt.Fprintf(c, "{%d, %d, %d, %d}, ", m.Argument, m.Rows, m.InnerBytes, m.SwizzleBytes)
+	flag := map[bool]int{true: 1}
+	fmt.Fprintf(c, "    {.kernel = ATTUNE_KERNEL_%s,\n     .variant = %s,\n     .entry = %s,\n     .image = %s, .waits = %d,\n",
+		strings.ToUpper(string(f.Kernel)), strconv.Quote(f.Variant()), strconv.Quote(f.Target.EntryName()), image, flag[f.Waits()])
+	fmt.Fprintf(c, "     .head_dim = %d, .threads = %d, .shared_bytes = %d, .cluster = %d, .cooperative = %d,\n",
+		f.HeadDim, f.Threads, f.SharedBytes, f.Cluster, flag[f.Cooperative])
+	fmt.Fprintf(c, "     .blocks_per_multiprocessor = %d, .query_rows = %d, .step_keys = %d, .chunks = %d,\n     .max_blocks = %d, .q_bits = %d, .bf16 = %d, .linear_eighths = %d,\n",
+		f.BlocksPerMultiprocessor, f.QueryRows, f.StepKeys, f.Chunks, f.MaxBlocks, f.QBits, flag[f.BF16], f.LinearEighths)
+	fmt.Fprintf(c, "     .argument_count = %d, .map_count = %d,\n     .arguments = {%s},\n     .maps = {", len(f.Arguments), len(f.Maps()), list)
+	for _, m := range f.Maps() {
+		fmt.Fprintf(c, "{%d, %d, %d, %d, %d, %d, %d}, ", m.Tensor, m.ElementBytes, m.Rank, m.Columns, m.Rows, m.PagedRows, m.SwizzleBytes)
 	}
-	if len(launch.TensorMaps) == 0 {
-		c.WriteString("{0, 0, 0, 0}")
+	if len(f.Maps()) == 0 {
+		c.WriteString("{0, 0, 0, 0, 0, 0, 0}")
 	}
 	c.WriteString("}},\n")
+	return nil
 }
 
 // writeWords writes bytes as an array of 64-bit words: a compiler reads them several times faster

@@ -13,6 +13,7 @@ import (
 
 	"attune/internal/device"
 	"attune/internal/device/cuda"
+	"attune/internal/form"
 	"attune/internal/problem"
 	"attune/internal/problem/attention"
 	"attune/internal/spec"
@@ -292,9 +293,9 @@ func TestPackedInputsMatchLabOnGPU(t *testing.T) {
 	}
 }
 
-func companionOf(t *testing.T, l Library, kernel string) Companion {
+func companionOf(t *testing.T, l Library, kernel string) *form.Form {
 	t.Helper()
-	i := slices.IndexFunc(l.Companions, func(c Companion) bool { return c.Image.Record.Kernel == kernel })
+	i := slices.IndexFunc(l.Companions, func(c *form.Form) bool { return c.Image.Record.Kernel == kernel })
 	if i < 0 {
 		t.Fatalf("the library has no %s", kernel)
 	}
@@ -329,9 +330,9 @@ var nativeStages = map[nativeSize]string{
 }
 
 // stageOf returns a stage of a library.
-func stageOf(t *testing.T, l Library, name string) Companion {
+func stageOf(t *testing.T, l Library, name string) *form.Form {
 	t.Helper()
-	i := slices.IndexFunc(l.Companions, func(c Companion) bool { return c.Image.Record.Variant == name })
+	i := slices.IndexFunc(l.Companions, func(c *form.Form) bool { return c.Image.Record.Variant == name })
 	if i < 0 {
 		t.Fatalf("the library has no %s", name)
 	}

@@ -75,7 +75,7 @@ var shipped = sync.OnceValues(func() (compiled, error) {
 // edit changes the generated table.
 func compileLibrary(name string, l Library, edit ...string) (compiled, error) {
 	dir := filepath.Join(workshop, name)
-	c := compiled{filepath.Join(dir, "library"), filepath.Join(dir, "probe"), filepath.Join(dir, "driver")}
+	c := compiled{filepath.Join(dir, "library"), filepath.Join(dir, "probe"), filepath.Join(workshop, "driver")}
 	if _, err := Write(c.library, l); err != nil {
 		return c, err
 	}
@@ -84,11 +84,34 @@ func compileLibrary(name string, l Library, edit ...string) (compiled, error) {
 	if err == nil && len(edit) > 0 {
 		err = os.WriteFile(path, []byte(strings.NewReplacer(edit...).Replace(string(text))), 0o644)
 	}
-	return c, errors.Join(err,
-		gcc(c.library, append(slices.Clone(strict), "-c", "attune_sdpa_forms.c")...),
-		c.link(c.program, probeSource, slices.Concat(strict, sanitizers, []string{"-g"})...),
-		compileDriver(c.driver))
+	objects, objectsErr := sanitized()
+	if err := errors.Join(err, objectsErr, gcc(c.library, append(slices.Clone(strict), "-c", "attune_sdpa_forms.c")...)); err != nil {
+		return c, err
+	}
+	flags := slices.Concat(sanitizers, []string{"-o", c.program}, objects, []string{"attune_sdpa_forms.o", "-pthread", "-ldl", "-lm"})
+	return c, gcc(c.library, flags...)
 }
+
+// sanitized are the objects of the probe and of the hand-written sources, which all libraries have in
+// common, and the double of the driver. All are compiled at the same time.
+var sanitized = sync.OnceValues(func() ([]string, error) {
+	var objects []string
+	jobs := []func() error{func() error { return compileDriver(filepath.Join(workshop, "driver")) }}
+	for _, source := range append([]string{probeSource}, handWritten...) {
+		object := filepath.Join(workshop, strings.TrimSuffix(filepath.Base(source), ".c")+".o")
+		objects = append(objects, object)
+		jobs = append(jobs, func() error {
+			return gcc("src", slices.Concat(strict, sanitizers, []string{"-g", "-I.", "-c", "-o", object, source})...)
+		})
+	}
+	results := make([]error, len(jobs))
+	var group sync.WaitGroup
+	for i, job := range jobs {
+		group.Go(func() { results[i] = job() })
+	}
+	group.Wait()
+	return objects, errors.Join(results...)
+})
 
 // link compiles a program with the hand-written sources of the library, and links its table.
 func (c compiled) link(program, source string, flags ...string) error {
@@ -98,7 +121,7 @@ func (c compiled) link(program, source string, flags ...string) error {
 }
 
 // handWritten are the sources of the library without its table.
-var handWritten = []string{"attune_sdpa.c", "attune_decode.c", "attune_prefill.c", "attune_native.c", "attune_mixed.c", "attune_quantize.c", "attune_tensor.c", "attune_driver.c"}
+var handWritten = []string{"attune_sdpa.c", "attune_attention.c", "attune_quantize.c", "attune_tensor.c", "attune_driver.c"}
 
 var (
 	probeSource, _  = filepath.Abs("testdata/probe.c")
@@ -146,6 +169,25 @@ func (c compiled) ask(t *testing.T, lines ...string) []string {
 	return strings.Split(strings.TrimRight(string(out), "\n"), "\n")
 }
 
+// askEach runs the probe once on several groups of lines, each from the state that the one before has
+// left, and returns the lines that it prints for each. A version separates the groups.
+func (c compiled) askEach(t *testing.T, groups [][]string) [][]string {
+	t.Helper()
+	var lines []string
+	for _, group := range groups {
+		lines = append(append(lines, group...), "version")
+	}
+	answers := make([][]string, 1)
+	for _, line := range c.ask(t, lines...) {
+		if strings.HasPrefix(line, "1.2.3+test ") {
+			answers = append(answers, nil)
+			continue
+		}
+		answers[len(answers)-1] = append(answers[len(answers)-1], line)
+	}
+	return answers[:len(answers)-1]
+}
+
 // The statuses of attune_sdpa.h.
 const (
 	ok          = "0 "
@@ -162,8 +204,12 @@ func TestArguments(t *testing.T) {
 	tests := []argumentTest{
 		{nil, ok},
 		{[]string{"struct_size=8"}, invalid + "struct_size is 8; sizeof(attune_sdpa_params) is "},
-		// The first header had no fields behind workspace_bytes: they are not read.
-		{[]string{"struct_size=240", "cu_queries=1", "smooth_k=7", "q_dtype=9"}, ok},
+		{[]string{"struct_size=312"}, invalid + "struct_size is 312; "}, // of 0.1.0, whose fields lie elsewhere
+		{[]string{"struct_size=100000"}, invalid + "struct_size is 100000; "},
+		// A later header appends fields. Without a value they are no option.
+		{[]string{"struct_size=328"}, ok},
+		{[]string{"struct_size=328", "later=1"}, unsupported + "byte 323 of attune_sdpa_params is not 0; this library knows 320 bytes of a later header"},
+		{[]string{"flags=2"}, invalid + "flags is 2; it must be 0 or ATTUNE_SDPA_TRUST_POINTERS"},
 		{[]string{"heads=6", "kv_heads=4"}, invalid + "kv_heads is 4, which does not divide heads, 6"},
 		{[]string{"batch=1000", "heads=1000", "kv_heads=1000"}, invalid + "batch is 1000, heads 1000, queries 512 and head_dim 64: a tensor would have more than 2^31 elements"},
 		{[]string{"batch=1000", "heads=1000", "kv_heads=1000", "keys=513"}, invalid + "batch is 1000, heads 1000, keys 513 and"},
@@ -180,13 +226,17 @@ func TestArguments(t *testing.T) {
 		{[]string{"out_dtype=3"}, ok},
 		{[]string{"lse=0x100400000000"}, ok},
 		{[]string{"sinks=0x100400000000"}, ok},
-		{[]string{"window_left=128"}, ok},
-		{[]string{"window_left=511"}, ok}, // no row has more keys before its own
-		{[]string{"window_right=10"}, ok},
-		{[]string{"window_right=0"}, ok}, // causal
-		{[]string{"window_right=511"}, ok},
-		{[]string{"window_right=-3"}, invalid + "window_right is -3; it must be -1 for no limit, or at least 0"},
-		{[]string{"window_left=-2"}, invalid + "window_left is -2; it must be -1 for no limit, or at least 0"},
+		{[]string{"window=128,-1"}, ok},
+		{[]string{"window=511,-1"}, ok}, // no row has more keys before its own
+		{[]string{"window=-1,10"}, ok},
+		{[]string{"window=-1,0"}, ok}, // causal
+		{[]string{"window=-1,511"}, ok},
+		{[]string{"window=0,0"}, ok}, // the query's own key
+		{[]string{"window=-1,-1"}, ok},
+		{[]string{"window_left=128"}, invalid + "window_left is 128 and has_window 0; set has_window to 1 for a window"},
+		{[]string{"window_right=-1"}, invalid + "window_right is -1 and has_window 0; "},
+		{[]string{"window=-1,-3"}, invalid + "window_right is -3; it must be -1 for no limit, or at least 0"},
+		{[]string{"window=-2,-1"}, invalid + "window_left is -2; it must be -1 for no limit, or at least 0"},
 		{[]string{"scale=nan"}, invalid + "scale is nan; it must be finite and not negative"},
 		{[]string{"scale=inf"}, invalid + "scale is inf; "},
 		{[]string{"scale=-0.5"}, invalid + "scale is -0.5; "},
@@ -606,6 +656,9 @@ func TestThreads(t *testing.T) {
 	t.Parallel()
 	c := shippedProbe(t)
 	checkThreads(t, c)
+	if testing.Short() { // the thread sanitizer compiles all sources again
+		return
+	}
 	raced := c
 	raced.program = filepath.Join(t.TempDir(), "probe")
 	err := c.link(raced.program, probeSource, slices.Concat(strict, []string{"-fsanitize=thread", "-g"})...)

@@ -1,4 +1,4 @@
-package kernels
+package kernels_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"attune/internal/profile"
 	"attune/internal/run"
 	"attune/internal/tensor"
+	"attune/kernels"
 )
 
 // counter is the simulator, and keeps the counters of the last launch.
@@ -33,7 +34,7 @@ func (c *counter) Run(ctx context.Context, job device.Job) (*device.Outcome, err
 
 // The simulator's counters must equal those that Nsight Compute reported on an H200.
 func TestCountersMatchH200(t *testing.T) {
-	kernel, builder := pinnedBuilder(t, SDPA())
+	kernel, builder := pinnedBuilder(t, kernels.SDPA())
 	for name, want := range map[string]profile.Values{
 		"stage3b": {
 			"global_sectors": 329216, "shared_wavefronts": 204800, "shared_load_wavefronts": 118784,

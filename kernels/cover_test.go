@@ -1,4 +1,4 @@
-package kernels
+package kernels_test
 
 import (
 	"context"
@@ -22,12 +22,13 @@ import (
 	"attune/internal/spec"
 	"attune/internal/tensor"
 	"attune/internal/toolchain"
+	"attune/kernels"
 )
 
 // For every pair of knob values some variant must compile without spills, fit the chip, and pass the
 // correctness gate on the simulator with all checkers.
 func TestCoverIsCorrect(t *testing.T) {
-	testCover(t, SDPA())
+	testCover(t, kernels.SDPA())
 }
 
 // coverArch returns the smallest architecture that a stage is tuned for, and the limits of a block
@@ -104,11 +105,11 @@ func shippedBuilder(t *testing.T) (*spec.Kernel, *toolchain.Builder) {
 	if testing.Short() {
 		t.Skip("simulates more than a dozen variants")
 	}
-	kernel, err := spec.Load(SDPA())
+	kernel, err := spec.Load(kernels.SDPA())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return kernel, toolchain.NewBuilder(SDPA(), nil, t.TempDir())
+	return kernel, toolchain.NewBuilder(kernels.SDPA(), nil, t.TempDir())
 }
 
 // The shipped image of every variant must be correct, on several tiles too. Of the images of a variant
@@ -308,7 +309,7 @@ func shapesFor(t *testing.T, v spec.Variant, forms []string) []spec.Shape {
 
 func TestEveryKnobReachesMachineCode(t *testing.T) {
 	skipUnlessFourth(t, 1)
-	kernel, builder := pinnedBuilder(t, SDPA())
+	kernel, builder := pinnedBuilder(t, kernels.SDPA())
 	l := &lab.Lab{Kernel: kernel, Builder: builder}
 	proof, err := l.Prove(t.Context(), lab.ProofRequest{Brief: true})
 	if err != nil {

@@ -1,4 +1,4 @@
-package kernels
+package kernels_test
 
 import (
 	"io/fs"
@@ -14,12 +14,13 @@ import (
 	"attune/internal/spec"
 	"attune/internal/tensor"
 	"attune/internal/toolchain"
+	"attune/kernels"
 )
 
 // folders are the kernels that are shipped.
 var folders = map[string]fs.FS{
-	"sdpa": SDPA(), "decode": Decode(), "prefill": Prefill(), "native": Native(), "mixed": Mixed(), "cast": Cast(), "quantize": Quantize(),
-	"append": Append(),
+	"sdpa": kernels.SDPA(), "decode": kernels.Decode(), "prefill": kernels.Prefill(), "native": kernels.Native(), "mixed": kernels.Mixed(), "cast": kernels.Cast(), "quantize": kernels.Quantize(),
+	"append": kernels.Append(),
 }
 
 // The embedded PTX must equal a fresh build of the sources, byte for byte, with no image missing or
@@ -99,11 +100,11 @@ func TestShippedDeclaredImagesPassTheAudit(t *testing.T) {
 // The audit finds nothing in a shipped image but what kernel.toml allows, and every knob with an
 // allowance needs it.
 func TestShippedImagesPassTheAudit(t *testing.T) {
-	kernel, err := spec.Load(SDPA())
+	kernel, err := spec.Load(kernels.SDPA())
 	if err != nil {
 		t.Fatal(err)
 	}
-	shipped := toolchain.NewBuilder(SDPA(), nil, t.TempDir())
+	shipped := toolchain.NewBuilder(kernels.SDPA(), nil, t.TempDir())
 	needed := map[finding.Kind]bool{}
 	for _, target := range lab.ShippedTargets(kernel) {
 		image, _, err := shipped.Build(t.Context(), target)
@@ -142,7 +143,7 @@ func newestArchs(targets []toolchain.Target) map[string]string {
 
 // Recorded runs name variants by knobs that have been renamed or retired since.
 func TestFormerVariantNamesParse(t *testing.T) {
-	kernel, err := spec.Load(SDPA())
+	kernel, err := spec.Load(kernels.SDPA())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +167,7 @@ func TestFormerVariantNamesParse(t *testing.T) {
 
 // The correctness tests do not notice a wrong bound in the selection: it costs only speed.
 func TestStage7SelectsByShape(t *testing.T) {
-	kernel, err := spec.Load(SDPA())
+	kernel, err := spec.Load(kernels.SDPA())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package kernels
+package kernels_test
 
 import (
 	"crypto/sha256"
@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"attune/internal/toolchain"
+
+	"attune/kernels"
 )
 
 // The tests that compile or simulate hundreds of variants take minutes. verifiedFile has the digest
@@ -27,11 +29,11 @@ func sourceDigest(t *testing.T) string {
 	t.Helper()
 	hash := sha256.New()
 	fmt.Fprintln(hash, toolchain.InstalledVersion)
-	err := fs.WalkDir(files, ".", func(path string, entry fs.DirEntry, err error) error {
+	err := fs.WalkDir(kernels.SDPA(), ".", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
 		}
-		data, err := fs.ReadFile(files, path)
+		data, err := fs.ReadFile(kernels.SDPA(), path)
 		fmt.Fprintf(hash, "%s %d\n%s", path, len(data), data)
 		return err
 	})

@@ -131,7 +131,7 @@ type Operand interface {
 
 // operand is a checked tensor of a call. Exactly one of its tensors is set.
 type operand struct {
-	form
+	tensorForm
 	host   *Tensor
 	remote *DeviceTensor // on a GPU
 }
@@ -153,7 +153,7 @@ func (x *Tensor) resolve(name string, _ *Device) (*operand, error) {
 	if err := x.check(name); err != nil {
 		return nil, err
 	}
-	return &operand{form: form{name, x.DType, x.Shape}, host: x}, nil
+	return &operand{tensorForm: tensorForm{name, x.DType, x.Shape}, host: x}, nil
 }
 
 // onHost returns the tensor in host memory, a copy of one on a GPU.
@@ -279,7 +279,7 @@ func (t *DeviceTensor) resolve(name string, d *Device) (*operand, error) {
 	if err := t.check(name, d); err != nil {
 		return nil, err
 	}
-	o := &operand{form: form{name, t.dtype, t.shape}, host: t.host}
+	o := &operand{tensorForm: tensorForm{name, t.dtype, t.shape}, host: t.host}
 	if t.host == nil {
 		o.remote = t
 	}
@@ -361,7 +361,7 @@ func (d *Device) check(p Problem, q, k, v, o Operand) (*call, [4]*operand, error
 			return nil, all, fmt.Errorf("sdpa: o shares memory with %s; it is written while %s is read", name, name)
 		}
 	}
-	c, err := newCall(p, all[0].form, all[1].form, all[2].form, all[3].form)
+	c, err := newCall(p, all[0].tensorForm, all[1].tensorForm, all[2].tensorForm, all[3].tensorForm)
 	return c, all, err
 }
 

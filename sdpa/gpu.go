@@ -4,17 +4,19 @@ package sdpa
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
 
+	"attune/internal/array"
 	"attune/internal/device"
 	"attune/internal/device/cuda"
-	"attune/internal/problem/attention/launch"
+	"attune/internal/form"
 	"attune/internal/spec"
-	"attune/internal/tensor"
 	"attune/internal/toolchain"
 	"attune/kernels"
 )
@@ -46,23 +48,18 @@ func GPU(index int) (*Device, error) {
 // gpu is an accelerator behind NVIDIA's driver.
 type gpu struct {
 	machine   device.Machine
-	arch      string // that the images are built for
-	selection *spec.Selection
-	builder   *toolchain.Builder
+	table     *form.Table
 	forms     map[string]*loaded // by variant
-	chosen    map[tensor.Shape]*loaded
 	live      map[device.Address]bool
-	staging   [4]gpuTensor // memory for q, k, v and o of calls with host tensors
-	lost      error        // after a kernel has failed
+	staging   [4]gpuTensor         // memory for q, k, v and o of calls with host tensors
+	arrays    map[string]gpuTensor // memory for the options of a call, by their names
+	workspace gpuTensor            // its first bytes are zero between calls
+	lost      error                // after a kernel has failed
 }
 
-// maxChosen bounds the shapes whose form is remembered. The rules of a selection take half a
-// millisecond.
-const maxChosen = 1024
-
-// loaded is a variant that is ready to launch.
+// loaded is a form that is ready to launch.
 type loaded struct {
-	image    *toolchain.Image
+	*form.Form
 	function device.Function
 }
 
@@ -79,10 +76,12 @@ func newGPU(machine device.Machine) (*Device, error) {
 		return nil, fmt.Errorf("sdpa: %s is %s and the kernels are for %s: %w; use the CPU",
 			facts.Name, facts.Arch, strings.Join(selection.Archs, ", "), ErrUnsupported)
 	}
+	table, err := form.NewTable(selection, selection.Archs[index])
+	if err != nil {
+		return nil, fmt.Errorf("sdpa: %w", err)
+	}
 	return &Device{name: facts.Name, gpu: &gpu{
-		machine: machine, arch: selection.Archs[index], selection: selection,
-		builder: toolchain.NewBuilder(kernels.SDPA(), nil, ""),
-		forms:   map[string]*loaded{}, chosen: map[tensor.Shape]*loaded{}, live: map[device.Address]bool{},
+		machine: machine, table: table, forms: map[string]*loaded{}, live: map[device.Address]bool{}, arrays: map[string]gpuTensor{},
 	}}, nil
 }
 
@@ -102,122 +101,230 @@ func (g *gpu) failure() error { return g.lost }
 
 // supports reports why the GPU has no kernel for a call.
 func (g *gpu) supports(c *call, all [4]*operand) error {
+	_, err := g.plan(c, all, func(string) gpuTensor { return gpuTensor{data: 1, descale: 1} })
+	return err
+}
+
+// plan chooses the forms for a call whose tensors and options are at addresses.
+func (g *gpu) plan(c *call, all [4]*operand, at func(name string) gpuTensor) (*form.Call, error) {
 	refuse := func(format string, args ...any) error {
 		return fmt.Errorf("sdpa: %s: %w; set Fallback to use the CPU", fmt.Sprintf(format, args...), ErrUnsupported)
 	}
 	switch {
-	case all[0].dtype != E4M3:
-		return refuse("q, k and v are %s; the kernels take E4M3, which Quantize makes", all[0].dtype)
-	case all[3].dtype != FP16:
-		return refuse("o is %s; the kernels write FP16", all[3].dtype)
-	case c.left >= 0 || c.right >= 0:
-		return refuse("a Window of %d keys to the left and %d to the right", c.Window.Left, c.Window.Right)
-	case c.Sinks != nil:
-		return refuse("Sinks")
+	case all[0].dtype == FP32 || all[1].dtype == FP32:
+		return nil, refuse("q is %s and k %s; the kernels take E4M3, FP16 and BF16", all[0].dtype, all[1].dtype)
+	case all[3].dtype == FP32:
+		return nil, refuse("o is FP32; the kernels write FP16 and BF16")
+	case all[1].dtype != E4M3 && all[0].dtype != all[1].dtype:
+		return nil, refuse("q is %s and k %s; k and v in 16 bits need q in the same", all[0].dtype, all[1].dtype)
 	case c.QueryLengths != nil:
-		return refuse("QueryLengths")
-	case c.KeyLengths != nil:
-		return refuse("KeyLengths")
-	case c.LSE != nil:
-		return refuse("LSE")
+		return nil, refuse("QueryLengths")
 	}
-	shape := c.shape()
-	if dims := g.headDims(); !slices.Contains(dims, shape.HeadDim) {
-		return refuse("the head dim is %d; the kernels have %s", shape.HeadDim, strings.Trim(fmt.Sprint(dims), "[]"))
+	call, err := g.table.Plan(c.problem(all, at))
+	if errors.Is(err, form.ErrUnsupported) {
+		return nil, refuse("%s", strings.TrimSuffix(err.Error(), ": "+form.ErrUnsupported.Error()))
 	}
-	if err := launch.CheckGrid(shape); err != nil {
-		return refuse("%v", err)
+	if err != nil {
+		return nil, fmt.Errorf("sdpa: %w", err)
+	}
+	return call, nil
+}
+
+// problem is a call as the kernels see it.
+func (c *call) problem(all [4]*operand, at func(name string) gpuTensor) form.Problem {
+	p := form.Problem{
+		Batch: c.batch, Heads: c.heads, KVHeads: c.kvHeads, Queries: c.queries, Keys: c.keys, HeadDim: c.dim,
+		Causal: c.Causal, WindowLeft: c.left, WindowRight: c.right, Scale: float32(c.scale),
+	}
+	types := map[DType]array.DType{E4M3: array.E4M3, FP16: array.F16, BF16: array.BF16}
+	for i, into := range []*form.Tensor{&p.Q, &p.K, &p.V, &p.O} {
+		x := at(all[i].name)
+		into.Address, into.Type = x.data, types[all[i].dtype]
+		if i < 3 && all[i].dtype == E4M3 {
+			*[]*device.Address{&p.DescaleQ, &p.DescaleK, &p.DescaleV}[i] = x.descale
+		}
+	}
+	for _, option := range []struct {
+		into  *device.Address
+		name  string
+		given bool
+	}{{&p.LSE, "LSE", c.LSE != nil}, {&p.Sinks, "Sinks", c.Sinks != nil}, {&p.KeyLengths, "KeyLengths", c.KeyLengths != nil}} {
+		if option.given {
+			*option.into = at(option.name).data
+		}
+	}
+	return p
+}
+
+// attend launches the kernels of a call and waits for them.
+func (g *gpu) attend(ctx context.Context, c *call, all [4]*operand) error {
+	at := map[string]gpuTensor{}
+	for i, x := range all {
+		t, err := g.place(i, x)
+		if err != nil {
+			return err
+		}
+		at[x.name] = t
+	}
+	if err := g.placeOptions(c, at); err != nil {
+		return err
+	}
+	plan, err := g.plan(c, all, func(name string) gpuTensor { return at[name] })
+	if err != nil {
+		return err
+	}
+	if err := g.launch(ctx, plan); err != nil {
+		return err
+	}
+	if c.LSE != nil {
+		if err := g.readLSE(c, at["LSE"]); err != nil {
+			return err
+		}
+	}
+	if o := all[3].host; o != nil {
+		return g.wrap(g.machine.Read(o.Data, at["o"].data))
 	}
 	return nil
 }
 
-// headDims are those of the selection's variants, in order.
-func (g *gpu) headDims() []int {
-	var dims []int
-	for _, v := range g.selection.Variants() {
-		dim, _ := v.Value(spec.HeadDimKnob)
-		dims = append(dims, dim)
+// placeOptions copies the arrays of a problem to the GPU, and allocates that of the log-sum-exp.
+func (g *gpu) placeOptions(c *call, at map[string]gpuTensor) error {
+	var sinks []byte
+	if c.Sinks != nil {
+		sinks = make([]byte, 4*len(c.Sinks))
+		vectors.narrow(sinks, c.Sinks, FP32)
 	}
-	slices.Sort(dims)
-	return slices.Compact(dims)
-}
-
-// shape is the call as the selection sees it.
-func (c *call) shape() tensor.Shape {
-	s := tensor.Shape{Batch: c.batch, Heads: c.heads, SeqQ: c.queries, SeqK: c.keys, HeadDim: c.dim, Causal: c.Causal}
-	if c.kvHeads != c.heads {
-		s.KVHeads = c.kvHeads
-	}
-	return s
-}
-
-// attend launches the kernel for a call and waits for it.
-func (g *gpu) attend(ctx context.Context, c *call, all [4]*operand) error {
-	shape := c.shape()
-	form, err := g.form(ctx, shape)
-	if err != nil {
-		return err
-	}
-	var at [4]gpuTensor
-	for i, x := range all {
-		if at[i], err = g.place(i, x); err != nil {
+	for name, data := range map[string][]byte{"Sinks": sinks, "KeyLengths": int32s(c.KeyLengths)} {
+		if data == nil {
+			continue
+		}
+		if err := g.array(name, len(data), at); err != nil {
 			return err
 		}
+		if err := g.wrap(g.machine.Write(at[name].data, data)); err != nil {
+			return err
+		}
+	}
+	if c.LSE != nil {
+		return g.array("LSE", 4*len(c.LSE), at)
+	}
+	return nil
+}
+
+// int32s are integers as the kernels read them; nil for none.
+func int32s(numbers []int) []byte {
+	var data []byte
+	for _, n := range numbers {
+		data = binary.LittleEndian.AppendUint32(data, uint32(int32(n)))
+	}
+	return data
+}
+
+// array finds memory of some bytes for an option, which later calls use again.
+func (g *gpu) array(name string, bytes int, at map[string]gpuTensor) error {
+	if g.arrays[name].bytes < bytes {
+		fresh, err := g.grown(g.arrays[name], bytes, 0)
+		g.arrays[name] = fresh
+		if err != nil {
+			return err
+		}
+	}
+	at[name] = g.arrays[name]
+	return nil
+}
+
+// grown replaces memory by larger memory.
+func (g *gpu) grown(old gpuTensor, bytes, heads int) (gpuTensor, error) {
+	if err := g.free(old); err != nil {
+		return gpuTensor{}, err
+	}
+	return g.alloc(bytes, heads)
+}
+
+// readLSE copies the log-sum-exp to the host. The kernels write minus infinity for a row without keys
+// also if it has a sink, whose logarithm it then is.
+func (g *gpu) readLSE(c *call, from gpuTensor) error {
+	data := make([]byte, 4*len(c.LSE))
+	if err := g.wrap(g.machine.Read(data, from.data)); err != nil {
+		return err
+	}
+	vectors.widen(c.LSE, data, FP32)
+	if c.Sinks == nil {
+		return nil
+	}
+	for i, lse := range c.LSE {
+		if math.IsInf(float64(lse), -1) {
+			c.LSE[i] = c.Sinks[i/c.queries%c.heads]
+		}
+	}
+	return nil
+}
+
+// launch launches the kernels of a plan, one after the other.
+func (g *gpu) launch(ctx context.Context, plan *form.Call) error {
+	if g.workspace.bytes < plan.WorkspaceBytes {
+		if err := g.growWorkspace(plan.WorkspaceBytes); err != nil {
+			return err
+		}
+	}
+	functions := map[string]device.Function{}
+	for _, f := range []**form.Form{&plan.Quantiser, &plan.Form} {
+		if *f == nil {
+			continue
+		}
+		l, err := g.load(ctx, *f)
+		if err != nil {
+			return err
+		}
+		*f, functions[l.Variant()] = l.Form, l.function
 	}
 	if err := context.Cause(ctx); err != nil { // the copies of long tensors take a while
 		return fmt.Errorf("sdpa: %w", err)
 	}
-	if err := g.launch(form, shape, c.scale, at); err != nil {
-		return err
-	}
-	if o := all[3].host; o != nil {
-		return g.wrap(g.machine.Read(o.Data, at[3].data))
+	for _, l := range plan.Launches(g.workspace.data, g.machine.Facts()) {
+		values, err := device.Values(g.machine, l.Job, l.Addresses)
+		if err != nil {
+			return g.wrap(err)
+		}
+		if err := g.wrap(g.machine.Launch(functions[l.Form.Variant()], &l.Job, values)); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-// form loads the variant that the selection chooses for a shape.
-func (g *gpu) form(ctx context.Context, shape tensor.Shape) (*loaded, error) {
-	if form := g.chosen[shape]; form != nil {
-		return form, nil
+// growWorkspace allocates a workspace whose counters are zero.
+func (g *gpu) growWorkspace(bytes int) error {
+	var err error
+	if g.workspace, err = g.grown(g.workspace, bytes, 0); err != nil {
+		return err
 	}
-	choice, err := g.selection.Choose(shape)
-	if err != nil {
-		return nil, fmt.Errorf("sdpa: %w", err)
+	if err := g.wrap(g.machine.Write(g.workspace.data, make([]byte, form.ZeroedBytes))); err != nil {
+		old := g.workspace
+		g.workspace = gpuTensor{}
+		return errors.Join(err, g.free(old))
 	}
-	form, err := g.load(ctx, choice.Variant)
-	if err != nil {
-		return nil, err
-	}
-	if len(g.chosen) >= maxChosen {
-		clear(g.chosen)
-	}
-	g.chosen[shape] = form
-	return form, nil
+	return nil
 }
 
-// load loads a variant once.
-func (g *gpu) load(ctx context.Context, v spec.Variant) (*loaded, error) {
-	if form := g.forms[v.String()]; form != nil {
-		return form, nil
+// load loads a form once.
+func (g *gpu) load(ctx context.Context, f *form.Form) (*loaded, error) {
+	if l := g.forms[f.Variant()]; l != nil {
+		return l, nil
 	}
-	knobs := map[string]int{}
-	for _, s := range v.Values() {
-		knobs[s.Knob] = s.Value
-	}
-	stage := v.Stage()
-	image, _, err := g.builder.Build(ctx, toolchain.Target{
-		Kernel: stage.Kernel().Name, Variant: v.String(), Source: stage.Source, Arch: g.arch, Knobs: knobs, Contract: true,
-	})
+	image, _, err := toolchain.NewBuilder(f.Folder(), nil, "").Build(ctx, f.Target)
 	if err != nil {
 		return nil, fmt.Errorf("sdpa: %w", err)
 	}
-	form := &loaded{image: image}
-	if form.function, err = g.machine.Load(image.PTX, image.Record.EntryName()); err != nil {
+	l := &loaded{Form: f}
+	if f.Kernel == form.DenseKernel {
+		l.Form = form.Dense(image)
+	}
+	if l.function, err = g.machine.Load(image.PTX, image.Record.EntryName()); err != nil {
 		return nil, g.wrap(err)
 	}
-	g.forms[v.String()] = form
-	return form, nil
+	g.forms[f.Variant()] = l
+	return l, nil
 }
 
 // place returns the memory of an operand. Host tensors are copied to the staging memory of their
@@ -229,42 +336,16 @@ func (g *gpu) place(i int, x *operand) (gpuTensor, error) {
 	to := &g.staging[i]
 	heads := x.host.heads()
 	if len(x.host.Data) > to.bytes || heads > to.heads {
-		if err := g.free(*to); err != nil {
-			return gpuTensor{}, err
-		}
-		*to = gpuTensor{}
-		fresh, err := g.alloc(len(x.host.Data), heads)
+		fresh, err := g.grown(*to, len(x.host.Data), heads)
+		*to = fresh
 		if err != nil {
 			return gpuTensor{}, err
 		}
-		*to = fresh
 	}
-	if i == launch.ArgumentO {
+	if x.name == "o" {
 		return *to, nil
 	}
 	return *to, g.copyIn(*to, x.host)
-}
-
-// launch runs a kernel on tensors in the memory of the GPU.
-func (g *gpu) launch(form *loaded, shape tensor.Shape, scale float64, at [4]gpuTensor) error {
-	elements := func(heads, rows int) device.Arg { return device.Out(heads * rows * shape.HeadDim) }
-	q, kv := shape.HeadCount(), shape.KVHeadCount()
-	job := launch.Job(form.image, form.image.PTX, g.machine.Facts(), shape, scale, launch.Inputs{
-		Q: elements(q, shape.SeqQ), K: elements(kv, shape.SeqK), V: elements(kv, shape.SeqK),
-		DescaleQ: device.Out(4 * q), DescaleK: device.Out(4 * kv), DescaleV: device.Out(4 * kv),
-	})
-	addresses := make([]device.Address, len(job.Args))
-	for i, t := range at {
-		addresses[i] = t.data
-		if i < launch.ArgumentO {
-			addresses[launch.ArgumentO+1+i] = t.descale
-		}
-	}
-	values, err := device.Values(g.machine, job, addresses)
-	if err != nil {
-		return g.wrap(err)
-	}
-	return g.wrap(g.machine.Launch(form.function, &job, values))
 }
 
 // wrap names the package in an error of the machine. After a fault of a kernel the context is lost,
@@ -280,13 +361,16 @@ func (g *gpu) wrap(err error) error {
 	return err
 }
 
-// alloc allocates memory for a tensor and its factors.
+// alloc allocates memory for a tensor and the factors of its heads.
 func (g *gpu) alloc(bytes, heads int) (gpuTensor, error) {
 	t := gpuTensor{bytes: bytes, heads: heads}
 	for _, part := range []struct {
 		into *device.Address
 		size int
 	}{{&t.data, bytes}, {&t.descale, 4 * heads}} {
+		if part.size == 0 {
+			continue
+		}
 		address, err := g.machine.Alloc(part.size)
 		if err != nil {
 			return gpuTensor{}, errors.Join(g.wrap(err), g.free(t))

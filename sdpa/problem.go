@@ -41,8 +41,8 @@ type call struct {
 
 func (c *call) group() int { return c.heads / c.kvHeads }
 
-// form is what a check of a call needs to know about a tensor.
-type form struct {
+// tensorForm is what a check of a call needs to know about a tensor.
+type tensorForm struct {
 	name  string
 	dtype DType
 	shape [4]int
@@ -52,7 +52,7 @@ type form struct {
 const maxHeadDim = 1 << 14
 
 // newCall checks a problem against the forms of its tensors.
-func newCall(p Problem, q, k, v, o form) (*call, error) {
+func newCall(p Problem, q, k, v, o tensorForm) (*call, error) {
 	c := &call{
 		Problem: p, batch: q.shape[0], heads: q.shape[1], kvHeads: k.shape[1],
 		queries: q.shape[2], keys: k.shape[2], dim: q.shape[3], left: -1, right: -1, scale: p.Scale,
@@ -110,11 +110,12 @@ func (c *call) simplify() {
 }
 
 // checkForms compares the formats and shapes of the tensors.
-func checkForms(q, k, v, o form) error {
-	for _, f := range []form{k, v} {
-		if f.dtype != q.dtype {
-			return fmt.Errorf("sdpa: %s is %s and q is %s; q, k and v have one format", f.name, f.dtype, q.dtype)
-		}
+func checkForms(q, k, v, o tensorForm) error {
+	if k.dtype != q.dtype && k.dtype != E4M3 {
+		return fmt.Errorf("sdpa: k is %s and q is %s; they have one format, unless k and v are E4M3", k.dtype, q.dtype)
+	}
+	if v.dtype != k.dtype {
+		return fmt.Errorf("sdpa: v is %s and k is %s; they have one format", v.dtype, k.dtype)
 	}
 	if o.dtype == E4M3 {
 		return fmt.Errorf("sdpa: o is E4M3; an output is FP16, BF16 or FP32")

@@ -292,8 +292,10 @@ attune_sdpa_status attune_encode_map(const tensor_map *map, encoded_map *into) {
 }
 
 attune_sdpa_status attune_launch(context *c, const attune_sdpa_form_info *form,
-                                 const unsigned grid[3], void **parameters, CUstream stream,
-                                 bool dependent) {
+                                 const unsigned grid[3], void *values[ATTUNE_ARGUMENTS],
+                                 CUstream stream, bool dependent) {
+  void *parameters[ATTUNE_SDPA_MAX_ARGUMENTS];
+  for (int i = 0; i < form->argument_count; ++i) parameters[i] = values[form->arguments[i]];
   launch_attribute attribute = {.id = LAUNCH_CLUSTER};
   if (dependent) {
     attribute.id = LAUNCH_DEPENDENT;

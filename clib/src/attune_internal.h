@@ -108,11 +108,13 @@ typedef struct encoded_map {
 
 ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_encode_map(const tensor_map *map, encoded_map *into);
 
-/* Launches a form that is loaded, with the threads, shared memory and cluster of its contract. A
- * dependent launch may start before the end of the one before it on the stream, which allows it; the
- * form waits for that where it first reads its inputs. */
+/* Launches a form that is loaded, with the threads, shared memory and cluster of its contract. values
+ * has the address of the value of each argument that the form takes. A dependent launch may start
+ * before the end of the one before it on the stream, which allows it; the form waits for that where
+ * it first reads its inputs. */
 ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_launch(context *c, const attune_sdpa_form_info *form,
-                                                     const unsigned grid[3], void **parameters,
+                                                     const unsigned grid[3],
+                                                     void *values[ATTUNE_ARGUMENTS],
                                                      CUstream stream, bool dependent);
 
 /* ---- pointers ------------------------------------------------------------------------------- */
@@ -130,8 +132,13 @@ ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_check_addresses(const pointer *all
 ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_check_memory(const context *c, const pointer *all,
                                                            int count);
 
+/* Copies the parameters of a caller, whose header may be later than that of the library: fields that
+ * the library does not know must be 0, which is no option. Clears the error of this thread. */
+ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_copy_params(const char *type, const void *given,
+                                                          void *into, size_t size);
+
 /* Refuses flags that do not exist. */
-ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_check_flags(int64_t flags);
+ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_check_flags(uint64_t flags);
 
 ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_check_workspace(size_t have, size_t need);
 
@@ -229,35 +236,12 @@ typedef struct problem {
 /* Whether the query rows of a K/V head fit into the tile of the decode kernel. */
 ATTUNE_SDPA_PRIVATE bool attune_decode_rows_fit(const attune_sdpa_params *p);
 
-/* The tensor map of q, k or v in E4M3: boxes of some rows of a head. A page has whole boxes of
- * PAGE_BOX_ROWS. */
-enum { PAGE_BOX_ROWS = 64 };
-ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_encode_rows_map(const tensor *t, int32_t head_dim,
-                                                              int32_t box_rows, encoded_map *into);
-
-ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_launch_native(const problem *x, context *c,
-                                                            const attune_sdpa_form_info *form,
-                                                            CUstream stream);
-
-ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_launch_mixed(const problem *x, context *c,
-                                                           const attune_sdpa_form_info *form,
-                                                           CUstream stream);
-
-/* Persistent blocks: one for each multiprocessor, at most one for each tile of query rows. */
-ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_set_persistent_grid(const attune_sdpa_params *p,
-                                                                  const attune_sdpa_form_info *form,
-                                                                  const context *c,
-                                                                  unsigned grid[3]);
-
 /* The decode form for q of some bits; NULL if the library has none. */
 ATTUNE_SDPA_PRIVATE const attune_sdpa_form_info *attune_find_decode(int32_t head_dim,
                                                                     int32_t q_bits);
 ATTUNE_SDPA_PRIVATE size_t attune_decode_part_bytes(const attune_sdpa_form_info *form);
-ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_launch_decode(const problem *x, context *c,
-                                                            const attune_sdpa_form_info *form,
-                                                            CUstream stream);
-ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_launch_prefill(const problem *x, context *c,
-                                                             const attune_sdpa_form_info *form,
-                                                             CUstream stream);
+ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_launch_attention(const problem *x, context *c,
+                                                               const attune_sdpa_form_info *form,
+                                                               CUstream stream);
 
 #endif

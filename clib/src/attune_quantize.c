@@ -1,7 +1,5 @@
 /* The quantisers: q, k and v to E4M3 with factors of their own, and new rows into a cache whose
  * factors are given. */
-#include <string.h>
-
 #include "attune_internal.h"
 
 enum { CHUNK_ELEMENTS = 8, MAX_QUANTIZE_DIM = 256 };
@@ -77,44 +75,62 @@ size_t attune_quantization_bytes(const quantization *z, const attune_sdpa_form_i
   return QUANTIZE_COUNTER_BYTES + 4 * (size_t)words;
 }
 
-/* A block for each tile. */
-static attune_sdpa_status launch_cast(const quantization *z, context *c,
-                                      const attune_sdpa_form_info *form, CUstream stream) {
-  const unsigned grid[3] = {(unsigned)tiles_of(z, form, lanes_of(z->head_dim)), 1, 1};
-  quantization copy = *z;
-  void *parameters[] = {
-      &copy.q.address,    &copy.k.address,    &copy.v.address,    &copy.y_q,
-      &copy.y_k,          &copy.y_v,          &copy.descale_q,    &copy.descale_k,
-      &copy.descale_v,    &copy.counters,     &copy.q.strides[0], &copy.q.strides[1],
-      &copy.q.strides[2], &copy.k.strides[0], &copy.k.strides[1], &copy.k.strides[2],
-      &copy.v.strides[0], &copy.v.strides[1], &copy.v.strides[2], &copy.batch,
-      &copy.heads,        &copy.kv_heads,     &copy.q_rows,       &copy.kv_rows,
-      &copy.head_dim,     &copy.bf16,         &copy.copies};
-  return attune_launch(c, form, grid, parameters, stream, false);
-}
-
-/* Blocks of kernels/quantize/quantize wait for each other, so that all of them must be resident. */
-attune_sdpa_status attune_launch_quantization(const quantization *z, context *c,
-                                              const attune_sdpa_form_info *form, CUstream stream) {
-  if (form->kernel == ATTUNE_KERNEL_CAST) return launch_cast(z, c, form, stream);
+/* cast has a block for each tile. Blocks of quantize wait for each other, so that all
+ * of them must be resident. */
+static attune_sdpa_status count_blocks(const quantization *z, context *c,
+                                       const attune_sdpa_form_info *form, int64_t *blocks) {
+  if (form->kernel == ATTUNE_KERNEL_CAST) {
+    *blocks = tiles_of(z, form, lanes_of(z->head_dim));
+    return ATTUNE_SDPA_OK;
+  }
   int resident = 0;
   TRY(attune_resident_blocks(c, form, &resident));
-  int64_t blocks = (int64_t)resident * attune_multiprocessors(c);
-  if (blocks > form->max_blocks) blocks = form->max_blocks;
-  const int64_t tiles = tiles_of(z, form, lanes_of(0));
-  if (blocks > tiles) blocks = tiles;
+  const int64_t room = (int64_t)resident * attune_multiprocessors(c),
+                tiles = tiles_of(z, form, lanes_of(0)),
+                most = room < form->max_blocks ? room : form->max_blocks;
+  *blocks = most < tiles ? most : tiles;
+  return ATTUNE_SDPA_OK;
+}
+
+attune_sdpa_status attune_launch_quantization(const quantization *z, context *c,
+                                              const attune_sdpa_form_info *form, CUstream stream) {
+  int64_t blocks = 0;
+  TRY(count_blocks(z, c, form, &blocks));
   const unsigned grid[3] = {(unsigned)blocks, 1, 1};
-  quantization copy = *z; /* the driver takes addresses of parameters that it does not write to */
-  void *parameters[] = {
-      &copy.q.address,    &copy.k.address,    &copy.v.address,    &copy.y_q,
-      &copy.y_k,          &copy.y_v,          &copy.descale_q,    &copy.descale_k,
-      &copy.descale_v,    &copy.mean_k,       &copy.workspace,    &copy.q.strides[0],
-      &copy.q.strides[1], &copy.q.strides[2], &copy.k.strides[0], &copy.k.strides[1],
-      &copy.k.strides[2], &copy.v.strides[0], &copy.v.strides[1], &copy.v.strides[2],
-      &copy.batch,        &copy.heads,        &copy.kv_heads,     &copy.q_rows,
-      &copy.kv_rows,      &copy.head_dim,     &copy.bf16,         &copy.smooth,
-      &copy.hadamard,     &copy.copies};
-  return attune_launch(c, form, grid, parameters, stream, false);
+  quantization copy = *z; /* the driver takes addresses of values that it does not write to */
+  void *values[ATTUNE_ARGUMENTS] = {
+      [ATTUNE_ARG_Q] = &copy.q.address,
+      [ATTUNE_ARG_K] = &copy.k.address,
+      [ATTUNE_ARG_V] = &copy.v.address,
+      [ATTUNE_ARG_Y_Q] = &copy.y_q,
+      [ATTUNE_ARG_Y_K] = &copy.y_k,
+      [ATTUNE_ARG_Y_V] = &copy.y_v,
+      [ATTUNE_ARG_DESCALE_Q] = &copy.descale_q,
+      [ATTUNE_ARG_DESCALE_K] = &copy.descale_k,
+      [ATTUNE_ARG_DESCALE_V] = &copy.descale_v,
+      [ATTUNE_ARG_MEAN_K] = &copy.mean_k,
+      [ATTUNE_ARG_COUNTERS] = &copy.counters,
+      [ATTUNE_ARG_WORKSPACE] = &copy.workspace,
+      [ATTUNE_ARG_Q_BATCH_STRIDE] = &copy.q.strides[0],
+      [ATTUNE_ARG_Q_HEAD_STRIDE] = &copy.q.strides[1],
+      [ATTUNE_ARG_Q_ROW_STRIDE] = &copy.q.strides[2],
+      [ATTUNE_ARG_K_BATCH_STRIDE] = &copy.k.strides[0],
+      [ATTUNE_ARG_K_HEAD_STRIDE] = &copy.k.strides[1],
+      [ATTUNE_ARG_K_ROW_STRIDE] = &copy.k.strides[2],
+      [ATTUNE_ARG_V_BATCH_STRIDE] = &copy.v.strides[0],
+      [ATTUNE_ARG_V_HEAD_STRIDE] = &copy.v.strides[1],
+      [ATTUNE_ARG_V_ROW_STRIDE] = &copy.v.strides[2],
+      [ATTUNE_ARG_BATCH] = &copy.batch,
+      [ATTUNE_ARG_HEADS] = &copy.heads,
+      [ATTUNE_ARG_KV_HEADS] = &copy.kv_heads,
+      [ATTUNE_ARG_Q_ROWS] = &copy.q_rows,
+      [ATTUNE_ARG_KV_ROWS] = &copy.kv_rows,
+      [ATTUNE_ARG_DIM] = &copy.head_dim,
+      [ATTUNE_ARG_BF16] = &copy.bf16,
+      [ATTUNE_ARG_SMOOTH] = &copy.smooth,
+      [ATTUNE_ARG_HADAMARD] = &copy.hadamard,
+      [ATTUNE_ARG_COPIES] = &copy.copies};
+  return attune_launch(c, form, grid, values, stream, false);
 }
 
 static attune_sdpa_status check_quantize(const attune_quantize_params *p, bool has_q, bool has_kv) {
@@ -143,16 +159,11 @@ static attune_sdpa_status check_quantize(const attune_quantize_params *p, bool h
 }
 
 /* Checks everything but pointers. */
-static attune_sdpa_status read_quantize(const attune_quantize_params *p, quantization *z,
+static attune_sdpa_status read_quantize(const attune_quantize_params *given,
+                                        attune_quantize_params *p, quantization *z,
                                         const attune_sdpa_form_info **form) {
-  attune_clear_error();
-  if (p == NULL) return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT, "params is NULL");
-  if (p->struct_size != sizeof *p) {
-    return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
-                       "struct_size is %zu; sizeof(attune_quantize_params) is %zu in the header of "
-                       "this library",
-                       p->struct_size, sizeof *p);
-  }
+  TRY(attune_copy_params("attune_quantize_params", given, p, sizeof *p));
+  TRY(attune_check_flags(p->flags));
   const bool has_q = p->q != NULL || p->y_q != NULL,
              has_kv = p->k != NULL || p->v != NULL || p->y_k != NULL || p->y_v != NULL;
   TRY(check_quantize(p, has_q, has_kv));
@@ -184,62 +195,48 @@ static size_t quantize_bytes(const quantization *z, const attune_sdpa_form_info 
   return QUANTIZE_OFFSET + attune_quantization_bytes(z, form);
 }
 
-attune_sdpa_status attune_sdpa_quantize(const attune_quantize_params *p,
+attune_sdpa_status attune_sdpa_quantize(const attune_quantize_params *params,
                                         struct CUstream_st *stream) {
+  attune_quantize_params p;
   quantization z;
   const attune_sdpa_form_info *form = NULL;
-  TRY(read_quantize(p, &z, &form));
-  TRY(attune_check_workspace(p->workspace_bytes, quantize_bytes(&z, form)));
+  TRY(read_quantize(params, &p, &z, &form));
+  TRY(attune_check_workspace(p.workspace_bytes, quantize_bytes(&z, form)));
   pointer all[11];
   int n = 0;
   if (z.q_rows > 0) {
-    all[n++] = (pointer){"q", p->q, 16};
-    all[n++] = (pointer){"y_q", p->y_q, 16};
-    all[n++] = (pointer){"descale_q", p->descale_q, sizeof(float)};
+    all[n++] = (pointer){"q", p.q, 16};
+    all[n++] = (pointer){"y_q", p.y_q, 16};
+    all[n++] = (pointer){"descale_q", p.descale_q, sizeof(float)};
   }
   if (z.kv_rows > 0) {
-    all[n++] = (pointer){"k", p->k, 16};
-    all[n++] = (pointer){"v", p->v, 16};
-    all[n++] = (pointer){"y_k", p->y_k, 16};
-    all[n++] = (pointer){"y_v", p->y_v, 16};
-    all[n++] = (pointer){"descale_k", p->descale_k, sizeof(float)};
-    all[n++] = (pointer){"descale_v", p->descale_v, sizeof(float)};
-    if (p->mean_k != NULL) all[n++] = (pointer){"mean_k", p->mean_k, sizeof(float)};
+    all[n++] = (pointer){"k", p.k, 16};
+    all[n++] = (pointer){"v", p.v, 16};
+    all[n++] = (pointer){"y_k", p.y_k, 16};
+    all[n++] = (pointer){"y_v", p.y_v, 16};
+    all[n++] = (pointer){"descale_k", p.descale_k, sizeof(float)};
+    all[n++] = (pointer){"descale_v", p.descale_v, sizeof(float)};
+    if (p.mean_k != NULL) all[n++] = (pointer){"mean_k", p.mean_k, sizeof(float)};
   }
-  all[n++] = (pointer){"workspace", p->workspace, 16};
+  all[n++] = (pointer){"workspace", p.workspace, 16};
   TRY(attune_check_addresses(all, n));
-  z.workspace = (char *)p->workspace + QUANTIZE_OFFSET;
+  z.workspace = (char *)p.workspace + QUANTIZE_OFFSET;
   TRY(attune_start_driver());
   context *c = NULL;
   TRY(attune_current_context(&c));
-  TRY(attune_check_memory(c, all, n));
+  if ((p.flags & ATTUNE_SDPA_TRUST_POINTERS) == 0) TRY(attune_check_memory(c, all, n));
   TRY(attune_load(c, form));
   return attune_launch_quantization(&z, c, form, stream);
 }
 
-size_t attune_sdpa_quantize_workspace_bytes(const attune_quantize_params *p) {
+size_t attune_sdpa_quantize_workspace_bytes(const attune_quantize_params *params) {
+  attune_quantize_params p;
   quantization z;
   const attune_sdpa_form_info *form = NULL;
-  return read_quantize(p, &z, &form) == ATTUNE_SDPA_OK ? quantize_bytes(&z, form) : 0;
+  return read_quantize(params, &p, &z, &form) == ATTUNE_SDPA_OK ? quantize_bytes(&z, form) : 0;
 }
 
 /* ---- append --------------------------------------------------------------------------------- */
-
-/* Copies the parameters. The field that the caller's header does not have is 0. */
-static attune_sdpa_status copy_append(const attune_append_params *given, attune_append_params *p) {
-  enum { FIRST_SIZE = offsetof(attune_append_params, flags) };
-  attune_clear_error();
-  if (given == NULL) return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT, "params is NULL");
-  if (given->struct_size != sizeof *p && given->struct_size != FIRST_SIZE) {
-    return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
-                       "struct_size is %zu; sizeof(attune_append_params) is %zu in the header of "
-                       "this library",
-                       given->struct_size, sizeof *p);
-  }
-  p->flags = 0;
-  memcpy(p, given, given->struct_size);
-  return attune_check_flags(p->flags);
-}
 
 static attune_sdpa_status read_append(const attune_append_params *p, tensor *k, tensor *v,
                                       const attune_sdpa_form_info **form) {
@@ -271,12 +268,29 @@ static attune_sdpa_status launch_append(attune_append_params p, tensor *k, tenso
   const unsigned grid[3] = {(unsigned)quotient_up(chunks, form->threads), 2, 1};
   int32_t paged = p.page_table != NULL, bf16 = p.dtype == ATTUNE_SDPA_BF16;
   if (!paged) p.page_size = p.capacity, p.max_pages = 1;
-  void *parameters[] = {
-      &p.k,           &p.v,           &p.descale_k,   &p.descale_v,   &p.lengths,     &p.page_table,
-      &p.k_cache,     &p.v_cache,     &k->strides[0], &k->strides[1], &k->strides[2],
-      &v->strides[0], &v->strides[1], &v->strides[2], &p.batch,       &p.kv_heads,    &p.rows,
-      &p.head_dim,    &paged,         &p.page_size,   &p.max_pages,   &bf16};
-  return attune_launch(c, form, grid, parameters, stream, false);
+  void *values[ATTUNE_ARGUMENTS] = {[ATTUNE_ARG_K] = &p.k,
+                                    [ATTUNE_ARG_V] = &p.v,
+                                    [ATTUNE_ARG_DESCALE_K] = &p.descale_k,
+                                    [ATTUNE_ARG_DESCALE_V] = &p.descale_v,
+                                    [ATTUNE_ARG_LENGTHS] = &p.lengths,
+                                    [ATTUNE_ARG_PAGE_TABLE] = &p.page_table,
+                                    [ATTUNE_ARG_K_CACHE] = &p.k_cache,
+                                    [ATTUNE_ARG_V_CACHE] = &p.v_cache,
+                                    [ATTUNE_ARG_K_BATCH_STRIDE] = &k->strides[0],
+                                    [ATTUNE_ARG_K_HEAD_STRIDE] = &k->strides[1],
+                                    [ATTUNE_ARG_K_ROW_STRIDE] = &k->strides[2],
+                                    [ATTUNE_ARG_V_BATCH_STRIDE] = &v->strides[0],
+                                    [ATTUNE_ARG_V_HEAD_STRIDE] = &v->strides[1],
+                                    [ATTUNE_ARG_V_ROW_STRIDE] = &v->strides[2],
+                                    [ATTUNE_ARG_BATCH] = &p.batch,
+                                    [ATTUNE_ARG_HEADS] = &p.kv_heads,
+                                    [ATTUNE_ARG_ROWS] = &p.rows,
+                                    [ATTUNE_ARG_DIM] = &p.head_dim,
+                                    [ATTUNE_ARG_PAGED] = &paged,
+                                    [ATTUNE_ARG_PAGE_SIZE] = &p.page_size,
+                                    [ATTUNE_ARG_MAX_PAGES] = &p.max_pages,
+                                    [ATTUNE_ARG_BF16] = &bf16};
+  return attune_launch(c, form, grid, values, stream, false);
 }
 
 attune_sdpa_status attune_sdpa_append(const attune_append_params *params,
@@ -284,7 +298,8 @@ attune_sdpa_status attune_sdpa_append(const attune_append_params *params,
   attune_append_params p;
   tensor k, v;
   const attune_sdpa_form_info *form = NULL;
-  TRY(copy_append(params, &p));
+  TRY(attune_copy_params("attune_append_params", params, &p, sizeof p));
+  TRY(attune_check_flags(p.flags));
   TRY(read_append(&p, &k, &v, &form));
   const pointer all[] = {{"k", p.k, 16},
                          {"v", p.v, 16},

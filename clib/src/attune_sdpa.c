@@ -9,23 +9,8 @@
 
 /* ---- the problem as it is given ------------------------------------------------------------- */
 
-/* Copies the parameters. Fields that the caller's header does not have are 0. */
 static attune_sdpa_status copy_params(const attune_sdpa_params *given, attune_sdpa_params *p) {
-  enum { FIRST_SIZE = offsetof(attune_sdpa_params, cu_queries) };
-  attune_clear_error();
-  if (given == NULL) return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT, "params is NULL");
-  if (given->struct_size != sizeof *p && given->struct_size != FIRST_SIZE) {
-    return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
-                       "struct_size is %zu; sizeof(attune_sdpa_params) is %zu in the header of "
-                       "this library",
-                       given->struct_size, sizeof *p);
-  }
-  if (given->struct_size == sizeof *p) {
-    *p = *given;
-  } else {
-    memset(p, 0, sizeof *p);
-    memcpy(p, given, given->struct_size);
-  }
+  TRY(attune_copy_params("attune_sdpa_params", given, p, sizeof *p));
   TRY(attune_check_flags(p->flags));
   if ((int)p->q_dtype == 0) p->q_dtype = p->dtype;
   return ATTUNE_SDPA_OK;
@@ -112,10 +97,22 @@ static attune_sdpa_status check_sizes(const attune_sdpa_params *p) {
   return queries ? too_many_elements(p, "queries", p->queries) : ATTUNE_SDPA_OK;
 }
 
-static attune_sdpa_status check_window(const char *name, int32_t value) {
-  if (value >= -1) return ATTUNE_SDPA_OK;
-  return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
-                     "%s is %d; it must be -1 for no limit, or at least 0", name, value);
+/* Without has_window a limit would have no effect, so one that is set is a mistake of the caller. */
+static attune_sdpa_status check_window(const attune_sdpa_params *p) {
+  const extent limits[] = {{"window_left", p->window_left}, {"window_right", p->window_right}};
+  for (int i = 0; i < 2; ++i) {
+    if (!p->has_window && limits[i].value != 0) {
+      return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
+                         "%s is %d and has_window 0; set has_window to 1 for a window", limits[i].name,
+                         limits[i].value);
+    }
+    if (limits[i].value < -1) {
+      return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
+                         "%s is %d; it must be -1 for no limit, or at least 0", limits[i].name,
+                         limits[i].value);
+    }
+  }
+  return ATTUNE_SDPA_OK;
 }
 
 /* What the quantiser is for, and what it is not. */
@@ -181,8 +178,7 @@ static attune_sdpa_status check_formats(const attune_sdpa_params *p) {
     return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
                        "scale is %g; it must be finite and not negative", (double)p->scale);
   }
-  TRY(check_window("window_left", p->window_left));
-  TRY(check_window("window_right", p->window_right));
+  TRY(check_window(p));
   return check_quantiser(p);
 }
 
@@ -266,9 +262,11 @@ static attune_sdpa_status plan_quantisation(call_plan *plan) {
  * query of a sequence is at its last key. */
 static void set_masks(problem *x) {
   const attune_sdpa_params *p = &x->p;
-  x->causal = p->causal != 0 || p->window_right == 0;
-  x->window_left = p->window_left >= p->keys - 1 ? -1 : p->window_left;
-  x->window_right = x->causal || p->window_right >= p->queries - 1 ? -1 : p->window_right;
+  const int32_t left = p->has_window ? p->window_left : -1,
+                right = p->has_window ? p->window_right : -1;
+  x->causal = p->causal != 0 || right == 0;
+  x->window_left = left >= p->keys - 1 ? -1 : left;
+  x->window_right = x->causal || right >= p->queries - 1 ? -1 : right;
   x->scale = p->scale != 0 ? p->scale : (float)(1 / sqrt((double)p->head_dim));
 }
 
@@ -522,86 +520,6 @@ static attune_sdpa_status make_plan(const attune_sdpa_params *params, bool has_w
   return ATTUNE_SDPA_OK;
 }
 
-/* ---- dense forms ---------------------------------------------------------------------------- */
-
-/* One block for each tile of query rows of each head: tiles in x, in whole clusters, heads in y,
- * and also in z if there are too many. With grouped heads y has the heads of a group and z the K/V
- * heads. A persistent form gets as many blocks as the device holds at once. */
-static attune_sdpa_status set_grid(const attune_sdpa_params *p, const attune_sdpa_form_info *form,
-                                   const context *c, unsigned grid[3]) {
-  enum { MAX_GRID_YZ = 65535 };
-  const int64_t heads = (int64_t)p->batch * p->heads,
-                tiles = quotient_up(p->queries, form->query_rows),
-                cluster = form->cluster > 1 ? form->cluster : 1;
-  if (form->blocks_per_multiprocessor > 0) {
-    const int64_t wanted = quotient_up(heads * tiles, cluster);
-    int64_t room = (int64_t)form->blocks_per_multiprocessor * attune_multiprocessors(c) / cluster;
-    if (room < 1) room = 1;
-    grid[0] = (unsigned)((wanted < room ? wanted : room) * cluster);
-    grid[1] = grid[2] = 1;
-    return ATTUNE_SDPA_OK;
-  }
-  int64_t y = p->heads / p->kv_heads, z = (int64_t)p->batch * p->kv_heads;
-  if (y == 1) {
-    z = quotient_up(heads, MAX_GRID_YZ);
-    y = quotient_up(heads, z);
-  }
-  if (y > MAX_GRID_YZ || z > MAX_GRID_YZ) {
-    return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
-                       "batch is %d, heads %d and kv_heads %d; the form takes at most %d heads in "
-                       "a group and %d K/V heads",
-                       p->batch, p->heads, p->kv_heads, MAX_GRID_YZ, MAX_GRID_YZ);
-  }
-  grid[0] = (unsigned)(quotient_up(tiles, cluster) * cluster);
-  grid[1] = (unsigned)y, grid[2] = (unsigned)z;
-  return ATTUNE_SDPA_OK;
-}
-
-/* A tensor map has the dimensions columns, rows and heads of all batches. A box covers one head. */
-static attune_sdpa_status encode_dense_map(const problem *x, const attune_sdpa_map *map,
-                                           encoded_map *into) {
-  enum { TENSOR_O = 3 };
-  const tensor *all[] = {&x->q, &x->k, &x->v, &x->o}, *t = all[map->tensor];
-  const unsigned size = map->tensor == TENSOR_O ? 2 : 1;
-  const uint64_t row = (uint64_t)x->p.head_dim * size, rows = (uint64_t)t->extents[2];
-  int type = MAP_U8;
-  if (map->tensor == TENSOR_O) type = x->p.out_dtype == ATTUNE_SDPA_BF16 ? MAP_BF16 : MAP_F16;
-  const tensor_map whole = {
-      .type = type,
-      .l2_promotion = MAP_L2_256B,
-      .swizzle_bytes = map->swizzle_bytes,
-      .rank = 3,
-      .address = t->address,
-      .dims = {(uint64_t)x->p.head_dim, rows, (uint64_t)(t->extents[0] * t->extents[1])},
-      .strides = {row, rows * row},
-      .box = {(unsigned)map->inner_bytes / size, (unsigned)map->rows, 1}};
-  return attune_encode_map(&whole, into);
-}
-
-static attune_sdpa_status launch_dense(const problem *x, context *c,
-                                       const attune_sdpa_form_info *form, CUstream stream) {
-  attune_sdpa_params p = x->p;
-  unsigned grid[3];
-  TRY(set_grid(&p, form, c, grid));
-  /* The driver copies the parameters before cuLaunchKernelEx returns. */
-  uint32_t heads = (uint32_t)p.batch * (uint32_t)p.heads, group = (uint32_t)(p.heads / p.kv_heads);
-  int32_t causal = x->causal;
-  float scale = x->scale;
-  encoded_map maps[ATTUNE_SDPA_MAX_MAPS];
-  void *parameters[14 + ATTUNE_SDPA_MAX_MAPS];
-  int n = 0;
-  parameters[n++] = &p.q, parameters[n++] = &p.k, parameters[n++] = &p.v, parameters[n++] = &p.o;
-  if (form->has_lse) parameters[n++] = &p.lse;
-  void *others[] = {&p.descale_q, &p.descale_k, &p.descale_v, &heads, &group,
-                    &p.queries,   &p.keys,      &causal,      &scale};
-  for (size_t i = 0; i < sizeof others / sizeof *others; ++i) parameters[n++] = others[i];
-  for (int i = 0; i < form->map_count; ++i) {
-    TRY(encode_dense_map(x, &form->maps[i], &maps[i]));
-    parameters[n++] = &maps[i];
-  }
-  return attune_launch(c, form, grid, parameters, stream, x->dependent);
-}
-
 /* ---- the interface -------------------------------------------------------------------------- */
 
 enum { POINTERS = 14 };
@@ -654,13 +572,7 @@ attune_sdpa_status attune_sdpa_forward(const attune_sdpa_params *params,
   if (plan.quantiser != NULL) {
     TRY(attune_launch_quantization(&plan.z, c, plan.quantiser, stream));
   }
-  switch (plan.form->kernel) {
-    case ATTUNE_KERNEL_DECODE: return attune_launch_decode(&plan.x, c, plan.form, stream);
-    case ATTUNE_KERNEL_NATIVE: return attune_launch_native(&plan.x, c, plan.form, stream);
-    case ATTUNE_KERNEL_MIXED: return attune_launch_mixed(&plan.x, c, plan.form, stream);
-    case ATTUNE_KERNEL_PREFILL: return attune_launch_prefill(&plan.x, c, plan.form, stream);
-    default: return launch_dense(&plan.x, c, plan.form, stream);
-  }
+  return attune_launch_attention(&plan.x, c, plan.form, stream);
 }
 
 size_t attune_sdpa_workspace_bytes(const attune_sdpa_params *params) {

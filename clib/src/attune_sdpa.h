@@ -36,82 +36,91 @@ typedef enum attune_sdpa_dtype {
  * bytes behind them need not be set. Calls that may overlap need a workspace each. */
 #define ATTUNE_SDPA_ZEROED_BYTES 65536
 
-/* A problem. Set all fields to 0 first, then both windows to -1, then struct_size and what the
- * problem has: a later version may append fields, and accepts the size of an earlier one. */
+/* Values of flags, in all structs. */
+#define ATTUNE_SDPA_TRUST_POINTERS UINT64_C(1) /* all pointers are memory of the current device: the
+                                                * driver is not asked, which saves CPU time */
+
+/* The structs of this header begin as zeros, for instance by `attune_sdpa_params p = {0};`. Zero is
+ * the default of every field that names one, and no option; fields without a default are required.
+ * struct_size is that of the caller's header. A later version appends fields, and accepts the
+ * structs of this one. This version accepts longer structs of a later one, if what it does not know
+ * is zero. */
+
+/* A problem of attention. Sizes are in elements, pointers are those of the device. */
 typedef struct attune_sdpa_params {
   size_t struct_size; /* sizeof(attune_sdpa_params) */
 
-  /* Device pointers, aligned to 16 bytes. */
+  /* ---- sizes: 1 to 2^24 each ---- */
+  int32_t batch;    /* sequences */
+  int32_t heads;    /* of q and o, in a sequence */
+  int32_t kv_heads; /* of k and v; divides heads: heads / kv_heads consecutive heads share one */
+  int32_t queries;  /* rows of q and o in a sequence; of packed sequences the most of one */
+  int32_t keys;     /* rows of k and v in a sequence; of packed or paged ones the most of one */
+  int32_t head_dim; /* columns */
+
+  /* ---- formats ---- */
+  attune_sdpa_dtype dtype;     /* of k and v, and of q. Problems in FP16 and BF16 with many keys are
+                                * quantised to E4M3 in the workspace, others are computed as given */
+  attune_sdpa_dtype q_dtype;   /* of q beside k and v in E4M3: FP16 or BF16; 0: as dtype */
+  attune_sdpa_dtype out_dtype; /* of o: FP16 or BF16 */
+
+  /* ---- the mask and the scores ---- */
+  int32_t causal; /* not 0: query i attends to the keys up to i + keys - queries; 0: to all */
+  /* Not 0: a query attends to window_left keys before its own and to window_right behind it, -1 for
+   * no limit. 0: no window; both limits are 0 then. */
+  int32_t has_window;
+  int32_t window_left, window_right;
+  float scale;        /* of the scores, finite and not negative; 0: 1 / sqrt(head_dim) */
+  const float *sinks; /* [heads]: one more score of each row, without a value; NULL: none */
+
+  /* ---- tensors, aligned to 16 bytes ---- */
   const void *q; /* [batch, heads, queries, head_dim] */
   const void *k; /* [batch, kv_heads, keys, head_dim] */
   const void *v; /* [batch, kv_heads, keys, head_dim] */
   void *o;       /* [batch, heads, queries, head_dim] */
 
-  /* NULL, or [batch, heads, queries]: natural logarithm of the sum of exp(score) of each row. For
-   * packed sequences [heads, total_queries]. */
-  float *lse;
-
-  /* Device pointers. An E4M3 code times its factor is the value. Factors are not negative. NULL for
-   * a tensor in FP16 or BF16, whose factors are computed. */
-  const float *descale_q; /* [batch, heads] */
-  const float *descale_k; /* [batch, kv_heads] */
-  const float *descale_v; /* [batch, kv_heads] */
-
-  /* kv_heads divides heads; heads / kv_heads consecutive query heads share a head of k and v. */
-  int32_t batch, heads, kv_heads, queries, keys, head_dim;
-
-  /* In elements: batch, head, row. All zero: contiguous in the order above. */
+  /* Strides of batch, head and row, in elements. All zero: contiguous in the order above. */
   int64_t q_stride[3], k_stride[3], v_stride[3], o_stride[3];
 
-  /* Of q, k and v. FP16 and BF16 are quantised to E4M3 in the workspace before the computation.
-   * Problems with few keys are computed in FP16 or BF16. */
-  attune_sdpa_dtype dtype;
-  attune_sdpa_dtype out_dtype; /* of o */
+  /* [batch, heads, queries], of packed sequences [heads, total_queries]: receives the natural
+   * logarithm of the sum of exp(score) of each row, its sink included; minus infinity for a row
+   * without keys, with a sink too. NULL: not computed. */
+  float *lse;
 
-  /* Not 0: query i attends to the keys up to i + keys - queries, so the last one to all. */
-  int32_t causal;
-  float scale; /* of the scores; 0: 1 / sqrt(head_dim) */
+  /* [batch, heads] of q, [batch, kv_heads] of k and v: the value of an E4M3 code is the code times
+   * its factor, which is not negative. NULL for tensors in FP16 or BF16. */
+  const float *descale_q, *descale_k, *descale_v;
 
-  /* Keys beside the query's own: 0 for none, -1 for no limit. */
-  int32_t window_left, window_right;
-  const float *sinks; /* NULL, or [heads]: one more score of each row */
+  /* ---- sequences of different lengths ---- */
+  /* [batch + 1]: packed sequences. Sequence b has the queries from cu_queries[b] to
+   * cu_queries[b + 1] - 1 and the keys from cu_keys[b] on; the first element is 0. q and o are
+   * [total_queries, heads, head_dim], k and v [total_keys, kv_heads, head_dim]: strides have the
+   * order above, and that of the batch is not used. NULL: not packed. */
+  const int32_t *cu_queries, *cu_keys;
+  int32_t total_queries, total_keys; /* rows of packed q and o, of packed k and v */
 
-  /* Device memory of attune_sdpa_workspace_bytes, aligned to 16 bytes; NULL if that is 0. With E4M3
-   * inputs it may be NULL in almost all cases: few queries take longer then. */
+  /* [batch]: keys of each sequence, at most keys, where k and v are padded or paged; of packed keys
+   * the first ones of each sequence. NULL: all. */
+  const int32_t *key_lengths;
+
+  /* [batch, max_pages]: page of each page_size keys. k and v are then [pages, kv_heads, page_size,
+   * head_dim]; the first of their strides is that of a page. NULL: no pages. */
+  const int32_t *page_table;
+  int32_t max_pages; /* of a sequence, with a page table */
+  int32_t page_size; /* keys of a page, with a page table: a multiple of 64 */
+  int32_t pages;     /* of k and v, with a page table */
+
+  /* ---- the quantiser of k and q in FP16 or BF16 ---- */
+  int32_t smooth_k, hadamard; /* as in attune_quantize_params; 0: not */
+
+  /* ---- the call ---- */
+  /* Memory of attune_sdpa_workspace_bytes, aligned to 16 bytes; NULL if that is 0. With E4M3 inputs
+   * it may be NULL in almost all cases: few queries take longer then. */
   void *workspace;
   size_t workspace_bytes;
 
-  /* ---- fields that were appended to the above ---- */
-
-  /* NULL, or [batch + 1] on the device: packed sequences. Sequence b has the queries from
-   * cu_queries[b] to cu_queries[b + 1] - 1 and the keys from cu_keys[b] on; the first element is 0.
-   * q and o are [total_queries, heads, head_dim], k and v [total_keys, kv_heads, head_dim]: strides
-   * have the same order as above, and that of the batch is not used. queries and keys are the most
-   * of a sequence. */
-  const int32_t *cu_queries, *cu_keys;
-
-  /* NULL, or [batch] on the device: keys of each sequence, at most keys, where k and v are padded
-   * or paged. Of packed keys the first ones of each sequence. */
-  const int32_t *key_lengths;
-
-  /* NULL, or [batch, max_pages] on the device: page of each page_size keys. Then k and v are
-   * [pages, kv_heads, page_size, head_dim]; the first of the strides is that of a page. */
-  const int32_t *page_table;
-  int32_t max_pages, page_size, pages; /* with a page table; page_size is a multiple of 64 */
-  int32_t total_queries, total_keys;   /* rows of packed q and o, of packed k and v */
-
-  /* Options for k and q in FP16 or BF16: as in attune_quantize_params. */
-  int32_t smooth_k, hadamard;
-
-  /* Of q, if it differs from that of k and v: FP16 or BF16 beside a cache in E4M3. 0: as dtype. */
-  attune_sdpa_dtype q_dtype;
-
-  /* 0, or ATTUNE_SDPA_TRUST_POINTERS: the caller knows that all pointers are memory of the current
-   * device. The driver is not asked, which saves CPU time in each call. */
-  int32_t flags;
+  uint64_t flags; /* ATTUNE_SDPA_TRUST_POINTERS; 0: none */
 } attune_sdpa_params;
-
-enum { ATTUNE_SDPA_TRUST_POINTERS = 1 };
 
 /* Launches the computation on a stream of the current context and returns. NULL is the default
  * stream. The parameters are read before it returns, the tensors when the stream gets there. The
@@ -142,7 +151,7 @@ typedef struct attune_quantize_params {
   float *descale_q; /* [batch, heads] */
   float *descale_k, *descale_v; /* [batch, kv_heads] */
 
-  /* NULL, or [batch, kv_heads, head_dim]: what smooth_k subtracted, else zeros. */
+  /* [batch, kv_heads, head_dim]: receives what smooth_k subtracted, else zeros. NULL: nothing. */
   float *mean_k;
 
   int32_t batch, heads, kv_heads, queries, keys, head_dim; /* head_dim: multiple of 8, up to 256 */
@@ -152,14 +161,17 @@ typedef struct attune_quantize_params {
 
   attune_sdpa_dtype dtype; /* of q, k and v: FP16 or BF16 */
 
-  /* Not 0: subtract from k the mean of each column of a head, which the softmax does not see. */
+  /* Not 0: subtract from k the mean of each column of a head, which the softmax does not see.
+   * 0: do not. */
   int32_t smooth_k;
   /* Not 0: multiply the rows of q and k by the Hadamard matrix over sqrt(head_dim), which q k^T
-   * does not see. head_dim is a power of two then. */
+   * does not see. head_dim is a power of two then. 0: do not. */
   int32_t hadamard;
 
   void *workspace; /* device memory of attune_sdpa_quantize_workspace_bytes */
   size_t workspace_bytes;
+
+  uint64_t flags; /* ATTUNE_SDPA_TRUST_POINTERS; 0: none */
 } attune_quantize_params;
 
 attune_sdpa_status attune_sdpa_quantize(const attune_quantize_params *params,
@@ -197,9 +209,7 @@ typedef struct attune_append_params {
 
   attune_sdpa_dtype dtype; /* of k and v: FP16 or BF16 */
 
-  /* ---- a field that was appended to the above ---- */
-
-  int64_t flags; /* as in attune_sdpa_params */
+  uint64_t flags; /* ATTUNE_SDPA_TRUST_POINTERS; 0: none */
 } attune_append_params;
 
 attune_sdpa_status attune_sdpa_append(const attune_append_params *params,

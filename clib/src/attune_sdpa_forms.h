@@ -12,13 +12,47 @@ typedef struct attune_sdpa_shape {
   int64_t batch, heads, kv_heads, queries, keys, head_dim, causal;
 } attune_sdpa_shape;
 
-/* Tensor map of a tensor: its box and swizzle. */
+/* Tensor map of a tensor. Its box has rows of one head. */
 typedef struct attune_sdpa_map {
   int32_t tensor; /* 0 q, 1 k, 2 v, 3 o */
-  int32_t rows, inner_bytes, swizzle_bytes;
+  int32_t element_bytes;
+  /* 4: columns, rows, heads, batch entries or pages, with any strides. 3: the heads of all batch
+   * entries are one dimension, for contiguous tensors. */
+  int32_t rank;
+  int32_t columns, rows; /* of the box */
+  int32_t paged_rows;    /* rows where k and v are paged */
+  int32_t swizzle_bytes;
 } attune_sdpa_map;
 
-enum { ATTUNE_SDPA_MAX_MAPS = 4, ATTUNE_SDPA_OUTPUTS = 4 };
+enum { ATTUNE_SDPA_MAX_MAPS = 4, ATTUNE_SDPA_OUTPUTS = 4, ATTUNE_SDPA_MAX_ARGUMENTS = 40 };
+
+/* The arguments of kernels, by their names in kernel.toml. A launch has the address of the value of
+ * each argument that its form takes. */
+typedef enum attune_argument {
+  /* the tensor maps of the form, in order */
+  ATTUNE_ARG_MAP_0, ATTUNE_ARG_MAP_1, ATTUNE_ARG_MAP_2, ATTUNE_ARG_MAP_3,
+  /* attention: output is o of any type, o and o_bf16 are NULL for the other */
+  ATTUNE_ARG_Q, ATTUNE_ARG_K, ATTUNE_ARG_V, ATTUNE_ARG_OUTPUT, ATTUNE_ARG_O, ATTUNE_ARG_O_BF16,
+  ATTUNE_ARG_LSE, ATTUNE_ARG_DESCALE_Q, ATTUNE_ARG_DESCALE_K, ATTUNE_ARG_DESCALE_V, ATTUNE_ARG_SINKS,
+  ATTUNE_ARG_CU_QUERIES, ATTUNE_ARG_CU_KEYS, ATTUNE_ARG_LENGTHS, ATTUNE_ARG_PAGE_TABLE,
+  ATTUNE_ARG_PARTS, ATTUNE_ARG_ARRIVED, ATTUNE_ARG_BATCH, ATTUNE_ARG_HEADS, ATTUNE_ARG_KV_HEADS,
+  ATTUNE_ARG_GROUP, ATTUNE_ARG_QUERIES, ATTUNE_ARG_KEYS, ATTUNE_ARG_MAX_PAGES, ATTUNE_ARG_PAGE_SIZE,
+  ATTUNE_ARG_CAUSAL, ATTUNE_ARG_WINDOW_LEFT, ATTUNE_ARG_WINDOW_RIGHT, ATTUNE_ARG_EVEN_BLOCKS,
+  ATTUNE_ARG_SOFTMAX_SCALE, ATTUNE_ARG_Q_FP16, ATTUNE_ARG_Q_BF16,
+  ATTUNE_ARG_Q_STRIDE_BATCH, ATTUNE_ARG_Q_STRIDE_HEAD, ATTUNE_ARG_Q_STRIDE_ROW,
+  ATTUNE_ARG_O_STRIDE_BATCH, ATTUNE_ARG_O_STRIDE_HEAD, ATTUNE_ARG_O_STRIDE_ROW,
+  ATTUNE_ARG_LSE_STRIDE_BATCH, ATTUNE_ARG_LSE_STRIDE_HEAD,
+  /* quantisers, beside some of the above */
+  ATTUNE_ARG_Y_Q, ATTUNE_ARG_Y_K, ATTUNE_ARG_Y_V, ATTUNE_ARG_MEAN_K, ATTUNE_ARG_COUNTERS,
+  ATTUNE_ARG_WORKSPACE, ATTUNE_ARG_Q_ROWS, ATTUNE_ARG_KV_ROWS, ATTUNE_ARG_DIM, ATTUNE_ARG_BF16,
+  ATTUNE_ARG_SMOOTH, ATTUNE_ARG_HADAMARD, ATTUNE_ARG_COPIES,
+  ATTUNE_ARG_Q_BATCH_STRIDE, ATTUNE_ARG_Q_HEAD_STRIDE, ATTUNE_ARG_Q_ROW_STRIDE,
+  ATTUNE_ARG_K_BATCH_STRIDE, ATTUNE_ARG_K_HEAD_STRIDE, ATTUNE_ARG_K_ROW_STRIDE,
+  ATTUNE_ARG_V_BATCH_STRIDE, ATTUNE_ARG_V_HEAD_STRIDE, ATTUNE_ARG_V_ROW_STRIDE,
+  /* append, beside some of the above */
+  ATTUNE_ARG_K_CACHE, ATTUNE_ARG_V_CACHE, ATTUNE_ARG_ROWS, ATTUNE_ARG_PAGED,
+  ATTUNE_ARGUMENTS
+} attune_argument;
 
 typedef enum attune_sdpa_kernel {
   ATTUNE_KERNEL_DENSE, /* contiguous tensors without options: the forms of the selection */
@@ -31,7 +65,7 @@ typedef enum attune_sdpa_kernel {
   ATTUNE_KERNEL_APPEND
 } attune_sdpa_kernel;
 
-/* A variant of a kernel: its code, and the launch contract of its source. */
+/* A variant of a kernel: its code and its launch. */
 typedef struct attune_sdpa_form_info {
   attune_sdpa_kernel kernel;
   const char *variant, *entry;
@@ -40,14 +74,15 @@ typedef struct attune_sdpa_form_info {
   int32_t threads, shared_bytes; /* per block; dynamic shared memory */
   int32_t cooperative;           /* blocks wait for each other */
   int32_t waits; /* for the launch before, where it first reads its inputs: griddepcontrol.wait */
+  int32_t cluster; /* blocks of a cluster; 0 for none */
+
+  int32_t argument_count, map_count;
+  uint8_t arguments[ATTUNE_SDPA_MAX_ARGUMENTS]; /* attune_argument */
+  attune_sdpa_map maps[ATTUNE_SDPA_MAX_MAPS];
 
   /* Forms of many query rows. */
   int32_t query_rows; /* per block */
   int32_t step_keys;  /* of a native, mixed or prefill form */
-  int32_t cluster;    /* blocks of a cluster; 0 for none */
-  int32_t has_lse;    /* the parameter lse follows o */
-  int32_t map_count;
-  attune_sdpa_map maps[ATTUNE_SDPA_MAX_MAPS]; /* the last parameters */
 
   /* Most blocks on a multiprocessor. Dense forms: 0 for one block per tile; else persistent. */
   int32_t blocks_per_multiprocessor;

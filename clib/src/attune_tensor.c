@@ -1,4 +1,6 @@
 /* Checks of sizes, strides and formats that all functions of the interface share. */
+#include <string.h>
+
 #include "attune_internal.h"
 
 attune_sdpa_status attune_check_extents(const extent *all, int count) {
@@ -66,10 +68,31 @@ attune_sdpa_status attune_check_dtype(const char *name, attune_sdpa_dtype dtype,
   return ATTUNE_SDPA_OK;
 }
 
-attune_sdpa_status attune_check_flags(int64_t flags) {
-  if ((flags & ~(int64_t)ATTUNE_SDPA_TRUST_POINTERS) == 0) return ATTUNE_SDPA_OK;
+attune_sdpa_status attune_copy_params(const char *type, const void *given, void *into, size_t size) {
+  enum { MAX_BYTES = 4096 }; /* of a later version; more is memory that was not set */
+  attune_clear_error();
+  if (given == NULL) return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT, "params is NULL");
+  const size_t have = *(const size_t *)given; /* struct_size is the first field */
+  if (have < size || have > MAX_BYTES) {
+    return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
+                       "struct_size is %zu; sizeof(%s) is %zu in the header of this library", have,
+                       type, size);
+  }
+  for (size_t i = size; i < have; ++i) {
+    if (((const char *)given)[i] == 0) continue;
+    return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
+                       "byte %zu of %s is not 0; this library knows %zu bytes of a later header", i,
+                       type, size);
+  }
+  memcpy(into, given, size);
+  return ATTUNE_SDPA_OK;
+}
+
+attune_sdpa_status attune_check_flags(uint64_t flags) {
+  if ((flags & ~ATTUNE_SDPA_TRUST_POINTERS) == 0) return ATTUNE_SDPA_OK;
   return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
-                     "flags is %lld; it must be 0 or ATTUNE_SDPA_TRUST_POINTERS", (long long)flags);
+                     "flags is %llu; it must be 0 or ATTUNE_SDPA_TRUST_POINTERS",
+                     (unsigned long long)flags);
 }
 
 attune_sdpa_status attune_check_workspace(size_t have, size_t need) {

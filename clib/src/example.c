@@ -29,8 +29,7 @@ int main(void) {
   attune_sdpa_params p = {.struct_size = sizeof p, .q = gpu, .k = gpu, .v = gpu, .o = gpu + CODES,
       .descale_q = ones, .descale_k = ones, .descale_v = ones,
       .batch = 1, .heads = HEADS, .kv_heads = HEADS, .queries = SEQUENCE, .keys = SEQUENCE,
-      .head_dim = HEAD_DIM, .dtype = ATTUNE_SDPA_E4M3, .out_dtype = ATTUNE_SDPA_FP16,
-      .window_left = -1, .window_right = -1};
+      .head_dim = HEAD_DIM, .dtype = ATTUNE_SDPA_E4M3, .out_dtype = ATTUNE_SDPA_FP16};
   if (attune_sdpa_forward(&p, NULL) != ATTUNE_SDPA_OK) return fail(attune_sdpa_last_error());
   if (from_gpu(outputs, p.o, sizeof outputs)) return fail("the copy failed");
   int right = 0;

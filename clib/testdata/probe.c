@@ -20,7 +20,6 @@ static const attune_sdpa_params valid = {
     .descale_v = (void *)0x100700000000,
     .batch = 1, .heads = 8, .kv_heads = 8, .queries = 512, .keys = 512, .head_dim = 64,
     .dtype = ATTUNE_SDPA_E4M3, .out_dtype = ATTUNE_SDPA_FP16,
-    .window_left = -1, .window_right = -1,
 };
 
 /* The other functions, with the pointers of their tensors. */
@@ -47,11 +46,19 @@ static const attune_append_params valid_append = {
     .dtype = ATTUNE_SDPA_BF16,
 };
 
-static attune_sdpa_params p;
+/* The struct of a later header is longer. */
+static struct {
+  attune_sdpa_params params;
+  unsigned char later[8];
+} area;
+#define p area.params
 static attune_quantize_params z;
 static attune_append_params a;
 
-static void reset(void) { p = valid, z = valid_quantize, a = valid_append; }
+static void reset(void) {
+  memset(&area, 0, sizeof area);
+  p = valid, z = valid_quantize, a = valid_append;
+}
 
 /* Sets a field of the parameters of a function: forward, quantize or append. */
 static void set(const char *function, const char *field, const char *text) {
@@ -60,6 +67,7 @@ static void set(const char *function, const char *field, const char *text) {
 #define NUMBER(x, name) if (strcmp(field, #name) == 0) { x.name = (int32_t)n; return; }
 #define SIZE(x, name) if (strcmp(field, #name) == 0) { x.name = (size_t)n; return; }
 #define DTYPE(x, name) if (strcmp(field, #name) == 0) { x.name = (attune_sdpa_dtype)n; return; }
+#define FLAGS(x, name) if (strcmp(field, #name) == 0) { x.name = (uint64_t)n; return; }
 #define STRIDES(x, name) \
   for (int i = 0; i < 3; ++i) { \
     char element[32]; \
@@ -74,22 +82,27 @@ static void set(const char *function, const char *field, const char *text) {
     NUMBER(p, batch) NUMBER(p, heads) NUMBER(p, kv_heads) NUMBER(p, queries) NUMBER(p, keys)
     NUMBER(p, head_dim) NUMBER(p, window_left) NUMBER(p, window_right) NUMBER(p, max_pages)
     NUMBER(p, page_size) NUMBER(p, pages) NUMBER(p, total_queries) NUMBER(p, total_keys)
-    NUMBER(p, smooth_k) NUMBER(p, hadamard) NUMBER(p, flags)
+    NUMBER(p, smooth_k) NUMBER(p, hadamard) FLAGS(p, flags)
     DTYPE(p, dtype) DTYPE(p, out_dtype) DTYPE(p, q_dtype)
     STRIDES(p, q_stride) STRIDES(p, k_stride) STRIDES(p, v_stride) STRIDES(p, o_stride)
     if (strcmp(field, "scale") == 0) { p.scale = strtof(text, NULL); return; }
+    if (strcmp(field, "later") == 0) { area.later[3] = (unsigned char)n; return; }
+    if (strcmp(field, "window") == 0) { /* LEFT,RIGHT */
+      p.has_window = 1;
+      if (sscanf(text, "%d,%d", &p.window_left, &p.window_right) == 2) return;
+    }
   } else if (strcmp(function, "quantize") == 0) {
     POINTER(z, q) POINTER(z, k) POINTER(z, v) POINTER(z, y_q) POINTER(z, y_k) POINTER(z, y_v)
     POINTER(z, descale_q) POINTER(z, descale_k) POINTER(z, descale_v) POINTER(z, mean_k)
     POINTER(z, workspace) SIZE(z, struct_size) SIZE(z, workspace_bytes) DTYPE(z, dtype)
     NUMBER(z, batch) NUMBER(z, heads) NUMBER(z, kv_heads) NUMBER(z, queries) NUMBER(z, keys)
-    NUMBER(z, head_dim) NUMBER(z, smooth_k) NUMBER(z, hadamard)
+    NUMBER(z, head_dim) NUMBER(z, smooth_k) NUMBER(z, hadamard) FLAGS(z, flags)
     STRIDES(z, q_stride) STRIDES(z, k_stride) STRIDES(z, v_stride)
   } else {
     POINTER(a, k) POINTER(a, v) POINTER(a, descale_k) POINTER(a, descale_v) POINTER(a, lengths)
     POINTER(a, page_table) POINTER(a, k_cache) POINTER(a, v_cache)
     SIZE(a, struct_size) NUMBER(a, batch) NUMBER(a, kv_heads) NUMBER(a, rows) NUMBER(a, head_dim)
-    NUMBER(a, capacity) NUMBER(a, page_size) NUMBER(a, max_pages) NUMBER(a, pages) NUMBER(a, flags)
+    NUMBER(a, capacity) NUMBER(a, page_size) NUMBER(a, max_pages) NUMBER(a, pages) FLAGS(a, flags)
     DTYPE(a, dtype) STRIDES(a, k_stride) STRIDES(a, v_stride)
   }
   fprintf(stderr, "%s has no field %s\n", function, field);

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"attune/internal/form"
 	"attune/internal/problem"
 	"attune/internal/run"
 	"attune/internal/spec"
@@ -224,15 +225,7 @@ func HeadDim(v spec.Variant) int {
 
 // Target is the build of a variant for an architecture.
 func Target(kernel *spec.Kernel, v spec.Variant, arch string) toolchain.Target {
-	knobs := map[string]int{}
-	for _, s := range v.Values() {
-		knobs[s.Knob] = s.Value
-	}
-	t := toolchain.Target{Kernel: kernel.Name, Variant: v.String(), Source: v.Stage().Source, Arch: arch, Knobs: knobs, Contract: true}
-	if d := kernel.Declared; d != nil {
-		t.Entry, t.Flags, t.FlagsAt, t.Contract = d.Entry, d.Flags, d.FlagsAt, false
-	}
-	return t
+	return form.Target(kernel, v, arch)
 }
 
 // ShippedTargets are the builds that ship with a kernel: every stage, every variant of a selection

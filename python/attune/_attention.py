@@ -1,29 +1,48 @@
 """attune.sdpa and attune.sdpa_varlen."""
 
+from collections.abc import Sequence
+from typing import Literal, Optional, overload
+
 import torch
+from torch import Tensor
 
 from attune import _check, _library, _operators
+from attune._check import Result, Window
+from attune._renamed import renamed
 
 _attend = _library.attend
 _is_compiling = torch.compiler.is_dynamo_compiling
 
 
+@overload
+def sdpa(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = ..., scale: Optional[float] = ..., window_size: Optional[Window] = ...,
+         sinks: Optional[Tensor] = ..., descale: Optional[Sequence[Tensor]] = ..., return_lse: Literal[False] = ..., out: Optional[Tensor] = ...,
+         smooth_k: bool = ..., hadamard: bool = ..., fallback: bool = ...) -> Tensor: ...  # fmt: skip
+
+
+@overload
+def sdpa(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = ..., scale: Optional[float] = ..., window_size: Optional[Window] = ...,
+         sinks: Optional[Tensor] = ..., descale: Optional[Sequence[Tensor]] = ..., return_lse: Literal[True], out: Optional[Tensor] = ...,
+         smooth_k: bool = ..., hadamard: bool = ..., fallback: bool = ...) -> tuple[Tensor, Tensor]: ...  # fmt: skip
+
+
+@renamed(window="window_size")
 def sdpa(
-    q,
-    k,
-    v,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
     *,
-    causal=False,
-    scale=None,
-    window=None,
-    sinks=None,
-    descale=None,
-    return_lse=False,
-    out=None,
-    smooth_k=False,
-    hadamard=False,
-    fallback=False,
-):
+    causal: bool = False,
+    scale: Optional[float] = None,
+    window_size: Optional[Window] = None,
+    sinks: Optional[Tensor] = None,
+    descale: Optional[Sequence[Tensor]] = None,
+    return_lse: bool = False,
+    out: Optional[Tensor] = None,
+    smooth_k: bool = False,
+    hadamard: bool = False,
+    fallback: bool = False,
+) -> Result:
     """softmax(scale * q @ k^T) @ v in FP8, or in 16 bits if keys are few, on the current CUDA stream.
 
     q is [batch, heads, queries, head_dim]; k and v are [batch, kv_heads, keys, head_dim], and
@@ -32,9 +51,9 @@ def sdpa(
     [batch, heads] or [batch, kv_heads], and give FP16, or the dtype of out.
 
     causal: query i attends to the keys up to i + keys - queries. scale: 1 / sqrt(head_dim) by
-    default. window: (left, right) keys beside the query's own, None for no limit. sinks: float32
-    [heads], logits without a value. return_lse: the result is (o, lse), lse float32
-    [batch, heads, queries].
+    default. window_size: (left, right) keys before and behind the query's own, -1 for no limit, as in
+    flash-attn. sinks: float32 [heads], logits without a value. return_lse: the result is (o, lse),
+    lse float32 [batch, heads, queries].
 
     smooth_k and hadamard are options of the quantiser of FP16 and BF16: the first subtracts from k
     its mean over the keys, the second rotates q and k. Neither changes the exact result.
@@ -43,13 +62,13 @@ def sdpa(
     """
     if not _is_compiling():
         try:
-            result = _attend(q, k, v, causal, scale, window, sinks, descale, return_lse, out, smooth_k, hadamard,
+            result = _attend(q, k, v, causal, scale, window_size, sinks, descale, return_lse, out, smooth_k, hadamard,
                              None, None, 0, 0, None, None, False)  # fmt: skip
             if result is not None:
                 return result
         except NotImplementedError:
             pass  # said below, or computed by PyTorch
-    sides = _check.window(window)
+    sides = _check.window(window_size)
     _check.qkv(q, k, v, ("batch", "heads", "rows", "head_dim"))
     if q.dtype == _check.FP8:
         _check.descale(descale, "qkv", q, q.shape[0], q.shape[1], k.shape[1])
@@ -60,69 +79,95 @@ def sdpa(
     return _operators.attention(call, fallback)
 
 
+@overload
+def sdpa_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, max_seqlen_q: int,
+         max_seqlen_k: int, *, causal: bool = ..., scale: Optional[float] = ..., window_size: Optional[Window] = ...,
+         sinks: Optional[Tensor] = ..., descale: Optional[Sequence[Tensor]] = ..., return_lse: Literal[False] = ..., out: Optional[Tensor] = ...,
+         smooth_k: bool = ..., hadamard: bool = ..., fallback: bool = ...) -> Tensor: ...  # fmt: skip
+
+
+@overload
+def sdpa_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, max_seqlen_q: int,
+         max_seqlen_k: int, *, causal: bool = ..., scale: Optional[float] = ..., window_size: Optional[Window] = ...,
+         sinks: Optional[Tensor] = ..., descale: Optional[Sequence[Tensor]] = ..., return_lse: Literal[True], out: Optional[Tensor] = ...,
+         smooth_k: bool = ..., hadamard: bool = ..., fallback: bool = ...) -> tuple[Tensor, Tensor]: ...  # fmt: skip
+
+
+@renamed(
+    window="window_size",
+    cu_queries="cu_seqlens_q",
+    cu_keys="cu_seqlens_k",
+    max_queries="max_seqlen_q",
+    max_keys="max_seqlen_k",
+)
 def sdpa_varlen(
-    q,
-    k,
-    v,
-    cu_queries,
-    cu_keys,
-    max_queries,
-    max_keys,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cu_seqlens_q: Tensor,
+    cu_seqlens_k: Tensor,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
     *,
-    causal=False,
-    scale=None,
-    window=None,
-    sinks=None,
-    descale=None,
-    return_lse=False,
-    out=None,
-    smooth_k=False,
-    hadamard=False,
-    fallback=False,
-):
+    causal: bool = False,
+    scale: Optional[float] = None,
+    window_size: Optional[Window] = None,
+    sinks: Optional[Tensor] = None,
+    descale: Optional[Sequence[Tensor]] = None,
+    return_lse: bool = False,
+    out: Optional[Tensor] = None,
+    smooth_k: bool = False,
+    hadamard: bool = False,
+    fallback: bool = False,
+) -> Result:
     """attune.sdpa of sequences of different lengths, packed one behind the other.
 
-    q is [total_queries, heads, head_dim]; k and v are [total_keys, kv_heads, head_dim]. cu_queries
-    and cu_keys are int32 [batch + 1] on the device: sequence b has the rows from cu_queries[b] to
-    cu_queries[b + 1] - 1. max_queries and max_keys are the most rows of a sequence. descale is
-    float32 [batch, heads] or [batch, kv_heads]; lse is float32 [heads, total_queries].
+    q is [total_queries, heads, head_dim]; k and v are [total_keys, kv_heads, head_dim]. cu_seqlens_q
+    and cu_seqlens_k are int32 [batch + 1] on the device: sequence b has the rows of q from
+    cu_seqlens_q[b] to cu_seqlens_q[b + 1] - 1. max_seqlen_q and max_seqlen_k are the most rows of a
+    sequence. descale is float32 [batch, heads] or [batch, kv_heads]; lse is float32
+    [heads, total_queries].
 
     The other arguments are those of attune.sdpa, for each sequence.
     """
     if not _is_compiling():
         try:
-            result = _attend(q, k, v, causal, scale, window, sinks, descale, return_lse, out, smooth_k, hadamard,
-                             cu_queries, cu_keys, max_queries, max_keys, None, None, False)  # fmt: skip
+            result = _attend(q, k, v, causal, scale, window_size, sinks, descale, return_lse, out, smooth_k, hadamard,
+                             cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, None, None, False)  # fmt: skip
             if result is not None:
                 return result
         except NotImplementedError:
             pass  # said below, or computed by PyTorch
-    sides = _check.window(window)
+    sides = _check.window(window_size)
     _check.qkv(q, k, v, ("rows", "heads", "head_dim"))
-    _check_packing(q, k, cu_queries, cu_keys, max_queries, max_keys)
+    _check_packing(q, k, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
     if q.dtype == _check.FP8:
-        _check.descale(descale, "qkv", q, cu_queries.shape[0] - 1, q.shape[1], k.shape[1])
+        _check.descale(descale, "qkv", q, cu_seqlens_q.shape[0] - 1, q.shape[1], k.shape[1])
     else:
         _check.no_descale(descale, q)
     _check_options(q, scale, sinks, out, smooth_k, hadamard)
     call = _operators.Call(q, k, v, causal, scale, sides, sinks, descale, return_lse, out, smooth_k, hadamard,
-                           cu_queries, cu_keys, max_queries, max_keys)  # fmt: skip
+                           cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)  # fmt: skip
     return _operators.attention(call, fallback)
 
 
-def _check_packing(q, k, cu_queries, cu_keys, max_queries, max_keys):
-    _check.array("cu_queries", cu_queries, torch.int32, (None,), q)
-    if cu_queries.shape[0] < 2:
-        raise ValueError(f"cu_queries has {cu_queries.shape[0]} elements, not batch + 1, which is 2 at least")
-    _check.array("cu_keys", cu_keys, torch.int32, (cu_queries.shape[0],), q)
-    for name, value, tensor in (("max_queries", max_queries, q), ("max_keys", max_keys, k)):
+def _check_packing(
+    q: Tensor, k: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, max_seqlen_q: int, max_seqlen_k: int
+) -> None:
+    _check.array("cu_seqlens_q", cu_seqlens_q, torch.int32, (None,), q)
+    if cu_seqlens_q.shape[0] < 2:
+        raise ValueError(f"cu_seqlens_q has {cu_seqlens_q.shape[0]} elements, not batch + 1, which is 2 at least")
+    _check.array("cu_seqlens_k", cu_seqlens_k, torch.int32, (cu_seqlens_q.shape[0],), q)
+    for name, value, tensor in (("max_seqlen_q", max_seqlen_q, q), ("max_seqlen_k", max_seqlen_k, k)):
         if not isinstance(value, (int, torch.SymInt)) or isinstance(value, bool):
             raise TypeError(f"{name} is a {type(value).__name__}, not an int")
         if value < 0 or value > tensor.shape[0]:
             raise ValueError(f"{name} is {value}: it must be from 0 to {tensor.shape[0]}, the rows of all sequences")
 
 
-def _check_options(q, scale, sinks, out, smooth_k, hadamard):
+def _check_options(
+    q: Tensor, scale: Optional[float], sinks: Optional[Tensor], out: Optional[Tensor], smooth_k: bool, hadamard: bool
+) -> None:
     _check.scale(scale)
     _check.sinks(sinks, q)
     _check.options(q, smooth_k, hadamard)

@@ -1,32 +1,50 @@
 """attune.decode and attune.append: attention over a cache of keys and values in E4M3."""
 
-from typing import Optional
+from collections.abc import Sequence
+from typing import Literal, Optional, overload
 
 import torch
 from torch import Tensor
 
 from attune import _check, _library, _operators, _reference
+from attune._check import Result, Window
+from attune._renamed import renamed
 
 _attend, _append = _library.attend, _library.append
 _is_compiling = torch.compiler.is_dynamo_compiling
 
 
+@overload
+def decode(q: Tensor, k_cache: Tensor, v_cache: Tensor, lengths: Tensor, *, page_table: Optional[Tensor] = ...,
+         descale: Sequence[Tensor], causal: bool = ..., scale: Optional[float] = ..., window_size: Optional[Window] = ...,
+         sinks: Optional[Tensor] = ..., return_lse: Literal[False] = ..., out: Optional[Tensor] = ..., fallback: bool = ...,
+         ) -> Tensor: ...  # fmt: skip
+
+
+@overload
+def decode(q: Tensor, k_cache: Tensor, v_cache: Tensor, lengths: Tensor, *, page_table: Optional[Tensor] = ...,
+         descale: Sequence[Tensor], causal: bool = ..., scale: Optional[float] = ..., window_size: Optional[Window] = ...,
+         sinks: Optional[Tensor] = ..., return_lse: Literal[True], out: Optional[Tensor] = ..., fallback: bool = ...,
+         ) -> tuple[Tensor, Tensor]: ...  # fmt: skip
+
+
+@renamed(window="window_size")
 def decode(
-    q,
-    k_cache,
-    v_cache,
-    lengths,
+    q: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    lengths: Tensor,
     *,
-    page_table=None,
-    descale,
-    causal=True,
-    scale=None,
-    window=None,
-    sinks=None,
-    return_lse=False,
-    out=None,
-    fallback=False,
-):
+    page_table: Optional[Tensor] = None,
+    descale: Sequence[Tensor],
+    causal: bool = True,
+    scale: Optional[float] = None,
+    window_size: Optional[Window] = None,
+    sinks: Optional[Tensor] = None,
+    return_lse: bool = False,
+    out: Optional[Tensor] = None,
+    fallback: bool = False,
+) -> Result:
     """Attention of the last queries of each sequence over its cache, on the current CUDA stream.
 
     q is [batch, heads, queries, head_dim], FP16 or BF16; one query, or a few of speculative
@@ -40,13 +58,13 @@ def decode(
     """
     if not _is_compiling():
         try:
-            result = _attend(q, k_cache, v_cache, causal, scale, window, sinks, descale, return_lse, out, False, False,
+            result = _attend(q, k_cache, v_cache, causal, scale, window_size, sinks, descale, return_lse, out, False, False,
                              None, None, 0, 0, lengths, page_table, False)  # fmt: skip
             if result is not None:
                 return result
         except NotImplementedError:
             pass  # said below, or computed by PyTorch
-    sides = _check.window(window)
+    sides = _check.window(window_size)
     _check.tensor("q", q, ("batch", "heads", "queries", "head_dim"))
     if q.dtype not in _check.HALVES and q.dtype != _check.FP8:
         raise TypeError(f"q is {q.dtype}, not float16, bfloat16 or float8_e4m3fn")
@@ -61,7 +79,17 @@ def decode(
     return _operators.attention(call, fallback)
 
 
-def append(k, v, k_cache, v_cache, lengths, *, page_table=None, descale, fallback=False):
+def append(
+    k: Tensor,
+    v: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    lengths: Tensor,
+    *,
+    page_table: Optional[Tensor] = None,
+    descale: Sequence[Tensor],
+    fallback: bool = False,
+) -> None:
     """Writes new rows of k and v to the caches, in E4M3, on the current CUDA stream.
 
     k and v are [batch, kv_heads, rows, head_dim], FP16 or BF16. Row i of sequence b goes to position
@@ -87,14 +115,11 @@ def append(k, v, k_cache, v_cache, lengths, *, page_table=None, descale, fallbac
         raise NotImplementedError(
             f"k is on {k.device}: attune runs on CUDA devices; fallback=True computes it by PyTorch"
         )
-    arguments = (k, v, k_cache, v_cache, lengths, page_table, *descale, fallback)
-    if _operators.is_traced(k, v, k_cache, v_cache):
-        _append_op(*arguments)
-    else:
-        _run_append(*arguments)
+    run = _append_op if _operators.is_traced(k, v, k_cache, v_cache) else _run_append
+    run(k, v, k_cache, v_cache, lengths, page_table, descale[0], descale[1], fallback)
 
 
-def _check_rows(k, v):
+def _check_rows(k: Tensor, v: Tensor) -> None:
     for name, x in (("k", k), ("v", v)):
         _check.tensor(name, x, ("batch", "kv_heads", "rows", "head_dim"))
         if x.dtype not in _check.HALVES:
@@ -106,7 +131,9 @@ def _check_rows(k, v):
     _check.beside("v", v, "k", k)
 
 
-def _check_caches(q, k_cache, v_cache, lengths, page_table, name="q"):
+def _check_caches(
+    q: Tensor, k_cache: Tensor, v_cache: Tensor, lengths: Tensor, page_table: Optional[Tensor], name: str = "q"
+) -> None:
     first = "batch" if page_table is None else "pages"
     third = "capacity" if page_table is None else "page_size"
     for cache_name, x in (("k_cache", k_cache), ("v_cache", v_cache)):
@@ -141,7 +168,8 @@ def _run_append(k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor, lengths:
         _reference.append(k, v, k_cache, v_cache, lengths, page_table, descale_k, descale_v)
 
 
-def _launch_append(k, v, k_cache, v_cache, lengths, page_table, descale_k, descale_v):
+def _launch_append(k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor, lengths: Tensor,
+                   page_table: Optional[Tensor], descale_k: Tensor, descale_v: Tensor) -> None:  # fmt: skip
     small = [x if x is None else x.contiguous() for x in (lengths, page_table, descale_k, descale_v)]
     with torch.cuda.device(k.device):
         library = _library.load()
@@ -158,5 +186,5 @@ _append_op = torch.library.custom_op("attune::append", _run_append, mutates_args
 
 
 @_append_op.register_fake
-def _(*arguments):
+def _(*arguments: object) -> None:
     return None

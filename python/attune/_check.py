@@ -1,6 +1,8 @@
 """Checks of arguments. Each message names the argument, its value and what is wanted."""
 
 import math
+from collections.abc import Sequence
+from typing import Optional, Union
 
 import torch
 from torch import Tensor
@@ -8,8 +10,11 @@ from torch import Tensor
 FP8 = torch.float8_e4m3fn
 HALVES = (torch.float16, torch.bfloat16)
 
+Window = tuple[Optional[int], Optional[int]]  # (left, right) in keys; -1 and None are no limit
+Result = Union[Tensor, tuple[Tensor, Tensor]]  # o, or (o, lse)
 
-def tensor(name, x, shape):
+
+def tensor(name: str, x: Tensor, shape: Sequence[str]) -> None:
     """x is a tensor of as many dimensions as shape names."""
     if not isinstance(x, Tensor):
         raise TypeError(f"{name} is a {type(x).__name__}, not a tensor")
@@ -17,13 +22,13 @@ def tensor(name, x, shape):
         raise ValueError(f"{name} has {x.dim()} dimensions, not {len(shape)}: [{', '.join(shape)}]")
 
 
-def beside(name, x, q_name, q):
+def beside(name: str, x: Tensor, q_name: str, q: Tensor) -> None:
     """x is on the device of q."""
     if x.device != q.device:
         raise ValueError(f"{name} is on {x.device}, and {q_name} is on {q.device}")
 
 
-def array(name, x, dtype, shape, q):
+def array(name: str, x: Tensor, dtype: torch.dtype, shape: Sequence[Optional[int]], q: Tensor) -> None:
     """x is a tensor of this dtype and these sizes beside q; None is for any size."""
     what = str(dtype).removeprefix("torch.")
     wanted = ", ".join("any" if size is None else str(size) for size in shape)
@@ -35,14 +40,14 @@ def array(name, x, dtype, shape, q):
     beside(name, x, "q", q)
 
 
-def heads(q, k):
+def heads(q: Tensor, k: Tensor) -> None:
     """The heads of k divide those of q; both are the second of the last three dimensions."""
     of_q, of_k = q.shape[1], k.shape[1]
     if of_k == 0 or of_q % of_k:
         raise ValueError(f"q has {of_q} heads, which the {of_k} of k do not divide")
 
 
-def qkv(q, k, v, shape):
+def qkv(q: Tensor, k: Tensor, v: Tensor, shape: Sequence[str]) -> None:
     """q, k and v agree in dtype, device, head_dim and, where it is a dimension, batch."""
     for name, x in (("q", q), ("k", k), ("v", v)):
         tensor(name, x, shape)
@@ -61,7 +66,7 @@ def qkv(q, k, v, shape):
     heads(q, k)
 
 
-def descale(value, names, q, batch, of_q, of_k):
+def descale(value: Optional[Sequence[Tensor]], names: str, q: Tensor, batch: int, of_q: int, of_k: int) -> None:
     """The factors of E4M3 tensors, as many as there are names."""
     wanted = "(" + ", ".join(f"of {name}" for name in names) + ")"
     if value is None:
@@ -74,24 +79,25 @@ def descale(value, names, q, batch, of_q, of_k):
         array(f"descale of {name}", x, torch.float32, (batch, of_q if name == "q" else of_k), q)
 
 
-def no_descale(value, q):
+def no_descale(value: Optional[Sequence[Tensor]], q: Tensor) -> None:
     if value is not None:
         raise ValueError(f"descale is given, and q is {q.dtype}: only E4M3 tensors have factors")
 
 
-def window(value):
+def window(value: Optional[Window]) -> tuple[int, int]:
     """(left, right) with -1 for no limit."""
     if value is None:
         return -1, -1
     if not isinstance(value, (tuple, list)) or len(value) != 2:
-        raise ValueError(f"window is {value!r}: it is (left, right) in keys, with None for no limit")
+        raise ValueError(f"window_size is {value!r}: it is (left, right) in keys, with -1 for no limit")
     for limit in value:
-        if limit is not None and (not isinstance(limit, int) or limit < 0):
-            raise ValueError(f"window is {value!r}: numbers of keys are not negative; None is no limit")
-    return tuple(-1 if limit is None else min(int(limit), 2**31 - 1) for limit in value)
+        if limit is not None and (not isinstance(limit, int) or limit < -1):
+            raise ValueError(f"window_size is {value!r}: a limit is a number of keys, or -1 for none")
+    left, right = (-1 if limit is None else min(int(limit), 2**31 - 1) for limit in value)
+    return left, right
 
 
-def scale(value):
+def scale(value: Optional[float]) -> None:
     if value is None:
         return
     if not isinstance(value, (int, float)):
@@ -100,12 +106,12 @@ def scale(value):
         raise ValueError(f"scale is {value}: it must be finite and not negative")
 
 
-def sinks(value, q):
+def sinks(value: Optional[Tensor], q: Tensor) -> None:
     if value is not None:
         array("sinks", value, torch.float32, (q.shape[1],), q)
 
 
-def options(q, smooth_k, hadamard):
+def options(q: Tensor, smooth_k: bool, hadamard: bool) -> None:
     for name, value in (("smooth_k", smooth_k), ("hadamard", hadamard)):
         if value and q.dtype == FP8:
             raise ValueError(f"{name} is set, and q is {q.dtype}: it is an option of the quantiser of FP16 and BF16")
@@ -114,7 +120,7 @@ def options(q, smooth_k, hadamard):
         raise ValueError(f"hadamard is set, and head_dim is {head_dim}: it must be a power of two")
 
 
-def out(value, q):
+def out(value: Optional[Tensor], q: Tensor) -> None:
     """out has the sizes of q, contiguous rows, and no element twice."""
     if value is None:
         return
@@ -129,6 +135,6 @@ def out(value, q):
         raise ValueError(f"out has strides {list(value.stride())}: its rows must be contiguous and not overlap")
 
 
-def page_size(name, cache):
+def page_size(name: str, cache: Tensor) -> None:
     if cache.shape[2] == 0 or cache.shape[2] % 64:
         raise ValueError(f"{name} has pages of {cache.shape[2]} keys, not a multiple of 64")

@@ -1,12 +1,16 @@
 """The compiled part of the package: the C library, and the module that calls it on tensors."""
 
+import importlib
+from typing import Any, Callable, Optional
+
 import torch
 from torch import Tensor
 
 from attune import _workspace
+from attune._check import Result
 
 try:
-    from attune import _call
+    _call: Any = importlib.import_module("attune._call")
 except ImportError as problem:
     _call, _problem = None, problem
 
@@ -15,32 +19,32 @@ DTYPES = {torch.float8_e4m3fn: 1, torch.float16: 2, torch.bfloat16: 3, torch.flo
 _CUDA = 2  # the device type of DLPack
 
 
-def _empty(shape, strides, dtype):
+def _empty(shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     return torch.empty_strided(shape, strides, dtype=dtype, device="cuda")
 
 
-def _fast_empty():
+def _fast_empty() -> Callable[..., Tensor]:
     """The function of torch.compile's code for new tensors, which takes a third of the time."""
     guards = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
     return getattr(guards, "_empty_strided_cuda", _empty)
 
 
-def _take_workspace(device, stream, size):
+def _take_workspace(device: int, stream: int, size: int) -> tuple[Tensor, bool]:
     workspace = _workspace.take(device, stream, size)
     return workspace, _workspace.is_held(device, stream, workspace)
 
 
-def _bind(device):
+def _bind(device: int) -> None:
     """Makes the context of a device current on this thread, as PyTorch does at its first launch."""
     torch.cuda.mem_get_info(device)
 
 
-def _of_cuda(name):
+def _of_cuda(name: str) -> Optional[Callable[..., Any]]:
     """A function of PyTorch that a build without CUDA does not have, and that is then not called."""
     return getattr(torch._C, name, None)
 
 
-def configure(device_type=_CUDA, exchange=True, **replaced):
+def configure(device_type: int = _CUDA, exchange: bool = True, **replaced: Callable[..., Any]) -> None:
     """Tells the module what it needs of PyTorch; tests replace functions, for tensors on a CPU."""
     functions = {
         "modes": torch._C._len_torch_dispatch_stack,
@@ -57,18 +61,18 @@ def configure(device_type=_CUDA, exchange=True, **replaced):
     _call.configure(Tensor, torch.nn.Parameter, table, DTYPES, tuple(functions.values()), device_type)
 
 
-def _nothing(*arguments):
+def _nothing(*arguments: object) -> None:
     """Stands for a function of the module that is not there: the call goes on to load()."""
 
 
+attend: Callable[..., Optional[Result]] = _nothing
+append: Callable[..., Optional[bool]] = _nothing
 if _call is not None:
     configure()
     attend, append = _call.attend, _call.append
-else:
-    attend = append = _nothing
 
 
-def load():
+def load() -> Any:
     """The module, or RuntimeError where it was not compiled."""
     if _call is None:
         raise RuntimeError(
@@ -78,6 +82,7 @@ def load():
     return _call
 
 
-def version():
+def version() -> str:
     """The version of the library and its selection of kernels."""
-    return load().version()
+    text: str = load().version()
+    return text

@@ -1,37 +1,39 @@
 """The way of a call that is not plain: copies, other devices, operators of torch.library, fallback."""
 
+from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
 import torch
 from torch import Tensor
 
 from attune import _check, _library, _quantize, _reference, _workspace
+from attune._check import Result
 
 
 class Call(NamedTuple):
-    """The arguments of attend in src/call.c. A window is (left, right) with -1 for no limit."""
+    """The arguments of attend in src/call.c. A limit of the window is -1 for none."""
 
     q: Tensor
     k: Tensor
     v: Tensor
     causal: bool
     scale: Optional[float]
-    window: tuple
+    window_size: tuple[int, int]
     sinks: Optional[Tensor]
-    descale: Optional[tuple]
+    descale: Optional[Sequence[Tensor]]
     return_lse: bool
     out: Optional[Tensor]
     smooth_k: bool = False
     hadamard: bool = False
-    cu_queries: Optional[Tensor] = None
-    cu_keys: Optional[Tensor] = None
-    max_queries: int = 0
-    max_keys: int = 0
+    cu_seqlens_q: Optional[Tensor] = None
+    cu_seqlens_k: Optional[Tensor] = None
+    max_seqlen_q: int = 0
+    max_seqlen_k: int = 0
     lengths: Optional[Tensor] = None
     page_table: Optional[Tensor] = None
 
 
-def attention(call, fallback):
+def attention(call: Call, fallback: bool) -> Result:
     """A call whose arguments were checked."""
     reason = _refusal(call)
     if reason is not None and not fallback:
@@ -43,18 +45,18 @@ def attention(call, fallback):
     return _run(call, fallback)
 
 
-def is_traced(*tensors):
+def is_traced(*tensors: Tensor) -> bool:
     """Whether PyTorch must see the call: it compiles, traces, or runs a mode or a subclass."""
     if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0:
         return True
     return any(type(x) is not Tensor and type(x) is not torch.nn.Parameter for x in tensors)
 
 
-def _wants_gradient(call):
+def _wants_gradient(call: Call) -> bool:
     return torch.is_grad_enabled() and (call.q.requires_grad or call.k.requires_grad or call.v.requires_grad)
 
 
-def _refusal(call):
+def _refusal(call: Call) -> Optional[str]:
     """Why the library is not called, or None."""
     if _wants_gradient(call):
         return "q, k or v requires a gradient, and there is no backward pass; call it under torch.no_grad()"
@@ -64,12 +66,12 @@ def _refusal(call):
         return f"head_dim is {call.q.shape[-1]}; the kernels have 64, 128 and 256"
     if call.smooth_k and call.sinks is not None:
         return "smooth_k is set, and sinks is given: smoothing shifts the scores, but not the sinks"
-    if call.smooth_k and call.return_lse and call.cu_queries is not None:
+    if call.smooth_k and call.return_lse and call.cu_seqlens_q is not None:
         return "smooth_k and return_lse are set: that is for sdpa, and not for packed sequences"
     return None
 
 
-def _run(call, fallback):
+def _run(call: Call, fallback: bool) -> Result:
     try:
         if (reason := _refusal(call)) is not None:
             raise NotImplementedError(reason)
@@ -83,26 +85,25 @@ def _run(call, fallback):
 # ---- launch --------------------------------------------------------------------------------------
 
 
-def _launch(call):
+def _launch(call: Call) -> Result:
     if (
         call.q.numel() == 0
         or call.k.numel() == 0
-        or (call.cu_queries is not None and min(call.max_queries, call.max_keys) < 1)
+        or (call.cu_seqlens_q is not None and min(call.max_seqlen_q, call.max_seqlen_k) < 1)
     ):
         return _without_keys(call)
     library = _library.load()
     if call.smooth_k and call.return_lse:
         return _launch_smooth(call)
     call = _readable(call)
-    window = tuple(None if side < 0 else side for side in call.window)
     with torch.cuda.device(call.q.device):
         try:
-            result = library.attend(*call._replace(window=window), True)
+            result: Optional[Result] = library.attend(*call, True)
         except NotImplementedError:
             contiguous = _contiguous(call)
             if contiguous is None:
                 raise
-            result = library.attend(*contiguous._replace(window=window), True)
+            result = library.attend(*contiguous, True)
     if result is None:
         raise RuntimeError(
             "the arguments passed all checks, but the compiled part of attune does not take them; please report this"
@@ -110,19 +111,19 @@ def _launch(call):
     return result
 
 
-def output_dtype(q, out):
+def output_dtype(q: Tensor, out: Optional[Tensor]) -> torch.dtype:
     if out is not None:
         return out.dtype
     return torch.float16 if q.dtype == _check.FP8 else q.dtype
 
 
-def _lse_shape(call):
-    if call.cu_queries is not None:
+def _lse_shape(call: Call) -> tuple[int, ...]:
+    if call.cu_seqlens_q is not None:
         return (call.q.shape[1], call.q.shape[0])
     return tuple(call.q.shape[:3])
 
 
-def _without_keys(call):
+def _without_keys(call: Call) -> Result:
     """No query sees a key."""
     o = (
         torch.zeros(call.q.shape, dtype=output_dtype(call.q, None), device=call.q.device)
@@ -134,7 +135,7 @@ def _without_keys(call):
     return o, torch.full(_lse_shape(call), -torch.inf, dtype=torch.float32, device=call.q.device)
 
 
-def _launch_smooth(call):
+def _launch_smooth(call: Call) -> Result:
     """The log-sum-exp is that of K before its means were subtracted."""
     q, k, v = call.q, call.k, call.v
     q8, k8, v8, descale, mean = _quantize.quantize(q, k, v, smooth_k=True, hadamard=call.hadamard, return_mean=True)
@@ -146,7 +147,7 @@ def _launch_smooth(call):
     return o, lse + scale * (q.float() @ mean[..., None])[..., 0]
 
 
-def _is_aligned(x):
+def _is_aligned(x: Tensor) -> bool:
     size = x.element_size()
     strides = zip(x.shape[:-1], x.stride()[:-1])
     rows = x.shape[-1] == 1 or x.stride(-1) == 1
@@ -154,7 +155,7 @@ def _is_aligned(x):
     return rows and x.data_ptr() % 16 == 0 and apart
 
 
-def _readable(call):
+def _readable(call: Call) -> Call:
     """The call with copies of the tensors that the library cannot read where they are."""
     if call.out is not None and not _is_aligned(call.out):
         raise ValueError(
@@ -172,7 +173,7 @@ def _readable(call):
                     "rows must lie at multiples of 16 bytes"
                 )
             changes[name] = x.clone(memory_format=torch.contiguous_format)
-    for name in ("sinks", "cu_queries", "cu_keys", "lengths", "page_table"):
+    for name in ("sinks", "cu_seqlens_q", "cu_seqlens_k", "lengths", "page_table"):
         if getattr(call, name) is not None:
             changes[name] = getattr(call, name).contiguous()
     if call.descale is not None:
@@ -180,7 +181,7 @@ def _readable(call):
     return call._replace(**changes)
 
 
-def _contiguous(call):
+def _contiguous(call: Call) -> Optional[Call]:
     """The call with contiguous E4M3 tensors, or None if they are: not every form takes strides."""
     tensors = (call.q, call.k, call.v)
     if call.lengths is not None or call.q.dtype != _check.FP8 or all(x.is_contiguous() for x in tensors):
@@ -195,39 +196,39 @@ def _contiguous(call):
 def _operator(q: Tensor, k: Tensor, v: Tensor, descale_q: Optional[Tensor], descale_k: Optional[Tensor],
               descale_v: Optional[Tensor], causal: bool, scale: float, window_left: int, window_right: int,
               sinks: Optional[Tensor], return_lse: bool, smooth_k: bool = False, hadamard: bool = False,
-              cu_queries: Optional[Tensor] = None, cu_keys: Optional[Tensor] = None, max_queries: int = 0,
-              max_keys: int = 0, lengths: Optional[Tensor] = None, page_table: Optional[Tensor] = None,
+              cu_seqlens_q: Optional[Tensor] = None, cu_seqlens_k: Optional[Tensor] = None, max_seqlen_q: int = 0,
+              max_seqlen_k: int = 0, lengths: Optional[Tensor] = None, page_table: Optional[Tensor] = None,
               fallback: bool = False) -> tuple[Tensor, Tensor]:  # fmt: skip
     call = Call(q, k, v, causal, None if scale < 0 else scale, (window_left, window_right), sinks,
                 _factors(descale_q, descale_k, descale_v), return_lse, None, smooth_k, hadamard,
-                cu_queries, cu_keys, max_queries, max_keys, lengths, page_table)  # fmt: skip
+                cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, lengths, page_table)  # fmt: skip
     with _workspace.temporary():
         result = _run(call, fallback)
-    return result if return_lse else (result, q.new_empty(0, dtype=torch.float32))
+    return (result, q.new_empty(0, dtype=torch.float32)) if isinstance(result, Tensor) else result
 
 
 def _operator_out(q: Tensor, k: Tensor, v: Tensor, descale_q: Optional[Tensor], descale_k: Optional[Tensor],
                   descale_v: Optional[Tensor], causal: bool, scale: float, window_left: int, window_right: int,
                   sinks: Optional[Tensor], return_lse: bool, out: Tensor, smooth_k: bool = False,
-                  hadamard: bool = False, cu_queries: Optional[Tensor] = None, cu_keys: Optional[Tensor] = None,
-                  max_queries: int = 0, max_keys: int = 0, lengths: Optional[Tensor] = None,
+                  hadamard: bool = False, cu_seqlens_q: Optional[Tensor] = None, cu_seqlens_k: Optional[Tensor] = None,
+                  max_seqlen_q: int = 0, max_seqlen_k: int = 0, lengths: Optional[Tensor] = None,
                   page_table: Optional[Tensor] = None, fallback: bool = False) -> Tensor:  # fmt: skip
     call = Call(q, k, v, causal, None if scale < 0 else scale, (window_left, window_right), sinks,
                 _factors(descale_q, descale_k, descale_v), return_lse, out, smooth_k, hadamard,
-                cu_queries, cu_keys, max_queries, max_keys, lengths, page_table)  # fmt: skip
+                cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, lengths, page_table)  # fmt: skip
     with _workspace.temporary():
         result = _run(call, fallback)
-    return result[1] if return_lse else q.new_empty(0, dtype=torch.float32)
+    return q.new_empty(0, dtype=torch.float32) if isinstance(result, Tensor) else result[1]
 
 
-def _factors(*descale):
+def _factors(*descale: Optional[Tensor]) -> Optional[tuple[Tensor, ...]]:
     """The factors of a call: all three, those of k and v, or None."""
     given = tuple(x for x in descale if x is not None)
     return given or None
 
 
-def _fake_lse(q, return_lse, cu_queries):
-    shape = (0,) if not return_lse else q.shape[:3] if cu_queries is None else (q.shape[1], q.shape[0])
+def _fake_lse(q: Tensor, return_lse: bool, cu_seqlens_q: Optional[Tensor]) -> Tensor:
+    shape = (0,) if not return_lse else q.shape[:3] if cu_seqlens_q is None else (q.shape[1], q.shape[0])
     return q.new_empty(shape, dtype=torch.float32)
 
 
@@ -236,22 +237,26 @@ _sdpa_out_op = torch.library.custom_op("attune::sdpa_out", _operator_out, mutate
 
 
 @_sdpa_op.register_fake
-def _(q, k, v, descale_q, descale_k, descale_v, causal, scale, window_left, window_right, sinks, return_lse,
-      smooth_k=False, hadamard=False, cu_queries=None, *rest):  # fmt: skip
+def _(q: Tensor, k: Tensor, v: Tensor, descale_q: Optional[Tensor], descale_k: Optional[Tensor],
+      descale_v: Optional[Tensor], causal: bool, scale: float, window_left: int, window_right: int,
+      sinks: Optional[Tensor], return_lse: bool, smooth_k: bool = False, hadamard: bool = False,
+      cu_seqlens_q: Optional[Tensor] = None, *rest: object) -> tuple[Tensor, Tensor]:  # fmt: skip
     o = torch.empty(q.shape, dtype=output_dtype(q, None), device=q.device)
-    return o, _fake_lse(q, return_lse, cu_queries)
+    return o, _fake_lse(q, return_lse, cu_seqlens_q)
 
 
 @_sdpa_out_op.register_fake
-def _(q, k, v, descale_q, descale_k, descale_v, causal, scale, window_left, window_right, sinks, return_lse,
-      out, smooth_k=False, hadamard=False, cu_queries=None, *rest):  # fmt: skip
-    return _fake_lse(q, return_lse, cu_queries)
+def _(q: Tensor, k: Tensor, v: Tensor, descale_q: Optional[Tensor], descale_k: Optional[Tensor],
+      descale_v: Optional[Tensor], causal: bool, scale: float, window_left: int, window_right: int,
+      sinks: Optional[Tensor], return_lse: bool, out: Tensor, smooth_k: bool = False, hadamard: bool = False,
+      cu_seqlens_q: Optional[Tensor] = None, *rest: object) -> Tensor:  # fmt: skip
+    return _fake_lse(q, return_lse, cu_seqlens_q)
 
 
-def _through_dispatcher(call, fallback):
+def _through_dispatcher(call: Call, fallback: bool) -> Result:
     descale = (None, None, None) if call.descale is None else (None, *call.descale)[-3:]
     first = (call.q, call.k, call.v, *descale, bool(call.causal), -1.0 if call.scale is None else float(call.scale),
-             *call.window, call.sinks, bool(call.return_lse))  # fmt: skip
+             *call.window_size, call.sinks, bool(call.return_lse))  # fmt: skip
     last = (bool(call.smooth_k), bool(call.hadamard), *call[12:], bool(fallback))
     if call.out is None:
         o, lse = _sdpa_op(*first, *last)

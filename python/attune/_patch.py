@@ -1,9 +1,12 @@
 """A context in which PyTorch's attention calls attune."""
 
 import contextlib
+from collections.abc import Iterator
+from typing import Optional
 
 import torch
 import torch.nn.functional as functional
+from torch import Tensor
 
 from attune import _reference
 from attune._attention import sdpa
@@ -12,13 +15,21 @@ from attune._attention import sdpa
 class Calls:
     """How many calls of PyTorch's function attune took, and how many it left to PyTorch."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.taken = 0
         self.fallback = 0
 
     def attention(
-        self, query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False
-    ):
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attn_mask: Optional[Tensor] = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: Optional[float] = None,
+        enable_gqa: bool = False,
+    ) -> Tensor:
         """torch.nn.functional.scaled_dot_product_attention, by attune where it can."""
         if _takes(query, key, value, attn_mask, dropout_p, is_causal, enable_gqa):
             with contextlib.suppress(NotImplementedError):
@@ -39,7 +50,8 @@ class Calls:
         )
 
 
-def _takes(query, key, value, attn_mask, dropout_p, is_causal, enable_gqa):
+def _takes(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor], dropout_p: float,
+           is_causal: bool, enable_gqa: bool) -> bool:  # fmt: skip
     if not (query.dim() == key.dim() == value.dim() == 4 and query.is_cuda):
         return False
     return (
@@ -54,7 +66,7 @@ def _takes(query, key, value, attn_mask, dropout_p, is_causal, enable_gqa):
 
 
 @contextlib.contextmanager
-def patch():
+def patch() -> Iterator[Calls]:
     """Replaces torch.nn.functional.scaled_dot_product_attention inside of a with block.
 
     Calls with a mask, dropout, gradients, other dtypes or shapes that attune does not support stay

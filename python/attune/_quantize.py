@@ -1,6 +1,7 @@
 """attune.quantize: FP16 and BF16 to E4M3 with one factor per head."""
 
-from typing import Optional
+from collections.abc import Sequence
+from typing import Literal, Optional, overload
 
 import torch
 from torch import Tensor
@@ -14,7 +15,32 @@ _SMALLEST_AMAX = 2.0**-112
 _INVERSE_ROOTS = {2**i: (1 / torch.tensor(2.0**i).sqrt()).item() for i in range(17)}
 
 
-def quantize(q, k=None, v=None, *, smooth_k=False, hadamard=False, return_mean=False):
+Descale = tuple[Tensor, Tensor, Tensor]
+
+
+@overload
+def quantize(q: Tensor, *, hadamard: bool = ...) -> tuple[Tensor, Tensor]: ...
+
+
+@overload
+def quantize(q: Tensor, k: Tensor, v: Tensor, *, smooth_k: bool = ..., hadamard: bool = ...,
+             return_mean: Literal[False] = ...) -> tuple[Tensor, Tensor, Tensor, Descale]: ...  # fmt: skip
+
+
+@overload
+def quantize(q: Tensor, k: Tensor, v: Tensor, *, smooth_k: bool = ..., hadamard: bool = ...,
+             return_mean: Literal[True]) -> tuple[Tensor, Tensor, Tensor, Descale, Tensor]: ...  # fmt: skip
+
+
+def quantize(
+    q: Tensor,
+    k: Optional[Tensor] = None,
+    v: Optional[Tensor] = None,
+    *,
+    smooth_k: bool = False,
+    hadamard: bool = False,
+    return_mean: bool = False,
+) -> object:
     """E4M3 tensors with a factor per head, so that x is about y * descale.
 
     quantize(x) is (y, descale). quantize(q, k, v) is (q8, k8, v8, descale) with descale = (of q, of
@@ -41,12 +67,11 @@ def quantize(q, k=None, v=None, *, smooth_k=False, hadamard=False, return_mean=F
     return (*quantised, mean) if return_mean else quantised
 
 
-def _check_tensors(q, k, v):
+def _check_tensors(q: Tensor, k: Optional[Tensor], v: Optional[Tensor]) -> None:
     if (k is None) != (v is None):
         raise ValueError(f"{'k' if k is None else 'v'} is missing: quantize takes one tensor, or q, k and v")
-    for name, x in (("q", q), ("k", k), ("v", v)):
-        if x is None and name != "q":
-            continue
+    given = [("q", q), *((name, x) for name, x in (("k", k), ("v", v)) if x is not None)]
+    for name, x in given:
         _check.tensor(name, x, ("batch", "heads", "rows", "head_dim"))
         if not x.is_floating_point() or x.dtype.itemsize < 2:
             raise TypeError(f"{name} is {x.dtype}, not float16, bfloat16 or float32")
@@ -55,25 +80,28 @@ def _check_tensors(q, k, v):
         _check.beside(name, x, "q", q)
         if name != "q" and (x.shape[0], x.shape[3]) != (q.shape[0], q.shape[3]):
             raise ValueError(f"{name} is {list(x.shape)}, and q is {list(q.shape)}: batch and head_dim differ")
-    if k is not None and k.shape != v.shape:
+    if k is not None and v is not None and k.shape != v.shape:
         raise ValueError(f"k is {list(k.shape)}, and v is {list(v.shape)}")
 
 
-def _computed(q, k, v, smooth_k, hadamard):
+def _computed(q: Tensor, k: Optional[Tensor], v: Optional[Tensor], smooth_k: bool, hadamard: bool) -> Sequence[Tensor]:
     from attune import _operators  # which quantises too
 
     halves = q.is_cuda and q.dtype in _check.HALVES
     if halves and _operators.is_traced(*(x for x in (q, k, v) if x is not None)):
-        return _quantize_op(q, k, v, bool(smooth_k), bool(hadamard))
+        results: list[Tensor] = _quantize_op(q, k, v, bool(smooth_k), bool(hadamard))
+        return results
     if halves:
         return _run(q, k, v, smooth_k, hadamard)
     return by_torch(q, k, v, smooth_k, hadamard)
 
 
-def _outputs(q, k, v):
+def _outputs(q: Tensor, k: Optional[Tensor], v: Optional[Tensor]) -> list[Tensor]:
     """Tensors for y and descale of each, and for the mean of k."""
     outputs = []
-    for x in (q,) if k is None else (q, k, v):
+    for x in (q, k, v):
+        if x is None:
+            continue
         outputs.append(torch.empty(x.shape, dtype=_check.FP8, device=x.device))
         outputs.append(torch.empty(x.shape[:2], dtype=torch.float32, device=x.device))
     if k is not None:
@@ -81,14 +109,14 @@ def _outputs(q, k, v):
     return outputs
 
 
-def _run(q, k, v, smooth_k, hadamard):
+def _run(q: Tensor, k: Optional[Tensor], v: Optional[Tensor], smooth_k: bool, hadamard: bool) -> list[Tensor]:
     try:
         return _launch(q, k, v, smooth_k, hadamard)
     except NotImplementedError:
         return by_torch(q, k, v, smooth_k, hadamard)
 
 
-def _launch(q, k, v, smooth_k, hadamard):
+def _launch(q: Tensor, k: Optional[Tensor], v: Optional[Tensor], smooth_k: bool, hadamard: bool) -> list[Tensor]:
     if not q.is_cuda or q.numel() == 0 or (k is not None and k.numel() == 0):
         raise NotImplementedError("there is nothing on a GPU")
     library = _library.load()
@@ -98,22 +126,24 @@ def _launch(q, k, v, smooth_k, hadamard):
     targets = (*y, *missing, *descale, *missing, mean)
     with torch.cuda.device(q.device):
         if library.quantize(q, k, v, smooth_k, hadamard, *targets) is None:
-            q, k, v = (x if x is None else x.clone(memory_format=torch.contiguous_format) for x in (q, k, v))
-            if library.quantize(q, k, v, smooth_k, hadamard, *targets) is None:
+            copies = (x if x is None else x.clone(memory_format=torch.contiguous_format) for x in (q, k, v))
+            if library.quantize(*copies, smooth_k, hadamard, *targets) is None:
                 raise NotImplementedError("the tensors are no plain ones")
     return outputs
 
 
-def by_torch(q, k, v, smooth_k, hadamard):
+def by_torch(q: Tensor, k: Optional[Tensor], v: Optional[Tensor], smooth_k: bool, hadamard: bool) -> list[Tensor]:
     """The arithmetic of kernels/quantize/quantize, by PyTorch; its sums may be rounded differently."""
-    results = []
-    mean = None if k is None else torch.zeros(k.shape[0], k.shape[1], k.shape[3], device=k.device)
-    if smooth_k:
-        mean = k.double().mean(dim=2).float()
+    results: list[Tensor] = []
+    mean = None
+    if k is not None:
+        mean = (
+            k.double().mean(dim=2).float() if smooth_k else k.new_zeros((*k.shape[:2], k.shape[3]), dtype=torch.float32)
+        )
     for x, rotated in ((q, hadamard), (k, hadamard), (v, False)):
         if x is None:
             continue
-        x_mean = mean[:, :, None] if x is k and smooth_k else None
+        x_mean = mean[:, :, None] if mean is not None and x is k and smooth_k else None
         x = x.float()
         if rotated:
             x = _hadamard(x)
@@ -121,10 +151,10 @@ def by_torch(q, k, v, smooth_k, hadamard):
         if x_mean is not None:
             x = x - x_mean
         results += _per_head(x)
-    return results if k is None else [*results, mean]
+    return results if mean is None else [*results, mean]
 
 
-def _per_head(x):
+def _per_head(x: Tensor) -> tuple[Tensor, Tensor]:
     amax = torch.where(x.isfinite(), x.abs(), 0.0).amax(dim=(-2, -1)) if x.numel() else x.new_zeros(x.shape[:2])
     zero = amax == 0
     amax = amax.clamp(min=_SMALLEST_AMAX)
@@ -135,7 +165,7 @@ def _per_head(x):
     return y.contiguous(), descale
 
 
-def _hadamard(x):
+def _hadamard(x: Tensor) -> Tensor:
     """Rows times the Hadamard matrix over sqrt(dim): butterflies from neighbours to distant columns."""
     dim, distance = x.shape[-1], 1
     while distance < dim:
@@ -155,5 +185,5 @@ _quantize_op = torch.library.custom_op("attune::quantize", _operator, mutates_ar
 
 
 @_quantize_op.register_fake
-def _(q, k, v, smooth_k, hadamard):
+def _(q: Tensor, k: Optional[Tensor], v: Optional[Tensor], smooth_k: bool, hadamard: bool) -> list[Tensor]:
     return _outputs(q, k, v)

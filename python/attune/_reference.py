@@ -1,36 +1,47 @@
 """Attention by PyTorch: what fallback=True gives, and what tests compare with."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Optional
+
 import torch
 import torch.nn.functional as functional
+from torch import Tensor
+
+if TYPE_CHECKING:  # which imports this module
+    from attune._check import Result
+    from attune._operators import Call
 
 # attune.patch replaces the function of the module.
 PYTORCH = functional.scaled_dot_product_attention
 
 
-def attention(call):
+def attention(call: Call) -> Result:
     """A call of attune.sdpa, sdpa_varlen or decode, computed without attune."""
+    lse: Optional[Tensor]
     dtype = call.q.dtype if call.q.dtype.itemsize > 1 else torch.float16
-    if call.cu_queries is not None:
+    if call.cu_seqlens_q is not None:
         o, lse = _packed(call)
     elif call.lengths is not None or not _is_plain(call):
         k, v = _gathered(call)
         q, k, v = _dequantised(call.q, k, v, call.descale)
-        o, lse = explicit(q, k, v, call.causal, call.scale, *call.window, call.sinks, call.lengths)
+        o, lse = explicit(q, k, v, call.causal, call.scale, *call.window_size, call.sinks, call.lengths)
     else:
         q, k, v = _dequantised(call.q, call.k, call.v, call.descale)
-        o = PYTORCH(q, k, v, is_causal=bool(call.causal), scale=call.scale, enable_gqa=q.shape[1] != k.shape[1])
         lse = None
+        o = PYTORCH(q, k, v, is_causal=bool(call.causal), scale=call.scale, enable_gqa=q.shape[1] != k.shape[1])
     out = o.to(dtype) if call.out is None else call.out.copy_(o)
-    return (out, lse) if call.return_lse else out
+    return out if lse is None or not call.return_lse else (out, lse)
 
 
-def _is_plain(call):
+def _is_plain(call: Call) -> bool:
     """Whether PyTorch's function computes it; it aligns a causal mask to the first key."""
     square = call.q.shape[2] == call.k.shape[2]
-    return max(call.window) < 0 and call.sinks is None and not call.return_lse and (square or not call.causal)
+    return max(call.window_size) < 0 and call.sinks is None and not call.return_lse and (square or not call.causal)
 
 
-def _dequantised(q, k, v, descale):
+def _dequantised(q: Tensor, k: Tensor, v: Tensor, descale: Optional[Sequence[Tensor]]) -> Sequence[Tensor]:
     """The values of E4M3 tensors; a q beside a cache may have none to be computed."""
     if descale is None:
         return q, k, v
@@ -38,35 +49,37 @@ def _dequantised(q, k, v, descale):
     return [x if factor is None else x.float() * factor[..., None, None] for x, factor in zip((q, k, v), factors)]
 
 
-def _gathered(call):
+def _gathered(call: Call) -> tuple[Tensor, Tensor]:
     """k and v as [batch, kv_heads, keys, head_dim], from their pages if they have any."""
     if call.page_table is None:
         return call.k, call.v
     table = call.page_table.long().clamp(min=0, max=call.k.shape[0] - 1)
     batch, pages = table.shape
 
-    def gather(cache):  # indexing is not for 8-bit floats everywhere
+    def gather(cache: Tensor) -> Tensor:  # indexing is not for 8-bit floats everywhere
         rows = cache.view(torch.uint8)[table].transpose(1, 2)
         return rows.reshape(batch, cache.shape[1], pages * cache.shape[2], cache.shape[3]).view(cache.dtype)
 
     return gather(call.k), gather(call.v)
 
 
-def _packed(call):
+def _packed(call: Call) -> tuple[Tensor, Tensor]:
     """Each sequence by itself."""
     o = torch.zeros(call.q.shape, dtype=torch.float32, device=call.q.device)
     lse = torch.full((call.q.shape[1], call.q.shape[0]), -torch.inf, device=call.q.device)
-    queries, keys = call.cu_queries.tolist(), call.cu_keys.tolist()
+    assert call.cu_seqlens_q is not None and call.cu_seqlens_k is not None
+    queries, keys = call.cu_seqlens_q.tolist(), call.cu_seqlens_k.tolist()
     for b in range(len(queries) - 1):
         rows, columns = slice(queries[b], queries[b + 1]), slice(keys[b], keys[b + 1])
-        parts = [x.transpose(0, 1)[None] for x in (call.q[rows], call.k[columns], call.v[columns])]
-        descale = None if call.descale is None else [x[b : b + 1] for x in call.descale]
-        part, part_lse = explicit(*_dequantised(*parts, descale), call.causal, call.scale, *call.window, call.sinks)
+        q, k, v = (x.transpose(0, 1)[None] for x in (call.q[rows], call.k[columns], call.v[columns]))
+        q, k, v = _dequantised(q, k, v, None if call.descale is None else [x[b : b + 1] for x in call.descale])
+        part, part_lse = explicit(q, k, v, call.causal, call.scale, *call.window_size, call.sinks)
         o[rows], lse[:, rows] = part[0].transpose(0, 1), part_lse[0]
     return o, lse
 
 
-def _hidden(queries, keys, causal, window_left, window_right, lengths, device):
+def _hidden(queries: int, keys: int, causal: bool, window_left: int, window_right: int, lengths: Optional[Tensor],
+            device: torch.device) -> Tensor:  # fmt: skip
     """[batch or 1, queries, keys]: the keys that a query does not see. The last query is at the last key."""
     lengths = torch.tensor([keys], device=device) if lengths is None else lengths.long().clamp(0, keys)
     own = torch.arange(queries, device=device)[None, :, None] + (lengths - queries)[:, None, None]
@@ -81,7 +94,9 @@ def _hidden(queries, keys, causal, window_left, window_right, lengths, device):
     return hidden
 
 
-def explicit(q, k, v, causal, scale, window_left, window_right, sinks, lengths=None):
+def explicit(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: Optional[float], window_left: int,
+             window_right: int, sinks: Optional[Tensor], lengths: Optional[Tensor] = None,
+             ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """(o, lse) in float32 with all scores in memory."""
     queries, keys, head_dim = q.shape[2], k.shape[2], q.shape[3]
     group = q.shape[1] // k.shape[1]
@@ -99,7 +114,8 @@ def explicit(q, k, v, causal, scale, window_left, window_right, sinks, lengths=N
     return weights[..., :keys] @ v, lse
 
 
-def append(k, v, k_cache, v_cache, lengths, page_table, descale_k, descale_v):
+def append(k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor, lengths: Tensor, page_table: Optional[Tensor],
+           descale_k: Tensor, descale_v: Tensor) -> None:  # fmt: skip
     """attune.append, with the arithmetic of kernels/quantize/append."""
     batch, heads, rows, head_dim = k.shape
     page_size = k_cache.shape[2]

@@ -338,10 +338,10 @@ static bool misses_context(void) {
 
 /* The arguments of attend, in their order. */
 enum {
-  Q, K, V, CAUSAL, SCALE, WINDOW, SINKS, DESCALE, RETURN_LSE, OUT, SMOOTH_K, HADAMARD,
-  CU_QUERIES, CU_KEYS, MAX_QUERIES, MAX_KEYS, /* packed sequences */
-  LENGTHS, PAGE_TABLE,                        /* a cache */
-  TRUSTED,                                    /* the caller is the dispatcher: nothing observes */
+  Q, K, V, CAUSAL, SCALE, WINDOW_SIZE, SINKS, DESCALE, RETURN_LSE, OUT, SMOOTH_K, HADAMARD,
+  CU_SEQLENS_Q, CU_SEQLENS_K, MAX_SEQLEN_Q, MAX_SEQLEN_K, /* packed sequences */
+  LENGTHS, PAGE_TABLE,                                    /* a cache */
+  TRUSTED,                                                /* the caller is the dispatcher: nothing observes */
   ARGUMENTS
 };
 
@@ -350,19 +350,21 @@ typedef struct attention {
   attune_sdpa_params p;
 } attention;
 
+/* (left, right), -1 or None for no limit. Without a limit on either side there is no window. */
 static bool set_window(PyObject *window, attune_sdpa_params *p) {
-  p->window_left = p->window_right = -1;
   if (window == Py_None) return true;
   if (!PyTuple_Check(window) || PyTuple_Size(window) != 2) return false;
-  int32_t *into[] = {&p->window_left, &p->window_right};
+  int32_t limits[2] = {-1, -1};
   for (int i = 0; i < 2; ++i) {
     PyObject *value = PyTuple_GetItem(window, i);
     if (value == Py_None) continue;
     if (!PyLong_Check(value)) return false;
     const long keys = PyLong_AsLong(value);
-    if (keys < 0 || keys > INT32_MAX) return PyErr_Clear(), false;
-    *into[i] = (int32_t)keys;
+    if (keys < -1 || keys > INT32_MAX || PyErr_Occurred()) return PyErr_Clear(), false;
+    limits[i] = (int32_t)keys;
   }
+  if (limits[0] < 0 && limits[1] < 0) return true;
+  p->has_window = 1, p->window_left = limits[0], p->window_right = limits[1];
   return true;
 }
 
@@ -380,7 +382,7 @@ static bool set_flags(PyObject *const *args, attune_sdpa_params *p) {
   p->smooth_k = PyObject_IsTrue(args[SMOOTH_K]);
   p->hadamard = PyObject_IsTrue(args[HADAMARD]);
   if (PyErr_Occurred()) return PyErr_Clear(), false;
-  return set_scale(args[SCALE], p) && set_window(args[WINDOW], p);
+  return set_scale(args[SCALE], p) && set_window(args[WINDOW_SIZE], p);
 }
 
 /* Sizes of [batch, heads, rows, head_dim], where k and v may be pages. */
@@ -415,7 +417,7 @@ static bool set_packed_sizes(PyObject *const *args, attention *a) {
   if (q->rank != 3 || k->rank != 3 || ends < 2) return false;
   if (!is_vector(&a->cu_queries, INT32, q->device, ends)) return false;
   if (!is_vector(&a->cu_keys, INT32, q->device, ends)) return false;
-  const long queries = PyLong_AsLong(args[MAX_QUERIES]), keys = PyLong_AsLong(args[MAX_KEYS]);
+  const long queries = PyLong_AsLong(args[MAX_SEQLEN_Q]), keys = PyLong_AsLong(args[MAX_SEQLEN_K]);
   if (PyErr_Occurred()) return PyErr_Clear(), false;
   if (queries < 1 || queries > q->shape[0] || keys < 1 || keys > k->shape[0]) return false;
   p->batch = (int32_t)(ends - 1), p->queries = (int32_t)queries, p->keys = (int32_t)keys;
@@ -469,8 +471,9 @@ static bool set_dtypes(PyObject *descale, attention *a) {
 static bool read_arguments(PyObject *const *args, attention *a) {
   attune_sdpa_params *p = &a->p;
   if (!look(args[Q], &a->q) || !look(args[K], &a->k) || !look(args[V], &a->v)) return false;
-  if (!look_optional(args[SINKS], &a->sinks) || !look_optional(args[CU_QUERIES], &a->cu_queries) ||
-      !look_optional(args[CU_KEYS], &a->cu_keys) || !look_optional(args[LENGTHS], &a->lengths) ||
+  if (!look_optional(args[SINKS], &a->sinks) || !look_optional(args[LENGTHS], &a->lengths) ||
+      !look_optional(args[CU_SEQLENS_Q], &a->cu_queries) ||
+      !look_optional(args[CU_SEQLENS_K], &a->cu_keys) ||
       !look_optional(args[PAGE_TABLE], &a->page_table) || !set_flags(args, p)) {
     return false;
   }

@@ -8,7 +8,6 @@ def _fields(**kinds):
         "size": ctypes.c_size_t,
         "pointer": ctypes.c_void_p,
         "int": ctypes.c_int32,
-        "long": ctypes.c_int64,
         "float": ctypes.c_float,
         "strides": ctypes.c_int64 * 3,
     }
@@ -22,16 +21,17 @@ def _all(kind, names):
 class Forward(ctypes.Structure):
     _fields_ = _fields(
         struct_size="size",
-        **_all("pointer", "q k v o lse descale_q descale_k descale_v"),
-        **_all("int", "batch heads kv_heads queries keys head_dim"),
-        **_all("strides", "q_stride k_stride v_stride o_stride"),
-        **_all("int", "dtype out_dtype causal"),
+        **_all("int", "batch heads kv_heads queries keys head_dim dtype q_dtype out_dtype"),
+        **_all("int", "causal has_window window_left window_right"),
         scale="float",
-        **_all("int", "window_left window_right"),
-        **_all("pointer", "sinks workspace"),
-        workspace_bytes="size",
-        **_all("pointer", "cu_queries cu_keys key_lengths page_table"),
-        **_all("int", "max_pages page_size pages total_queries total_keys smooth_k hadamard q_dtype flags"),
+        **_all("pointer", "sinks q k v o"),
+        **_all("strides", "q_stride k_stride v_stride o_stride"),
+        **_all("pointer", "lse descale_q descale_k descale_v cu_queries cu_keys"),
+        **_all("int", "total_queries total_keys"),
+        **_all("pointer", "key_lengths page_table"),
+        **_all("int", "max_pages page_size pages smooth_k hadamard"),
+        workspace="pointer",
+        **_all("size", "workspace_bytes flags"),
     )
 
 
@@ -43,7 +43,7 @@ class Quantize(ctypes.Structure):
         **_all("strides", "q_stride k_stride v_stride"),
         **_all("int", "dtype smooth_k hadamard"),
         workspace="pointer",
-        workspace_bytes="size",
+        **_all("size", "workspace_bytes flags"),
     )
 
 
@@ -54,5 +54,5 @@ class Append(ctypes.Structure):
         **_all("strides", "k_stride v_stride"),
         **_all("pointer", "descale_k descale_v lengths page_table k_cache v_cache"),
         **_all("int", "batch kv_heads rows head_dim capacity page_size max_pages pages dtype"),
-        flags="long",
+        flags="size",
     )

@@ -1,6 +1,7 @@
 """Tests without a GPU: arguments, the operators under fake tensors, the fallback, the patch."""
 
 import unittest
+import warnings
 
 import package  # noqa: F401 (before attune)
 import torch
@@ -37,10 +38,10 @@ class Arguments(unittest.TestCase):
 
     def test_options(self):
         q, k, v = tensors()
-        self.refused("window is", q, k, v, window=(-2, 0))
-        self.refused(r"window is 3: it is \(left, right\)", q, k, v, window=3)
-        self.refused(r"window is \(1, 2, 3\)", q, k, v, window=(1, 2, 3))
-        self.refused("window is .*not negative", q, k, v, window=(1.5, 0))
+        self.refused("window_size is", q, k, v, window_size=(-2, 0))
+        self.refused(r"window_size is 3: it is \(left, right\)", q, k, v, window_size=3)
+        self.refused(r"window_size is \(1, 2, 3\)", q, k, v, window_size=(1, 2, 3))
+        self.refused("window_size is .*a number of keys", q, k, v, window_size=(1.5, 0))
         self.refused(r"sinks is torch.float32 \[3\], not float32 \[4\]", q, k, v, sinks=torch.zeros(3))
         self.refused("sinks is torch.float16", q, k, v, sinks=torch.zeros(4).half())
         self.refused("sinks is a list", q, k, v, sinks=[0, 0, 0, 0], error=TypeError)
@@ -145,7 +146,7 @@ class Operators(unittest.TestCase):
         q, k, v = tensors(queries=7)
         self.compiled(lambda q, k, v: attune.sdpa(q * 2, k, v, causal=True, fallback=True) + 1, q, k, v)
         self.compiled(
-            lambda q, k, v: attune.sdpa(q, k, v, window=(2, 0), return_lse=True, fallback=True)[1] + 1, q, k, v
+            lambda q, k, v: attune.sdpa(q, k, v, window_size=(2, 0), return_lse=True, fallback=True)[1] + 1, q, k, v
         )
         self.compiled(lambda q, k, v: attune.sdpa(q, k, v, out=torch.empty_like(q), fallback=True), q, k, v)
         self.compiled(lambda q, k, v: attune.quantize(q, k, v, smooth_k=True, hadamard=True)[1].float(), q, k, v)
@@ -220,7 +221,7 @@ class Fallback(unittest.TestCase):
     def test_masks_and_lse(self):
         q, k, v = tensors(queries=5, keys=9)
         for causal, window in ((True, None), (False, (2, 1)), (True, (3, None))):
-            o, lse = attune.sdpa(q, k, v, causal=causal, window=window, return_lse=True, fallback=True)
+            o, lse = attune.sdpa(q, k, v, causal=causal, window_size=window, return_lse=True, fallback=True)
             for row in range(5):
                 own = row + 4
                 first = 0 if window is None else max(0, own - window[0])
@@ -262,14 +263,60 @@ class Fallback(unittest.TestCase):
     def test_packed(self):
         random = torch.Generator().manual_seed(2)
         q, k, v = (torch.randn(rows, heads, 64, generator=random).half() for rows, heads in ((9, 4), (12, 2), (12, 2)))
-        cu_queries, cu_keys = (torch.tensor(x, dtype=torch.int32) for x in ([0, 4, 4, 9], [0, 5, 7, 12]))
-        o, lse = attune.sdpa_varlen(q, k, v, cu_queries, cu_keys, 5, 5, causal=True, return_lse=True, fallback=True)
+        cu_seqlens_q, cu_seqlens_k = (torch.tensor(x, dtype=torch.int32) for x in ([0, 4, 4, 9], [0, 5, 7, 12]))
+        o, lse = attune.sdpa_varlen(
+            q, k, v, cu_seqlens_q, cu_seqlens_k, 5, 5, causal=True, return_lse=True, fallback=True
+        )
         self.assertEqual((o.shape, o.dtype, lse.shape), (q.shape, q.dtype, (4, 9)))
         for rows, keys in ((slice(0, 4), slice(0, 5)), (slice(4, 9), slice(7, 12))):
             one = [x.transpose(0, 1)[None] for x in (q[rows], k[keys], v[keys])]
             want, want_lse = attune.sdpa(*one, causal=True, return_lse=True, fallback=True)
             torch.testing.assert_close(o[rows], want[0].transpose(0, 1))
             torch.testing.assert_close(lse[:, rows], want_lse[0])
+
+    def test_old_names(self):
+        q, k, cu = torch.randn(9, 2, 8).half(), torch.randn(9, 1, 8).half(), torch.tensor([0, 4, 9], dtype=torch.int32)
+        cache, lengths = torch.zeros(2, 1, 8, 8).to(torch.float8_e4m3fn), torch.tensor([8, 8], dtype=torch.int32)
+        descale = (torch.ones(2, 1), torch.ones(2, 1))
+        calls = {
+            "window": lambda **new: attune.sdpa_varlen(q, k, k, cu, cu, 5, 5, fallback=True, **new),
+            "cu_queries": lambda **new: attune.sdpa_varlen(
+                q, k, k, cu_seqlens_k=cu, max_seqlen_q=5, max_seqlen_k=5, fallback=True, **new
+            ),
+            "cu_keys": lambda **new: attune.sdpa_varlen(
+                q, k, k, cu, max_seqlen_q=5, max_seqlen_k=5, fallback=True, **new
+            ),
+            "max_queries": lambda **new: attune.sdpa_varlen(q, k, k, cu, cu, max_seqlen_k=5, fallback=True, **new),
+            "max_keys": lambda **new: attune.sdpa_varlen(q, k, k, cu, cu, 5, fallback=True, **new),
+        }
+        names = {
+            "window": ("window_size", (2, 0)),
+            "cu_queries": ("cu_seqlens_q", cu),
+            "cu_keys": ("cu_seqlens_k", cu),
+            "max_queries": ("max_seqlen_q", 5),
+            "max_keys": ("max_seqlen_k", 5),
+        }
+        batch = [x.transpose(0, 1)[None] for x in (q, k, k)]
+        decode = torch.randn(2, 2, 1, 8).half()
+        for old, (new, value) in names.items():
+            with (
+                self.subTest(old),
+                self.assertWarnsRegex(DeprecationWarning, f"{old} of attune.sdpa_varlen is now {new}") as warned,
+            ):
+                o = calls[old](**{old: value})
+            self.assertEqual(warned.filename, __file__)
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                torch.testing.assert_close(o, calls[old](**{new: value}))
+            with self.assertRaisesRegex(TypeError, f"got {new} and {old}, its old name"):
+                calls[old](**{old: value, new: value})
+        with self.assertWarnsRegex(DeprecationWarning, "window of attune.sdpa is now window_size"):
+            o = attune.sdpa(*batch, window=(2, None), fallback=True)
+        torch.testing.assert_close(o, attune.sdpa(*batch, window_size=(2, -1), fallback=True))
+        with self.assertWarnsRegex(DeprecationWarning, "window of attune.decode is now window_size"):
+            attune.decode(decode, cache, cache, lengths, descale=descale, window=(2, 0), fallback=True)
+        with self.assertRaisesRegex(TypeError, "unexpected keyword argument 'windows'"):
+            attune.sdpa(*batch, windows=(2, 0))
 
     def test_packed_arguments(self):
         q, k = torch.zeros(9, 4, 64).half(), torch.zeros(12, 2, 64).half()
@@ -281,12 +328,12 @@ class Fallback(unittest.TestCase):
 
         refused(r"q has 4 dimensions, not 3: \[rows, heads, head_dim\]", q[None], k, k, cu, cu, 5, 5)
         refused("k is .*: head_dim differ", q, k[..., :32], k[..., :32], cu, cu, 5, 5)
-        refused("cu_queries is torch.int64", q, k, k, cu.long(), cu, 5, 5)
-        refused("cu_queries is a list", q, k, k, [0, 9], cu, 5, 5, error=TypeError)
-        refused("cu_queries has 1 elements", q, k, k, cu[:1], cu[:1], 5, 5)
-        refused(r"cu_keys is torch.int32 \[2\], not int32 \[3\]", q, k, k, cu, cu[:2], 5, 5)
-        refused("max_queries is 10: it must be from 0 to 9", q, k, k, cu, cu, 10, 5)
-        refused("max_keys is -1", q, k, k, cu, cu, 5, -1)
+        refused("cu_seqlens_q is torch.int64", q, k, k, cu.long(), cu, 5, 5)
+        refused("cu_seqlens_q is a list", q, k, k, [0, 9], cu, 5, 5, error=TypeError)
+        refused("cu_seqlens_q has 1 elements", q, k, k, cu[:1], cu[:1], 5, 5)
+        refused(r"cu_seqlens_k is torch.int32 \[2\], not int32 \[3\]", q, k, k, cu, cu[:2], 5, 5)
+        refused("max_seqlen_q is 10: it must be from 0 to 9", q, k, k, cu, cu, 10, 5)
+        refused("max_seqlen_k is -1", q, k, k, cu, cu, 5, -1)
         refused("descale is given", q, k, k, cu, cu, 5, 5, descale=(1, 2, 3))
         q8, k8, one = q.to(FP8), k.to(FP8), torch.ones(1, 4)
         refused(

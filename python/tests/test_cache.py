@@ -48,13 +48,13 @@ class Decode(unittest.TestCase):
 
     def test_pages(self):
         q, k, v, lengths, descale = problem()
-        want = attune.decode(q, k, v, lengths, descale=descale, window=(20, 0), sinks=torch.ones(4), fallback=True)
+        want = attune.decode(q, k, v, lengths, descale=descale, window_size=(20, 0), sinks=torch.ones(4), fallback=True)
         for size in (64, 128, 256):
             (k_pages, table), (v_pages, _) = pages(k, size), pages(v, size)
             options = {
                 "page_table": table,
                 "descale": descale,
-                "window": (20, 0),
+                "window_size": (20, 0),
                 "sinks": torch.ones(4),
                 "fallback": True,
             }
@@ -104,7 +104,7 @@ class Decode(unittest.TestCase):
         refused(r"descale has 3 tensors, not 2: \(of k, of v\)", q, k, v, lengths, descale=(*descale, descale[0]))
         refused("descale is missing", q, k, v, lengths, descale=None)
         refused(r"descale of v is torch.float32 \[3, 1\]", q, k, v, lengths, descale=(descale[0], descale[1][:, :1]))
-        refused("window is", q, k, v, lengths, window=(-3, 0))
+        refused("window_size is", q, k, v, lengths, window_size=(-3, 0))
         refused("scale is inf", q, k, v, lengths, scale=float("inf"))
         refused("sinks is torch.float32", q, k, v, lengths, sinks=torch.zeros(2))
         refused("out is", q, k, v, lengths, out=q[:1])

@@ -103,7 +103,15 @@ class Attention(WithDouble):
             q_dtype=0,
         )
         self.expect(
-            p, causal=0, scale=0.0, window_left=-1, window_right=-1, sinks=None, workspace=None, workspace_bytes=0
+            p,
+            causal=0,
+            scale=0.0,
+            has_window=0,
+            window_left=0,
+            window_right=0,
+            sinks=None,
+            workspace=None,
+            workspace_bytes=0,
         )
         self.expect(p, cu_queries=None, cu_keys=None, key_lengths=None, page_table=None, smooth_k=0, hadamard=0)
 
@@ -111,7 +119,7 @@ class Attention(WithDouble):
         q = random(1, 4, 6, 128, dtype=torch.float16)
         out, sinks = torch.empty_like(q, dtype=torch.bfloat16), torch.zeros(4)
         o, lse = attune.sdpa(
-            q, q, q, causal=True, scale=0.5, window=(3, None), sinks=sinks, return_lse=True, out=out, hadamard=True
+            q, q, q, causal=True, scale=0.5, window_size=(3, None), sinks=sinks, return_lse=True, out=out, hadamard=True
         )
         self.assertIs(o, out)
         self.assertEqual((lse.shape, lse.dtype), ((1, 4, 6), torch.float32))
@@ -122,12 +130,13 @@ class Attention(WithDouble):
             sinks=sinks,
             causal=1,
             scale=0.5,
+            has_window=1,
             window_left=3,
             window_right=-1,
             hadamard=1,
         )
         self.expect(self.received(), dtype=FP16, out_dtype=BF16, smooth_k=0)
-        attune.sdpa(q, q, q, window=(None, 2), scale=0, smooth_k=True)
+        attune.sdpa(q, q, q, window_size=(-1, 2), scale=0, smooth_k=True)
         p = self.received()
         self.expect(p, window_left=-1, window_right=2, smooth_k=1, hadamard=0)
         self.assertTrue(0 < p.scale < 1e-37)  # 0 would be the default
@@ -196,7 +205,7 @@ class Attention(WithDouble):
     def test_cache(self):
         q, cache = random(3, 8, 1, 128), random(3, 2, 70, 128).to(FP8)
         lengths, descale = torch.tensor([1, 70, 9], dtype=torch.int32), (torch.ones(3, 2), torch.ones(3, 2))
-        o = attune.decode(q, cache, cache, lengths, descale=descale, window=(16, 0))
+        o = attune.decode(q, cache, cache, lengths, descale=descale, window_size=(16, 0))
         self.assertEqual(o.dtype, torch.bfloat16)
         p = self.received()
         self.expect(
@@ -317,9 +326,9 @@ class Attention(WithDouble):
             ((q8, q8, q8), {"descale": d, "hadamard": True}),
             ((q, q8, q8), {"descale": d}),
             ((q, q8, q8), {"descale": d[:2]}),
-            ((q, q, q), {"window": (-1, 0)}),
-            ((q, q, q), {"window": (1,)}),
-            ((q, q, q), {"window": ("a", 0)}),
+            ((q, q, q), {"window_size": (-2, 0)}),
+            ((q, q, q), {"window_size": (1,)}),
+            ((q, q, q), {"window_size": ("a", 0)}),
             ((q, q, q), {"scale": "a"}),
             ((q, q, q), {"sinks": torch.ones(3)}),
             ((q, q, q), {"sinks": torch.ones(2), "smooth_k": True}),
@@ -420,7 +429,7 @@ class BothWays(WithDouble):
     def options(self, heads):
         options = {
             "scale": self.pick(0, 0.5, -1, "a", float("nan")),
-            "window": self.pick((1, 2), (None, 0), (-1, 0), (1,), 5, (1.5, 0)),
+            "window_size": self.pick((1, 2), (None, 0), (-1, 0), (-1, -1), (-2, 0), (1,), 5, (1.5, 0)),
             "sinks": self.tensor(heads, dtype=torch.float32),
             "return_lse": True,
         }

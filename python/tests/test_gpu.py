@@ -141,10 +141,10 @@ class Attention(OnGPU):
 
     def test_window(self):
         q, k, v = tensors(2, 8, 2, 300, 400, 64)
-        for causal, window in ((True, (100, 0)), (False, (64, 32)), (True, (16, None))):
+        for causal, window in ((True, (100, 0)), (False, (64, 32)), (True, (16, -1))):
             with self.subTest(causal=causal, window=window):
-                o = attune.sdpa(q, k, v, causal=causal, window=window)
-                self.compare(o, q, k, v, causal, window=tuple(-1 if x is None else x for x in window))
+                o = attune.sdpa(q, k, v, causal=causal, window_size=window)
+                self.compare(o, q, k, v, causal, window=window)
 
     def test_sinks(self):
         q, k, v = tensors(2, 8, 2, 300, 400, 64)
@@ -153,12 +153,17 @@ class Attention(OnGPU):
 
     def test_packed(self):
         q, k, v = randn(700, 8, 64, seed=1), randn(900, 2, 64, seed=2), randn(900, 2, 64, seed=3)
-        cu_queries, cu_keys = (
+        cu_seqlens_q, cu_seqlens_k = (
             torch.tensor(x, dtype=torch.int32, device="cuda") for x in ([0, 5, 300, 700], [0, 105, 400, 900])
         )
-        o, lse = attune.sdpa_varlen(q, k, v, cu_queries, cu_keys, 400, 500, causal=True, return_lse=True)
+        o, lse = attune.sdpa_varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, 400, 500, causal=True, return_lse=True)
         want, want_lse = attune.sdpa_varlen(
-            *(x.cpu() for x in (q, k, v, cu_queries, cu_keys)), 400, 500, causal=True, return_lse=True, fallback=True
+            *(x.cpu() for x in (q, k, v, cu_seqlens_q, cu_seqlens_k)),
+            400,
+            500,
+            causal=True,
+            return_lse=True,
+            fallback=True,
         )
         self.near(o.cpu(), want)
         self.assertLess((lse.cpu() - want_lse).abs().max().item(), 0.5)
@@ -248,7 +253,7 @@ class Cache(OnGPU):
     def test_window_and_sinks(self):
         q, k, v, lengths, descale = self.problem()
         sinks = torch.linspace(-1, 6, 32, device="cuda")
-        o = attune.decode(q, k, v, lengths, descale=descale, window=(128, 0), sinks=sinks)
+        o = attune.decode(q, k, v, lengths, descale=descale, window_size=(128, 0), sinks=sinks)
         self.near(o, self.want(q, k, v, lengths, descale, (128, 0), sinks)[0])
 
     def test_many_queries(self):

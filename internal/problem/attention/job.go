@@ -6,8 +6,8 @@ import (
 	"slices"
 
 	"attune/internal/device"
+	"attune/internal/form"
 	"attune/internal/problem"
-	"attune/internal/problem/attention/launch"
 	"attune/internal/tensor"
 	"attune/internal/toolchain"
 )
@@ -23,7 +23,7 @@ const (
 func Job(b problem.Build, facts device.Facts, in *tensor.Inputs) device.Job {
 	codes := func(t tensor.Tensor) device.Arg { return device.Rotating(t.Codes, codesUnit) }
 	factors := func(t tensor.Tensor) device.Arg { return device.Rotating(floats(t.Descale), descaleUnit) }
-	return launch.Job(b.Image, b.Code, facts, in.Shape, in.SoftmaxScale(), launch.Inputs{
+	return form.Job(b.Image, b.Code, facts, in.Shape, in.SoftmaxScale(), form.Inputs{
 		Q: codes(in.Q), K: codes(in.K), V: codes(in.V),
 		DescaleQ: factors(in.Q), DescaleK: factors(in.K), DescaleV: factors(in.V),
 	})
@@ -33,7 +33,7 @@ func Job(b problem.Build, facts device.Facts, in *tensor.Inputs) device.Job {
 // codes, because the rotation gives a code the descale factor of another head.
 func rotatedInputs(job device.Job, contract toolchain.Launch, in *tensor.Inputs, rotation device.Rotation) *tensor.Inputs {
 	args := job.Rotate(rotation).Args
-	descales := launch.ArgumentO + 1
+	descales := form.ArgumentO + 1
 	if contract.LSE != "" {
 		descales++
 	}

@@ -10,10 +10,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"attune/internal/device"
+	"attune/internal/form"
 	"attune/internal/mutate"
 	"attune/internal/oracle"
 	"attune/internal/problem"
-	"attune/internal/problem/attention/launch"
 	"attune/internal/spec"
 	"attune/internal/tensor"
 	"attune/internal/tensormap"
@@ -141,7 +141,7 @@ func TestParameterRanges(t *testing.T) {
 		if diff := cmp.Diff(map[int64]bool{6: true, 3: true, 5: true, 7: true, 1: true}, values); diff != "" || len(ranges) != 5 {
 			t.Errorf("heads, group, queries, keys and causal:\n%s", diff)
 		}
-		if causal := ranges[launch.ArgumentO+8+len(lse)/max(len(lse), 1)]; causal.Max != 1 {
+		if causal := ranges[form.ArgumentO+8+len(lse)/max(len(lse), 1)]; causal.Max != 1 {
 			t.Errorf("causal is %+v", causal)
 		}
 	}

@@ -7,10 +7,10 @@ import (
 
 	"attune/internal/accuracy"
 	"attune/internal/finding"
+	"attune/internal/form"
 	"attune/internal/mutate"
 	"attune/internal/oracle"
 	"attune/internal/problem"
-	"attune/internal/problem/attention/launch"
 	"attune/internal/spec"
 	"attune/internal/tensor"
 	"attune/internal/tensormap"
@@ -40,7 +40,7 @@ func (p *Problem) CheckShapes(v spec.Variant, shapes []spec.Shape) error {
 	dim, fixed := v.Value(spec.HeadDimKnob)
 	for _, s := range shapes {
 		shape := s.(tensor.Shape)
-		if err := launch.CheckGrid(shape); err != nil {
+		if err := form.CheckGrid(shape); err != nil {
 			return err
 		}
 		if fixed && dim != shape.HeadDim {
@@ -198,7 +198,7 @@ func (p *Problem) Parameters(b problem.Build) []problem.Parameter {
 	add(integer(0, 1), "causal")
 	add(problem.Parameter{Is: "float", Bytes: 4, Float: true}, "softmax_scale")
 	for _, m := range contract.TensorMaps {
-		add(problem.Parameter{Is: "CUtensorMap", Bytes: tensormap.Bytes, Output: m.Argument == launch.ArgumentO},
+		add(problem.Parameter{Is: "CUtensorMap", Bytes: tensormap.Bytes, Output: m.Argument == form.ArgumentO},
 			"tensor map of "+[]string{"q", "k", "v", "o"}[m.Argument])
 	}
 	return all

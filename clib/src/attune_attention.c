@@ -1,0 +1,219 @@
+/* The launches of attention. What a form takes, its table says; here is what a problem gives. */
+#include "attune_internal.h"
+
+/* ---- decode --------------------------------------------------------------------------------- */
+
+/* The kernel computes this many query rows of a K/V head at once. */
+enum { DECODE_ROWS = 16 };
+
+/* The bounds of the workspace and of the selection are those of an H200. More multiprocessors than
+ * that stay idle, so that the size of the workspace does not depend on the device. */
+enum { MAX_MULTIPROCESSORS = 132 };
+
+bool attune_decode_rows_fit(const attune_sdpa_params *p) {
+  return (int64_t)(p->heads / p->kv_heads) * p->queries <= DECODE_ROWS;
+}
+
+const attune_sdpa_form_info *attune_find_decode(int32_t head_dim, int32_t q_bits) {
+  for (int i = attune_sdpa_dense_count; i < attune_sdpa_form_count; ++i) {
+    const attune_sdpa_form_info *f = &attune_sdpa_forms[i];
+    if (f->kernel != ATTUNE_KERNEL_DECODE || f->head_dim != head_dim) continue;
+    if (f->q_bits == q_bits) return f;
+  }
+  return NULL;
+}
+
+/* Two parts of each block: rows of O with the max and the sum of each. */
+size_t attune_decode_part_bytes(const attune_sdpa_form_info *form) {
+  const size_t blocks = (size_t)MAX_MULTIPROCESSORS * (size_t)form->blocks_per_multiprocessor;
+  return 2 * blocks * DECODE_ROWS * ((size_t)form->head_dim + 2) * sizeof(float);
+}
+
+/* Blocks of some multiprocessors for sequences that are equally long. A number that divides the
+ * heads, or is divided by them, gives a block one end of a head instead of two; that is worth a few
+ * idle multiprocessors (docs/experiments.md, D1). */
+static int even_blocks_of(const attune_sdpa_params *p, int multiprocessors) {
+  const int32_t heads = p->batch * p->kv_heads; /* at most MAX_DECODE_COUNTERS */
+  for (int blocks = multiprocessors; blocks > multiprocessors - multiprocessors / 16; --blocks) {
+    if (heads % blocks == 0 || blocks % heads == 0) return blocks;
+  }
+  return multiprocessors;
+}
+
+/* Only the kernel knows whether lengths that are given are equal. */
+static void set_decode_grid(const attune_sdpa_params *p, const attune_sdpa_form_info *form,
+                            const context *c, unsigned grid[3], int32_t *even_blocks) {
+  int multiprocessors = attune_multiprocessors(c);
+  if (multiprocessors > MAX_MULTIPROCESSORS) multiprocessors = MAX_MULTIPROCESSORS;
+  *even_blocks = even_blocks_of(p, multiprocessors) * form->blocks_per_multiprocessor;
+  grid[0] = (unsigned)(p->key_lengths == NULL ? *even_blocks
+                                              : multiprocessors * form->blocks_per_multiprocessor);
+}
+
+/* ---- other grids ---------------------------------------------------------------------------- */
+
+/* Persistent blocks: one for each multiprocessor, at most one for each tile of query rows. */
+static attune_sdpa_status set_persistent_grid(const attune_sdpa_params *p,
+                                              const attune_sdpa_form_info *form, const context *c,
+                                              unsigned grid[3]) {
+  const int64_t tiles_of_head = quotient_up(p->queries, form->query_rows);
+  const double tiles = (double)p->batch * p->heads * (double)tiles_of_head;
+  if (tiles > INT32_MAX) {
+    return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
+                       "batch is %d, heads %d and queries %d: there would be more than 2^31 tiles "
+                       "of %d queries",
+                       p->batch, p->heads, p->queries, form->query_rows);
+  }
+  const int per_multiprocessor =
+                form->blocks_per_multiprocessor > 1 ? form->blocks_per_multiprocessor : 1,
+            blocks = per_multiprocessor * attune_multiprocessors(c);
+  grid[0] = tiles < blocks ? (unsigned)tiles : (unsigned)blocks;
+  return ATTUNE_SDPA_OK;
+}
+
+/* One block for each tile of query rows of each head: tiles in x, in whole clusters, heads in y,
+ * and also in z if there are too many. With grouped heads y has the heads of a group and z the K/V
+ * heads. A persistent form gets as many blocks as the device holds at once. */
+static attune_sdpa_status set_dense_grid(const attune_sdpa_params *p,
+                                         const attune_sdpa_form_info *form, const context *c,
+                                         unsigned grid[3]) {
+  enum { MAX_GRID_YZ = 65535 };
+  const int64_t heads = (int64_t)p->batch * p->heads,
+                tiles = quotient_up(p->queries, form->query_rows),
+                cluster = form->cluster > 1 ? form->cluster : 1;
+  if (form->blocks_per_multiprocessor > 0) {
+    const int64_t wanted = quotient_up(heads * tiles, cluster);
+    int64_t room = (int64_t)form->blocks_per_multiprocessor * attune_multiprocessors(c) / cluster;
+    if (room < 1) room = 1;
+    grid[0] = (unsigned)((wanted < room ? wanted : room) * cluster);
+    return ATTUNE_SDPA_OK;
+  }
+  int64_t y = p->heads / p->kv_heads, z = (int64_t)p->batch * p->kv_heads;
+  if (y == 1) {
+    z = quotient_up(heads, MAX_GRID_YZ);
+    y = quotient_up(heads, z);
+  }
+  if (y > MAX_GRID_YZ || z > MAX_GRID_YZ) {
+    return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
+                       "batch is %d, heads %d and kv_heads %d; the form takes at most %d heads in "
+                       "a group and %d K/V heads",
+                       p->batch, p->heads, p->kv_heads, MAX_GRID_YZ, MAX_GRID_YZ);
+  }
+  grid[0] = (unsigned)(quotient_up(tiles, cluster) * cluster);
+  grid[1] = (unsigned)y, grid[2] = (unsigned)z;
+  return ATTUNE_SDPA_OK;
+}
+
+/* ---- tensor maps ---------------------------------------------------------------------------- */
+
+/* Rows of a contiguous tensor are adjacent, so the bytes that L2 fetches beyond a box are used soon
+ * after. */
+static attune_sdpa_status encode_map(const problem *x, const attune_sdpa_map *map,
+                                     encoded_map *into) {
+  enum { TENSOR_K = 1, TENSOR_V = 2, TENSOR_O = 3 };
+  const tensor *all[] = {&x->q, &x->k, &x->v, &x->o}, *t = all[map->tensor];
+  const bool paged = x->p.page_table != NULL && (map->tensor == TENSOR_K || map->tensor == TENSOR_V),
+             fp16 = map->tensor == TENSOR_O && x->p.out_dtype == ATTUNE_SDPA_FP16;
+  const uint64_t size = (uint64_t)map->element_bytes, columns = (uint64_t)x->p.head_dim,
+                 batch = (uint64_t)t->extents[0], heads = (uint64_t)t->extents[1],
+                 rows = (uint64_t)t->extents[2];
+  tensor_map whole = {.type = size == 1 ? MAP_U8 : fp16 ? MAP_F16 : MAP_BF16, /* loads copy bits */
+                      .swizzle_bytes = map->swizzle_bytes,
+                      .rank = (unsigned)map->rank,
+                      .address = t->address,
+                      .box = {(unsigned)map->columns,
+                              (unsigned)(paged ? map->paged_rows : map->rows), 1, 1}};
+  if (map->rank == 3) {
+    whole.l2_promotion = MAP_L2_256B;
+    whole.dims[0] = columns, whole.dims[1] = rows, whole.dims[2] = heads * batch;
+    whole.strides[0] = columns * size, whole.strides[1] = rows * columns * size;
+  } else {
+    whole.l2_promotion = MAP_L2_128B;
+    whole.dims[0] = columns, whole.dims[1] = rows, whole.dims[2] = heads, whole.dims[3] = batch;
+    for (int i = 0; i < 3; ++i) whole.strides[i] = size * (uint64_t)t->strides[2 - i];
+  }
+  return attune_encode_map(&whole, into);
+}
+
+/* ---- the launch ----------------------------------------------------------------------------- */
+
+attune_sdpa_status attune_launch_attention(const problem *x, context *c,
+                                           const attune_sdpa_form_info *form, CUstream stream) {
+  attune_sdpa_params p = x->p; /* the driver takes addresses of values that it does not write to */
+  unsigned grid[3] = {1, 1, 1};
+  int32_t even_blocks = 0;
+  if (form->kernel == ATTUNE_KERNEL_DECODE) {
+    set_decode_grid(&p, form, c, grid, &even_blocks);
+  } else if (form->kernel == ATTUNE_KERNEL_DENSE) {
+    TRY(set_dense_grid(&p, form, c, grid));
+  } else {
+    TRY(set_persistent_grid(&p, form, c, grid));
+  }
+  const bool bf16 = p.out_dtype == ATTUNE_SDPA_BF16, packed = p.cu_queries != NULL;
+  void *o = bf16 ? NULL : p.o, *o_bf16 = bf16 ? p.o : NULL, *parts = x->parts;
+  int32_t heads = p.batch * p.heads, group = p.heads / p.kv_heads, causal = x->causal,
+          window_left = x->window_left, window_right = x->window_right;
+  float scale = x->scale;
+  /* A decode form for q in 16 bits takes it by another argument, and mixed forms take its type. */
+  const void *q = p.q, *q_fp16 = NULL, *q_bf16 = NULL;
+  int32_t q_is_bf16 = p.q_dtype == ATTUNE_SDPA_BF16;
+  if (form->q_bits == 16) q = NULL, *(q_is_bf16 ? &q_bf16 : &q_fp16) = p.q;
+  /* Packed rows are found by cu_queries alone. */
+  tensor queries = x->q, output = x->o;
+  if (packed) queries.strides[0] = output.strides[0] = 0;
+  int64_t lse_head = packed ? p.total_queries : p.queries,
+          lse_batch = packed ? 0 : p.heads * lse_head;
+  encoded_map maps[ATTUNE_SDPA_MAX_MAPS];
+  void *values[ATTUNE_ARGUMENTS] = {
+      [ATTUNE_ARG_Q] = &q,
+      [ATTUNE_ARG_K] = &p.k,
+      [ATTUNE_ARG_V] = &p.v,
+      [ATTUNE_ARG_OUTPUT] = &p.o,
+      [ATTUNE_ARG_O] = &o,
+      [ATTUNE_ARG_O_BF16] = &o_bf16,
+      [ATTUNE_ARG_LSE] = &p.lse,
+      [ATTUNE_ARG_DESCALE_Q] = &p.descale_q,
+      [ATTUNE_ARG_DESCALE_K] = &p.descale_k,
+      [ATTUNE_ARG_DESCALE_V] = &p.descale_v,
+      [ATTUNE_ARG_SINKS] = &p.sinks,
+      [ATTUNE_ARG_CU_QUERIES] = &p.cu_queries,
+      [ATTUNE_ARG_CU_KEYS] = &p.cu_keys,
+      [ATTUNE_ARG_LENGTHS] = &p.key_lengths,
+      [ATTUNE_ARG_PAGE_TABLE] = &p.page_table,
+      [ATTUNE_ARG_PARTS] = &parts,
+      [ATTUNE_ARG_ARRIVED] = &p.workspace,
+      [ATTUNE_ARG_BATCH] = &p.batch,
+      [ATTUNE_ARG_HEADS] = &heads,
+      [ATTUNE_ARG_KV_HEADS] = &p.kv_heads,
+      [ATTUNE_ARG_GROUP] = &group,
+      [ATTUNE_ARG_QUERIES] = &p.queries,
+      [ATTUNE_ARG_KEYS] = &p.keys,
+      [ATTUNE_ARG_MAX_PAGES] = &p.max_pages,
+      [ATTUNE_ARG_PAGE_SIZE] = &p.page_size,
+      [ATTUNE_ARG_CAUSAL] = &causal,
+      [ATTUNE_ARG_WINDOW_LEFT] = &window_left,
+      [ATTUNE_ARG_WINDOW_RIGHT] = &window_right,
+      [ATTUNE_ARG_EVEN_BLOCKS] = &even_blocks,
+      [ATTUNE_ARG_SOFTMAX_SCALE] = &scale,
+      [ATTUNE_ARG_Q_FP16] = &q_fp16,
+      [ATTUNE_ARG_Q_BF16] =
+          form->kernel == ATTUNE_KERNEL_MIXED ? (void *)&q_is_bf16 : (void *)&q_bf16,
+      [ATTUNE_ARG_Q_STRIDE_BATCH] = &queries.strides[0],
+      [ATTUNE_ARG_Q_STRIDE_HEAD] = &queries.strides[1],
+      [ATTUNE_ARG_Q_STRIDE_ROW] = &queries.strides[2],
+      [ATTUNE_ARG_Q_BATCH_STRIDE] = &queries.strides[0],
+      [ATTUNE_ARG_Q_HEAD_STRIDE] = &queries.strides[1],
+      [ATTUNE_ARG_Q_ROW_STRIDE] = &queries.strides[2],
+      [ATTUNE_ARG_O_STRIDE_BATCH] = &output.strides[0],
+      [ATTUNE_ARG_O_STRIDE_HEAD] = &output.strides[1],
+      [ATTUNE_ARG_O_STRIDE_ROW] = &output.strides[2],
+      [ATTUNE_ARG_LSE_STRIDE_BATCH] = &lse_batch,
+      [ATTUNE_ARG_LSE_STRIDE_HEAD] = &lse_head};
+  for (int i = 0; i < form->map_count; ++i) {
+    TRY(encode_map(x, &form->maps[i], &maps[i]));
+    values[ATTUNE_ARG_MAP_0 + i] = &maps[i];
+  }
+  /* A native form waits for what is before it on the stream, a form behind a cast for that. */
+  const bool dependent = form->kernel == ATTUNE_KERNEL_NATIVE ? form->waits : x->dependent;
+  return attune_launch(c, form, grid, values, stream, dependent);
+}

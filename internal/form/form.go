@@ -1,0 +1,298 @@
+package form
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"attune/internal/spec"
+	"attune/internal/tensormap"
+	"attune/internal/toolchain"
+	"attune/kernels"
+)
+
+// Kernel is the kind of a form: its kernel, or Dense for variants of the attention kernel.
+type Kernel string
+
+// The kernels.
+const (
+	DenseKernel Kernel = "dense" // contiguous tensors without options: the variants of a selection
+	Decode      Kernel = "decode"
+	Prefill     Kernel = "prefill"
+	Native      Kernel = "native"
+	Mixed       Kernel = "mixed"
+	Cast        Kernel = "cast"
+	Quantize    Kernel = "quantize"
+	Append      Kernel = "append"
+)
+
+// knobsOf are the declared kernels, with the knobs that their launches depend on.
+var knobsOf = map[Kernel][]string{
+	Decode:   {spec.HeadDimKnob, "BLOCKS_PER_SM", "Q_BITS"},
+	Prefill:  {spec.HeadDimKnob, "TILE_M"},
+	Native:   {spec.HeadDimKnob, "TILE_M", "TILE_N", "USE_BF16", exponentialsKnob},
+	Mixed:    {spec.HeadDimKnob, "TILE_M", "TILE_N"},
+	Cast:     {"THREADS", "CHUNKS"},
+	Quantize: {"THREADS", "CHUNKS", "BLOCKS"},
+	Append:   {"THREADS"},
+}
+
+// exponentialsKnob is how many of eight exponentials are approximated.
+const exponentialsKnob = "EXP2_LINEAR_EIGHTHS"
+
+// Folders are the folders of the declared kernels.
+func Folders() []fs.FS {
+	return []fs.FS{kernels.Decode(), kernels.Prefill(), kernels.Native(), kernels.Mixed(), kernels.Cast(), kernels.Quantize(), kernels.Append()}
+}
+
+// Form is a variant of a kernel with its launch. Numbers that a kernel does not have are 0.
+type Form struct {
+	Kernel Kernel
+	Target toolchain.Target // that its image is built for
+	Image  *toolchain.Image // nil until it is built
+
+	Arguments []Argument // of the entry function, in order
+
+	HeadDim     int // 0 for any
+	Threads     int // per block
+	SharedBytes int // dynamic, per block
+	Cluster     int // blocks of a cluster; 0 for none
+	Cooperative bool
+	// BlocksPerMultiprocessor is the maximum of blocks on a multiprocessor. Dense forms have 0 for one
+	// block per tile; else they are persistent.
+	BlocksPerMultiprocessor int
+
+	QueryRows     int  // per block
+	StepKeys      int  // of a step of a native, mixed or prefill form
+	QBits         int  // of decode: 8 for q in E4M3, 16 for FP16 or BF16, which the form converts
+	BF16          bool // native: tensors are BF16, else FP16
+	LinearEighths int  // native: exponentials of every eight that are approximated
+	Chunks        int  // of a quantiser: 16-byte chunks of a thread in a tile
+	MaxBlocks     int  // of a quantiser: blocks of its grid
+}
+
+// Argument is an argument of an entry function: a value of the problem, or a tensor map.
+type Argument struct {
+	Name string
+	Map  *Map // nil for a value
+}
+
+// Map is a tensor map of q, k, v or o. Its box covers rows of one head.
+type Map struct {
+	Tensor       int // 0 q, 1 k, 2 v, 3 o
+	ElementBytes int
+	// Rank is 4 for columns, rows, heads, batches (or pages), with any strides. It is 3 for contiguous
+	// tensors, whose heads of all batches are one dimension.
+	Rank          int
+	Columns, Rows int // of the box
+	PagedRows     int // Rows where k and v are paged
+	SwizzleBytes  int // 0, 32, 64 or 128
+}
+
+// Tensors are the names of the tensors that maps describe.
+var Tensors = []string{"q", "k", "v", "o"}
+
+// MaxMaps is the number of tensor maps that a form may have.
+const MaxMaps = 4
+
+// Variant is the name of the form.
+func (f *Form) Variant() string { return f.Target.Variant }
+
+// Waits reports whether the form waits for the launch before, where it first reads its inputs, so
+// that it may be launched before the end of that.
+func (f *Form) Waits() bool { return bytes.Contains(f.Image.PTX, []byte("griddepcontrol.wait")) }
+
+// Maps are the tensor maps of the form, in the order of its arguments.
+func (f *Form) Maps() []*Map {
+	var maps []*Map
+	for _, a := range f.Arguments {
+		if a.Map != nil {
+			maps = append(maps, a.Map)
+		}
+	}
+	return maps
+}
+
+// Target is the build of a variant of a kernel for an architecture.
+func Target(kernel *spec.Kernel, v spec.Variant, arch string) toolchain.Target {
+	knobs := map[string]int{}
+	for _, s := range v.Values() {
+		knobs[s.Knob] = s.Value
+	}
+	t := toolchain.Target{Kernel: kernel.Name, Variant: v.String(), Source: v.Stage().Source, Arch: arch, Knobs: knobs, Contract: true}
+	if d := kernel.Declared; d != nil {
+		t.Entry, t.Flags, t.FlagsAt, t.Contract = d.Entry, d.Flags, d.FlagsAt, false
+	}
+	return t
+}
+
+// Dense is the form of an image of the attention kernel: what its launch contract says.
+func Dense(image *toolchain.Image) *Form {
+	r := image.Record
+	contract, target := r.Launch, toolchain.Target{Kernel: r.Kernel, Entry: r.Entry, Variant: r.Variant, Source: r.Source, Arch: r.Arch, Knobs: r.Knobs, Contract: true}
+	f := &Form{
+		Kernel: DenseKernel, Target: target, Image: image, HeadDim: target.Knobs[spec.HeadDimKnob],
+		Threads: contract.Threads, SharedBytes: contract.DynamicSharedBytes, Cluster: contract.Cluster,
+		BlocksPerMultiprocessor: contract.BlocksPerMultiprocessor, QueryRows: contract.QueryRows,
+	}
+	names := []string{"q", "k", "v", "output"}
+	if contract.LSE != "" {
+		names = append(names, "lse")
+	}
+	names = append(names, "descale_q", "descale_k", "descale_v", "heads", "group", "queries", "keys", "causal", "softmax_scale")
+	for _, name := range names {
+		f.Arguments = append(f.Arguments, Argument{Name: name})
+	}
+	for _, m := range contract.TensorMaps {
+		size := 1
+		if Tensors[m.Argument] == "o" {
+			size = 2
+		}
+		f.Arguments = append(f.Arguments, Argument{Tensors[m.Argument] + "_map", &Map{
+			Tensor: m.Argument, ElementBytes: size, Rank: 3,
+			Columns: m.InnerBytes / size, Rows: m.Rows, PagedRows: m.Rows, SwizzleBytes: m.SwizzleBytes,
+		}})
+	}
+	return f
+}
+
+// Declared are the forms of a folder's kernel for an architecture: its stages.
+func Declared(folder fs.FS, arch string) ([]*Form, error) {
+	kernel, err := spec.Load(folder)
+	if err != nil {
+		return nil, err
+	}
+	shapes, err := kernel.Shapes(strings.Join(kernel.Run.SimShapes, ","))
+	if err != nil {
+		return nil, err
+	}
+	var forms []*Form
+	for _, stage := range kernel.Stages {
+		if !slices.Contains(stage.Archs, arch) {
+			continue
+		}
+		f, err := newDeclared(kernel, stage.Variant(), arch, shapes)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", stage.Name, err)
+		}
+		forms = append(forms, f)
+	}
+	return forms, nil
+}
+
+// newDeclared evaluates the launch that kernel.toml declares. Block, shared memory and boxes depend
+// on knobs alone, but for the pages of K and V.
+func newDeclared(kernel *spec.Kernel, v spec.Variant, arch string, shapes []spec.Shape) (*Form, error) {
+	d, target := kernel.Declared, Target(kernel, v, arch)
+	knobs := target.Knobs
+	f := &Form{
+		Kernel: Kernel(kernel.Name), Target: target, Cooperative: d.Cooperative, HeadDim: knobs[spec.HeadDimKnob],
+		BlocksPerMultiprocessor: knobs["BLOCKS_PER_SM"], QueryRows: knobs["TILE_M"], StepKeys: knobs["TILE_N"],
+		QBits: knobs["Q_BITS"], BF16: knobs["USE_BF16"] != 0, LinearEighths: knobs[exponentialsKnob],
+		Chunks: knobs["CHUNKS"], MaxBlocks: knobs["BLOCKS"],
+	}
+	if err := f.Check(); err != nil {
+		return nil, err
+	}
+	values := d.Values(v, shapes[0])
+	f.Threads = 1
+	for _, e := range d.Block {
+		if e == nil {
+			continue
+		}
+		n, err := e.Int(values)
+		if err != nil {
+			return nil, err
+		}
+		f.Threads *= n
+	}
+	if d.Shared != nil {
+		var err error
+		if f.SharedBytes, err = d.Shared.Int(values); err != nil {
+			return nil, err
+		}
+	}
+	for i := range d.Args {
+		a := Argument{Name: d.Args[i].Name}
+		if d.Args[i].Role == spec.Map {
+			var err error
+			if a.Map, err = newMap(d, d.Args[i].Map, v, shapes); err != nil {
+				return nil, fmt.Errorf("%s: %w", a.Name, err)
+			}
+		}
+		f.Arguments = append(f.Arguments, a)
+	}
+	return f, nil
+}
+
+// Check refuses a form that the libraries cannot launch, or without the knobs that they need to.
+func (f *Form) Check() error {
+	if f.Kernel == DenseKernel {
+		return f.checkDense()
+	}
+	needed, known := knobsOf[f.Kernel]
+	if !known {
+		return fmt.Errorf("the library cannot launch the kernel %q", f.Kernel)
+	}
+	for _, knob := range needed {
+		mayBeZero := strings.HasPrefix(knob, "USE_") || knob == exponentialsKnob
+		if value, has := f.Target.Knobs[knob]; !has || value < 1 && !mayBeZero {
+			return fmt.Errorf("it has no knob %s, which the library needs for its launch", knob)
+		}
+	}
+	return nil
+}
+
+func (f *Form) checkDense() error {
+	switch {
+	case f.HeadDim == 0:
+		return fmt.Errorf("it has no knob %s", spec.HeadDimKnob)
+	case f.Threads == 0:
+		return errors.New("it has no launch contract; the library can launch attention kernels only")
+	case len(f.Maps()) > MaxMaps:
+		return fmt.Errorf("it has %d tensor maps, and the library passes at most %d", len(f.Maps()), MaxMaps)
+	}
+	return nil
+}
+
+// newMap is a tensor map of a declared kernel. Its box is the same for all shapes with pages, and for
+// all without.
+func newMap(d *spec.Declaration, rule *spec.MapRule, v spec.Variant, shapes []spec.Shape) (*Map, error) {
+	of := d.Args[rule.Arg]
+	m := &Map{Tensor: slices.Index(Tensors, of.Name), ElementBytes: of.Type.Bytes(), Rank: len(of.Shape)}
+	if m.Tensor < 0 {
+		return nil, fmt.Errorf("it describes %s; the library has maps of %s", of.Name, strings.Join(Tensors, ", "))
+	}
+	pages := slices.Index(d.Axes, "pages")
+	for _, s := range shapes {
+		values := d.Values(v, s)
+		columns, err := rule.Box[0].Int(values)
+		if err != nil {
+			return nil, err
+		}
+		rows, err := rule.Box[1].Int(values)
+		if err != nil {
+			return nil, err
+		}
+		swizzle, err := rule.SwizzleFor(values)
+		if err != nil {
+			return nil, err
+		}
+		into := &m.Rows
+		if pages >= 0 && values[pages] > 0 {
+			into = &m.PagedRows
+		}
+		bytes := 16 << tensormap.EnumValue(swizzle, tensormap.Swizzles) &^ 16 // none is 0
+		if *into != 0 && *into != rows || m.Columns != 0 && (m.Columns != columns || m.SwizzleBytes != bytes) {
+			return nil, fmt.Errorf("its box depends on the shape: %s", s)
+		}
+		*into, m.Columns, m.SwizzleBytes = rows, columns, bytes
+	}
+	if m.PagedRows == 0 {
+		m.PagedRows = m.Rows
+	}
+	return m, nil
+}

@@ -1,0 +1,345 @@
+package form
+
+import (
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"attune/internal/array"
+	"attune/internal/device"
+	"attune/internal/spec"
+	"attune/internal/tensor"
+	"attune/kernels"
+)
+
+const (
+	// ZeroedBytes is the beginning of a workspace: counters that are zero before the first call, and
+	// that every call leaves zero.
+	ZeroedBytes = 65536
+
+	// The end of the counters is that of the quantiser with options, which only the C library calls.
+	quantizeCounterBytes = 16
+	counterBytes         = ZeroedBytes - quantizeCounterBytes
+	maxDecodeCounters    = counterBytes / 4
+
+	decodeRows = 16 // query rows of a K/V head that the decode kernel computes at once
+
+	// decodeMultiprocessors are those of an H200. More stay idle, so that the size of the workspace
+	// does not depend on the device.
+	decodeMultiprocessors = 132
+
+	maxElements = 1 << 31 // of a tensor that kernels index by 32 bits
+)
+
+// Table has the forms that a program launches: those of a selection and the declared ones.
+type Table struct {
+	selection *spec.Selection
+	arch      string
+	declared  []*Form
+	headDims  []int // of the selection's variants, in order
+	chosen    map[tensor.Shape]choice
+}
+
+// choice is what the rules of a selection say about a shape.
+type choice struct {
+	variant    spec.Variant
+	preference map[string]bool // prefers_decode and so on
+}
+
+// maxChosen bounds the shapes whose choice is remembered. The rules of a selection take half a
+// millisecond.
+const maxChosen = 1024
+
+// NewTable loads the declared kernels beside a selection, for an architecture.
+func NewTable(selection *spec.Selection, arch string) (*Table, error) {
+	t := &Table{selection: selection, arch: arch, chosen: map[tensor.Shape]choice{}}
+	for _, folder := range Folders() {
+		forms, err := Declared(folder, arch)
+		if err != nil {
+			return nil, err
+		}
+		t.declared = append(t.declared, forms...)
+	}
+	for _, v := range selection.Variants() {
+		dim, _ := v.Value(spec.HeadDimKnob)
+		t.headDims = append(t.headDims, dim)
+	}
+	slices.Sort(t.headDims)
+	t.headDims = slices.Compact(t.headDims)
+	return t, nil
+}
+
+// Folder is the folder that the image of a form is built from.
+func (f *Form) Folder() fs.FS {
+	folders := map[Kernel]fs.FS{
+		Decode: kernels.Decode(), Prefill: kernels.Prefill(), Native: kernels.Native(), Mixed: kernels.Mixed(),
+		Cast: kernels.Cast(), Quantize: kernels.Quantize(), Append: kernels.Append(),
+	}
+	if folder, ok := folders[f.Kernel]; ok {
+		return folder
+	}
+	return kernels.SDPA()
+}
+
+// choose evaluates the rules of the selection, once for a shape.
+func (t *Table) choose(shape tensor.Shape) (choice, error) {
+	if c, known := t.chosen[shape]; known {
+		return c, nil
+	}
+	chosen, err := t.selection.Choose(shape)
+	if err != nil {
+		return choice{}, err
+	}
+	names, values, _, err := t.selection.Terms(shape)
+	if err != nil {
+		return choice{}, err
+	}
+	c := choice{chosen.Variant, map[string]bool{}}
+	for i, name := range names {
+		c.preference[name] = values[i] != 0
+	}
+	if len(t.chosen) >= maxChosen {
+		clear(t.chosen)
+	}
+	t.chosen[shape] = c
+	return c, nil
+}
+
+// find returns the first declared form of a kernel for a head dim that a condition holds for; nil
+// without one.
+func (t *Table) find(kernel Kernel, dim int, holds func(*Form) bool) *Form {
+	i := slices.IndexFunc(t.declared, func(f *Form) bool {
+		return f.Kernel == kernel && (f.HeadDim == 0 || f.HeadDim == dim) && (holds == nil || holds(f))
+	})
+	if i < 0 {
+		return nil
+	}
+	return t.declared[i]
+}
+
+// Call is a problem with the forms that compute it. A dense form has a target only, until its image
+// is built.
+type Call struct {
+	Form           *Form
+	Quantiser      *Form // launched before; nil if nothing is quantised
+	WorkspaceBytes int   // with ZeroedBytes at its beginning; 0 if there is none
+
+	problem Problem
+	cast    cast // of the quantiser
+	parts   int  // offset of the partial results of a decode form in the workspace
+}
+
+// cast is what a quantiser reads, and the offsets in the workspace of what it writes.
+type cast struct {
+	q, k, v                      Tensor
+	batch, heads, copies         int
+	qRows, kvRows                int // 0 for tensors that are not quantised
+	yQ, yK, yV                   int
+	descaleQ, descaleK, descaleV int
+	bf16                         bool
+}
+
+// Plan chooses the forms of a problem as the C library does with a workspace: attune_sdpa.c explains
+// the order. An error without ErrUnsupported is one of the selection's rules.
+func (t *Table) Plan(p Problem) (*Call, error) {
+	p.simplify()
+	if !slices.Contains(t.headDims, p.HeadDim) {
+		return nil, unsupported("the head dim is %d; the kernels have %s", p.HeadDim, strings.Trim(fmt.Sprint(t.headDims), "[]"))
+	}
+	rules, err := t.choose(p.shape())
+	if err != nil {
+		return nil, err
+	}
+	c := &Call{problem: p}
+	if c.Form = t.native(&p, rules); c.Form != nil {
+		return c, nil
+	}
+	c.Form = t.mixed(&p, rules)
+	if err := t.quantise(c); err != nil {
+		return nil, err
+	}
+	if c.Form == nil {
+		if err := t.selectForm(c, rules); err != nil {
+			return nil, err
+		}
+	}
+	t.convertInDecode(c)
+	c.layOut()
+	return c, nil
+}
+
+// native is the form for a problem in 16 bits that is not quantised. With LSE all exponentials are
+// exact, which forms with tiles of 128 rows have. Few query rows are left to decode.
+func (t *Table) native(p *Problem, rules choice) *Form {
+	if p.K.Type == array.E4M3 || p.Q.Type != p.K.Type || p.O.Type != p.K.Type || p.hasOptions() || p.fewRows() || !rules.preference["prefers_native"] {
+		return nil
+	}
+	rows, exact := 256, p.LSE != 0
+	if exact || rules.preference["prefers_small_tiles"] {
+		rows = 128
+	}
+	return t.find(Native, p.HeadDim, func(f *Form) bool {
+		return f.QueryRows == rows && f.BF16 == (p.K.Type == array.BF16) && (f.LinearEighths == 0) == exact
+	})
+}
+
+// mixed is the form for a problem with q in 16 bits, of which k and v alone are quantised. Its
+// exponentials are not exact, so that it has no LSE.
+func (t *Table) mixed(p *Problem, rules choice) *Form {
+	contiguous := p.Q.contiguous && p.O.contiguous && (p.K.Type != array.E4M3 || p.K.contiguous && p.V.contiguous)
+	if p.Q.Type == array.E4M3 || !contiguous || p.LSE != 0 || p.manyKeys() || p.hasOptions() || p.fewRows() || !rules.preference["prefers_mixed"] {
+		return nil
+	}
+	return t.find(Mixed, p.HeadDim, nil)
+}
+
+// quantise plans the cast of tensors in 16 bits, which then are contiguous. A mixed form, which the
+// call has already, takes q as it is. Packed tensors are one batch entry, whose factors every
+// sequence gets.
+func (t *Table) quantise(c *Call) error {
+	p := &c.problem
+	q, kv, packed := p.Q.Type != array.E4M3 && c.Form == nil, p.K.Type != array.E4M3, p.CuQueries != 0
+	if !q && !kv {
+		return nil
+	}
+	if kv && (p.PageTable != 0 || packed && p.CuKeys == 0) {
+		return unsupported("k and v are %s; paged keys, and keys beside packed queries that are not packed, are E4M3", p.K.Type)
+	}
+	z := cast{q: p.Q, k: p.K, v: p.V, batch: p.Batch, heads: 1, copies: 1, bf16: p.Q.Type == array.BF16}
+	if packed {
+		z.batch, z.copies = 1, p.Batch
+	}
+	if q {
+		z.heads, z.qRows = p.Heads, p.Q.extents[2]
+		p.Q = quantised(p.Q, p.HeadDim)
+	}
+	if kv {
+		z.kvRows = p.K.extents[2]
+		p.K, p.V = quantised(p.K, p.HeadDim), quantised(p.V, p.HeadDim)
+	}
+	c.cast = z
+	c.Quantiser = t.find(Cast, p.HeadDim, nil)
+	if c.Quantiser == nil || !c.hasRoom() {
+		return unsupported("%d batches of %d heads; the quantiser counts at most %d heads of q, k and v", z.batch, p.Heads, counterBytes/8)
+	}
+	return nil
+}
+
+// quantised is what a quantiser makes of a tensor: contiguous, heads before rows.
+func quantised(t Tensor, dim int) Tensor {
+	y := Tensor{Type: array.E4M3}
+	y.setStrides(t.extents[0], t.extents[1], t.extents[2], dim)
+	return y
+}
+
+// hasRoom reports whether the zeroed bytes have room for the counters of the cast: 8 bytes for each
+// head of q, k and v. Heads of one tile are not counted.
+func (c *Call) hasRoom() bool {
+	z, rows := &c.cast, c.Quantiser.castRows(c.problem.HeadDim)
+	return z.qRows <= rows && z.kvRows <= rows || 8*z.batch*(z.heads+2*c.problem.KVHeads) <= counterBytes
+}
+
+// castRows are the rows of a tile of the cast.
+func (f *Form) castRows(dim int) int {
+	lanes := 32
+	switch {
+	case dim <= 64:
+		lanes = 8
+	case dim <= 128:
+		lanes = 16
+	}
+	return f.Chunks * f.Threads / lanes
+}
+
+// selectForm chooses among decode (few query rows, with an option or where the selection prefers it),
+// the dense forms (contiguous tensors without options) and prefill (all others).
+func (t *Table) selectForm(c *Call, rules choice) error {
+	p := &c.problem
+	plain := !p.hasOptions() && p.Q.contiguous && p.K.contiguous && p.V.contiguous && p.O.contiguous && !p.manyKeys() &&
+		p.O.Type == array.F16 && p.LSE == 0 // for which the kernels are shipped
+	if p.decodeApplies() && (!plain || rules.preference["prefers_decode"]) {
+		c.Form = t.find(Decode, p.HeadDim, func(f *Form) bool { return f.QBits == 8 })
+	}
+	if c.Form == nil && plain {
+		if err := CheckGrid(p.shape()); err != nil {
+			return fmt.Errorf("%w: %w", err, ErrUnsupported)
+		}
+		v := rules.variant
+		c.Form = &Form{Kernel: DenseKernel, Target: Target(v.Stage().Kernel(), v, t.arch), HeadDim: p.HeadDim}
+	}
+	if c.Form == nil && !p.manyKeys() {
+		c.Form = t.find(Prefill, p.HeadDim, nil)
+	}
+	if c.Form == nil {
+		return unsupported("%d batches of %d heads and %d keys are more than 2^31 elements", p.Batch, p.Heads, p.Keys)
+	}
+	return nil
+}
+
+func (p *Problem) decodeApplies() bool {
+	pages := p.PageTable == 0 || p.PageSize == 64 || p.PageSize == 128 || p.PageSize == 256
+	return p.fewRows() && p.CuQueries == 0 && p.WindowRight < 0 && p.Q.contiguous && p.O.contiguous && pages && p.Batch*p.KVHeads <= maxDecodeCounters
+}
+
+// convertInDecode lets a decode form convert q where nothing else is quantised. That saves a launch.
+func (t *Table) convertInDecode(c *Call) {
+	if c.Quantiser == nil || c.Form.Kernel != Decode || c.cast.kvRows > 0 {
+		return
+	}
+	if f := t.find(Decode, c.problem.HeadDim, func(f *Form) bool { return f.QBits == 16 }); f != nil {
+		c.Form, c.Quantiser, c.problem.Q = f, nil, c.cast.q
+	}
+}
+
+// layOut sets the offsets in the workspace.
+func (c *Call) layOut() {
+	if c.Quantiser == nil && c.Form.Kernel != Decode {
+		return
+	}
+	end := ZeroedBytes
+	reserve := func(bytes int) int {
+		start := (end + 255) / 256 * 256
+		end = start + bytes
+		return start
+	}
+	if z := &c.cast; c.Quantiser != nil {
+		row, factors, kvHeads := z.batch*c.problem.HeadDim, 4*c.problem.Batch, c.problem.KVHeads
+		if z.qRows > 0 {
+			z.yQ = reserve(row * z.heads * z.qRows)
+			z.descaleQ = reserve(factors * z.heads)
+		}
+		if z.kvRows > 0 {
+			z.yK = reserve(row * kvHeads * z.kvRows)
+			z.yV = reserve(row * kvHeads * z.kvRows)
+			z.descaleK = reserve(factors * kvHeads)
+			z.descaleV = reserve(factors * kvHeads)
+		}
+	}
+	if c.Form.Kernel == Decode {
+		c.parts = reserve(c.Form.partBytes())
+	}
+	c.WorkspaceBytes = end
+}
+
+// partBytes are two parts of each block of a decode form: rows of O with the max and the sum of each.
+func (f *Form) partBytes() int {
+	return 2 * decodeMultiprocessors * f.BlocksPerMultiprocessor * decodeRows * (f.HeadDim + 2) * 4
+}
+
+// place puts the addresses of the workspace into the problem.
+func (c *Call) place(workspace device.Address) Problem {
+	p, z := c.problem, &c.cast
+	at := func(offset int) device.Address { return workspace + device.Address(offset) }
+	if c.Quantiser == nil {
+		return p
+	}
+	if z.qRows > 0 {
+		p.Q.Address, p.DescaleQ = at(z.yQ), at(z.descaleQ)
+	}
+	if z.kvRows > 0 {
+		p.K.Address, p.V.Address = at(z.yK), at(z.yV)
+		p.DescaleK, p.DescaleV = at(z.descaleK), at(z.descaleV)
+	}
+	return p
+}

@@ -1,0 +1,120 @@
+package form
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"attune/internal/array"
+	"attune/internal/device"
+	"attune/internal/tensor"
+)
+
+// ErrUnsupported is the error of a problem that no form computes.
+var ErrUnsupported = errors.New("no kernel computes this")
+
+// Problem is attention on tensors in the memory of a device, as attune_sdpa_params in C. Its sizes
+// are those that package tensor accepts. An address of 0 is none.
+type Problem struct {
+	Batch, Heads, KVHeads, Queries, Keys, HeadDim int // of packed sequences the most rows of one
+
+	Q, K, V, O                   Tensor
+	DescaleQ, DescaleK, DescaleV device.Address // of tensors in E4M3
+	LSE                          device.Address // [batch, heads, queries], or [heads, TotalQueries]
+
+	Causal                  bool
+	WindowLeft, WindowRight int // keys beside the query's own; -1 for no limit
+	Scale                   float32
+	Sinks                   device.Address // [heads]
+
+	CuQueries, CuKeys         device.Address // int32 [batch + 1]: packed sequences
+	TotalQueries, TotalKeys   int            // rows of packed tensors
+	KeyLengths                device.Address // int32 [batch]
+	PageTable                 device.Address // int32 [batch, MaxPages]; k and v are then pages
+	MaxPages, PageSize, Pages int
+}
+
+// Tensor is a tensor of rows: elements of batch entries (or pages), heads, rows.
+type Tensor struct {
+	Address device.Address
+	Type    array.DType
+	// Strides are those of a batch entry, a head and a row, in elements. Zeros: contiguous.
+	Strides [3]int
+
+	extents    [3]int
+	contiguous bool
+}
+
+// setStrides sets the extents and, of a tensor without strides, those of a contiguous one.
+func (t *Tensor) setStrides(batch, heads, rows, dim int) {
+	t.extents = [3]int{batch, heads, rows}
+	packed := [3]int{heads * rows * dim, rows * dim, dim}
+	if t.Strides == [3]int{} {
+		t.Strides = packed
+	}
+	t.contiguous = true
+	for i, extent := range t.extents {
+		if extent > 1 && t.Strides[i] != packed[i] {
+			t.contiguous = false
+		}
+	}
+}
+
+// simplify sets the extents of the tensors, and removes limits of windows that no row reaches,
+// because forms without a window are faster.
+func (p *Problem) simplify() {
+	batch, queries, pages, keys := p.Batch, p.Queries, p.Batch, p.Keys
+	if p.CuQueries != 0 {
+		batch, queries = 1, p.TotalQueries
+	}
+	switch {
+	case p.CuKeys != 0:
+		pages, keys = 1, p.TotalKeys
+	case p.PageTable != 0:
+		pages, keys = p.Pages, p.PageSize
+	}
+	p.Q.setStrides(batch, p.Heads, queries, p.HeadDim)
+	p.O.setStrides(batch, p.Heads, queries, p.HeadDim)
+	p.K.setStrides(pages, p.KVHeads, keys, p.HeadDim)
+	p.V.setStrides(pages, p.KVHeads, keys, p.HeadDim)
+	if p.WindowRight == 0 {
+		p.Causal = true
+	}
+	if p.WindowLeft >= p.Keys-1 {
+		p.WindowLeft = -1
+	}
+	if p.Causal || p.WindowRight >= p.Queries-1 {
+		p.WindowRight = -1
+	}
+	if p.Scale == 0 {
+		p.Scale = float32(1 / math.Sqrt(float64(p.HeadDim)))
+	}
+}
+
+// hasOptions reports whether the problem has sequences, sinks or a window.
+func (p *Problem) hasOptions() bool {
+	return p.CuQueries != 0 || p.PageTable != 0 || p.KeyLengths != 0 || p.Sinks != 0 || p.WindowLeft >= 0 || p.WindowRight >= 0
+}
+
+// fewRows reports whether the query rows of a K/V head fit into the tile of the decode kernel.
+func (p *Problem) fewRows() bool { return p.Heads/p.KVHeads*p.Queries <= decodeRows }
+
+// manyKeys reports whether k and v have more elements than kernels index by 32 bits. The decode
+// kernel reads them by tensor maps alone, and has no limit.
+func (p *Problem) manyKeys() bool {
+	return p.PageTable == 0 && p.CuKeys == 0 && float64(p.Batch)*float64(p.Heads)*float64(p.Keys)*float64(p.HeadDim) > maxElements
+}
+
+// shape is the problem as the rules of a selection see it.
+func (p *Problem) shape() tensor.Shape {
+	s := tensor.Shape{Batch: p.Batch, Heads: p.Heads, SeqQ: p.Queries, SeqK: p.Keys, HeadDim: p.HeadDim, Causal: p.Causal}
+	if p.KVHeads != p.Heads {
+		s.KVHeads = p.KVHeads
+	}
+	return s
+}
+
+// unsupported is an ErrUnsupported with its reason.
+func unsupported(format string, args ...any) error {
+	return fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), ErrUnsupported)
+}
