@@ -258,15 +258,15 @@ func encodeTensorMap(m *device.TensorMap, buffers map[int]uint64) ([]byte, error
 }
 
 func (a *Argument) buffer(memory *mem.Memory, index int) (uint64, error) {
-	name := fmt.Sprintf("argument %d", index)
+	v := finding.Variable{Space: finding.Argument, Index: index}
 	if a.Bytes != nil {
-		return memory.Alloc(name, *a.Bytes)
+		return memory.Alloc(v, *a.Bytes)
 	}
 	data, err := parseHex(*a.Hex)
 	if err != nil {
-		return 0, fmt.Errorf("%s: %w", name, err)
+		return 0, fmt.Errorf("%s: %w", v, err)
 	}
-	base, err := memory.Alloc(name, len(data))
+	base, err := memory.Alloc(v, len(data))
 	if err != nil {
 		return 0, err
 	}

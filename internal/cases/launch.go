@@ -2,7 +2,6 @@ package cases
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -150,7 +149,7 @@ func (l *Launch) bind(memory *mem.Memory) (values [][]byte, buffers map[int]uint
 			values = append(values, a.Array.Data)
 			continue
 		}
-		base, err := memory.Alloc(argumentName(i, a), a.bytes())
+		base, err := memory.Alloc(a.variable(i), a.bytes())
 		if err == nil && a.Role != Out {
 			err = memory.Write(base, a.Array.Data)
 		}
@@ -163,16 +162,9 @@ func (l *Launch) bind(memory *mem.Memory) (values [][]byte, buffers map[int]uint
 	return values, buffers, nil
 }
 
-func argumentName(index int, a LaunchArg) string {
-	if a.Array.Name != "" {
-		return fmt.Sprintf("argument %d %q", index, a.Array.Name)
-	}
-	return fmt.Sprintf("argument %d", index)
-}
-
-// variable identifies an argument in findings.
-func variable(index int, a LaunchArg) finding.Variable {
-	return finding.Variable{Name: cmp.Or(a.Array.Name, argumentName(index, a)), Space: finding.Argument}
+// variable identifies the argument at an index in findings and messages.
+func (a LaunchArg) variable(index int) finding.Variable {
+	return finding.Variable{Name: a.Array.Name, Space: finding.Argument, Index: index}
 }
 
 // inspect reads the outputs, and reports changed inputs and outputs that are not written.
@@ -187,13 +179,13 @@ func (l *Launch) inspect(o *Outcome, memory *mem.Memory, buffers map[int]uint64,
 		}
 		if a.Role == In {
 			if !bytes.Equal(data, a.Array.Data) {
-				o.Findings = append(o.Findings, finding.Of(finding.InputChanged, variable(i, a), argumentName(i, a)+": an input was changed"))
+				o.Findings = append(o.Findings, finding.Of(finding.InputChanged, a.variable(i), a.variable(i).String()+": an input was changed"))
 			}
 			continue
 		}
 		if n, first := memory.Unwritten(buffers[i]); checked && n > 0 && a.Role == Out {
-			text := fmt.Sprintf("%s: %d of %d bytes never written, the first at byte %d", argumentName(i, a), n, len(data), first)
-			o.Findings = append(o.Findings, finding.Of(finding.Unwritten, variable(i, a), text))
+			text := fmt.Sprintf("%s: %d of %d bytes never written, the first at byte %d", a.variable(i), n, len(data), first)
+			o.Findings = append(o.Findings, finding.Of(finding.Unwritten, a.variable(i), text))
 		}
 		o.Outputs = append(o.Outputs, newOutput(i, a, data))
 	}
@@ -213,7 +205,7 @@ func (c *Case) CheckRepeat(first, next *Outcome, schedule int, automatic bool) {
 			continue
 		}
 		arg := c.launch.Args[o.Arg]
-		text := fmt.Sprintf("%s: %s", argumentName(o.Arg, arg), differentElements(one, other, schedule))
+		text := fmt.Sprintf("%s: %s", arg.variable(o.Arg), differentElements(one, other, schedule))
 		where := unorderedSum(c.launch.PTX)
 		switch {
 		case where != "":
@@ -221,7 +213,7 @@ func (c *Case) CheckRepeat(first, next *Outcome, schedule int, automatic bool) {
 		case automatic && o.Array.Type.Float():
 			text += fmt.Sprintf("; compare both with a reference, or require equal bits by --schedules %d", schedule+1)
 		default:
-			next.Findings, next.Pass = append(next.Findings, finding.Of(finding.NotRepeatable, variable(o.Arg, arg), text)), false
+			next.Findings, next.Pass = append(next.Findings, finding.Of(finding.NotRepeatable, arg.variable(o.Arg), text)), false
 			continue
 		}
 		if len(first.Notes) == 0 { // the first difference is enough

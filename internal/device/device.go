@@ -210,20 +210,9 @@ func (j *Job) checkMap(m *TensorMap) error {
 	return nil
 }
 
-// Label names the argument at an index in messages.
-func (a Arg) Label(index int) string {
-	if a.Name != "" {
-		return fmt.Sprintf("argument %d %q", index, a.Name)
-	}
-	return fmt.Sprintf("argument %d", index)
-}
-
-// Variable identifies the argument at an index in findings.
+// Variable identifies the argument at an index in findings and messages.
 func (a Arg) Variable(index int) finding.Variable {
-	if a.Name == "" {
-		return finding.Variable{Name: a.Label(index), Space: finding.Argument}
-	}
-	return finding.Variable{Name: a.Name, Space: finding.Argument}
+	return finding.Variable{Name: a.Name, Space: finding.Argument, Index: index}
 }
 
 // IsBuffer reports whether the argument is the address of a buffer of its own.

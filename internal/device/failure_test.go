@@ -45,7 +45,7 @@ func TestClassify(t *testing.T) {
 
 // Messages have the names of arguments that have one.
 func TestLabels(t *testing.T) {
-	got := []string{device.Arg{Input: []byte{1}, Name: "x"}.Label(0), device.Arg{Output: 4}.Label(2)}
+	got := []string{device.Arg{Input: []byte{1}, Name: "x"}.Variable(0).String(), device.Arg{Output: 4}.Variable(2).String()}
 	if want := []string{`argument 0 "x"`, "argument 2"}; !slices.Equal(got, want) {
 		t.Errorf("%q; want %q", got, want)
 	}

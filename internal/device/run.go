@@ -112,7 +112,6 @@ func (o *Outcome) AddRepeated(outputs [][]byte) {
 // Buffer is a buffer of a job in a machine's memory, between two guards.
 type Buffer struct {
 	argument int
-	label    string // of the argument, for messages
 	variable finding.Variable
 	base     Address // start of the leading guard
 	size     int
@@ -146,7 +145,7 @@ func Bind(m Machine, job Job) ([]*Buffer, [][]byte, error) {
 		b := newBuffer(i, arg)
 		base, err := m.Alloc(b.size + 2*guardBytes)
 		if err != nil {
-			return buffers, nil, fmt.Errorf("%s, %d bytes: %w", arg.Label(i), b.size, err)
+			return buffers, nil, fmt.Errorf("%s, %d bytes: %w", arg.Variable(i), b.size, err)
 		}
 		b.base = base
 		buffers = append(buffers, b)
@@ -172,7 +171,7 @@ func Values(m Machine, job Job, addresses []Address) ([][]byte, error) {
 		default:
 			value, err := m.EncodeTensorMap(&arg.TensorMap.Map, addresses[arg.TensorMap.Arg])
 			if err != nil {
-				return nil, fmt.Errorf("%s: %w", arg.Label(i), err)
+				return nil, fmt.Errorf("%s: %w", arg.Variable(i), err)
 			}
 			values[i] = value
 		}
@@ -181,7 +180,7 @@ func Values(m Machine, job Job, addresses []Address) ([][]byte, error) {
 }
 
 func newBuffer(index int, arg Arg) *Buffer {
-	b := &Buffer{argument: index, label: arg.Label(index), variable: arg.Variable(index), size: arg.BufferBytes()}
+	b := &Buffer{argument: index, variable: arg.Variable(index), size: arg.BufferBytes()}
 	switch {
 	case arg.Input != nil:
 		b.role, b.initial = input, arg.Input
@@ -246,7 +245,7 @@ func (b *Buffer) prepare(m Machine, pass int) error {
 
 // found is a finding about the buffer.
 func (b *Buffer) found(kind finding.Kind, format string, args ...any) finding.Finding {
-	return finding.Of(kind, b.variable, b.label+": "+fmt.Sprintf(format, args...))
+	return finding.Of(kind, b.variable, b.variable.String()+": "+fmt.Sprintf(format, args...))
 }
 
 // inner is the buffer without its guards.

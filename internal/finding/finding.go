@@ -97,8 +97,35 @@ func (p Place) Own() (at ptx.Frame, known bool) {
 
 // Variable is what an instruction accesses: an argument of the kernel, a variable, a register.
 type Variable struct {
-	Name  string `json:"name"`
+	Name  string `json:"name"`            // empty for an argument without a name
 	Space Space  `json:"space,omitempty"` // empty for what is no memory
+	Index int    `json:"index,omitempty"` // of an argument, from 0
+	Bytes int    `json:"bytes,omitempty"` // its size; 0 if it is not known
+
+	// Offset is the first byte of the access. It is not in the variable if the access is out of bounds.
+	Offset       int `json:"offset,omitempty"`
+	ElementBytes int `json:"element_bytes,omitempty"` // of the type of the instruction; 0 if it is not known
+}
+
+// String names the variable in messages.
+func (v Variable) String() string {
+	switch {
+	case v.Space == Argument && v.Name == "":
+		return fmt.Sprintf("argument %d", v.Index)
+	case v.Space == Argument:
+		return fmt.Sprintf("argument %d %q", v.Index, v.Name)
+	case v.Space == Global:
+		return "the variable " + v.Name
+	}
+	return v.Name
+}
+
+// Element is the index of the element that is accessed, in elements of the instruction's type.
+func (v Variable) Element() (index int, known bool) {
+	if v.ElementBytes == 0 || v.Offset%v.ElementBytes != 0 {
+		return 0, false
+	}
+	return v.Offset / v.ElementBytes, true
 }
 
 // Space is the memory that a variable is in.
@@ -121,6 +148,7 @@ type Finding struct {
 	Where    Place    `json:"where,omitzero"`  // zero for a finding about a buffer as a whole
 	Other    *Place   `json:"other,omitempty"` // the access that it conflicts with
 	Variable Variable `json:"variable,omitzero"`
+	Missing  Sync     `json:"missing,omitempty"` // what would order the two places
 	Count    int      `json:"count"`
 	Detail   string   `json:"detail"` // of the first occurrence: threads, address, and what is missing
 }
@@ -202,7 +230,7 @@ func (f Finding) Key() string {
 		}
 	}
 	if where+other == "" {
-		if where = f.Variable.Name; where == "" {
+		if where = f.Variable.String(); where == "" {
 			where = f.Detail
 		}
 	}

@@ -21,7 +21,7 @@ type written struct {
 	File  string `json:"file,omitempty"` // the outermost source line, in the kernel function
 	Line  int    `json:"line,omitempty"`
 	Inner *line  `json:"inner,omitempty"` // the innermost
-	What  string `json:"what,omitempty"`  // name of the variable
+	What  string `json:"what,omitempty"`  // the variable
 	members
 }
 
@@ -34,7 +34,7 @@ type line struct {
 
 // MarshalJSON writes the finding, with its text.
 func (f Finding) MarshalJSON() ([]byte, error) {
-	w := written{Kind: f.Kind, Text: f.Text(), What: f.Variable.Name, members: members(f)}
+	w := written{Kind: f.Kind, Text: f.Text(), What: f.Variable.String(), members: members(f)}
 	if frames := f.Where.Frames(); len(frames) > 0 {
 		outermost := frames[len(frames)-1]
 		w.File, w.Line = outermost.File, outermost.Line

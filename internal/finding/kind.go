@@ -26,6 +26,21 @@ func Kinds() []Kind {
 	}
 }
 
+// Sync is a synchronisation that orders two accesses.
+type Sync string
+
+// The synchronisations.
+const (
+	WarpSync     Sync = "warp-sync"     // between lanes of a warp
+	BlockSync    Sync = "block-sync"    // between warps of a block
+	DeviceSync   Sync = "device-sync"   // between blocks
+	CopyWait     Sync = "copy-wait"     // until a cp.async has ended
+	BulkWait     Sync = "bulk-wait"     // until a bulk copy or TMA load has ended
+	ProductWait  Sync = "product-wait"  // until a wgmma has ended
+	ProductFence Sync = "product-fence" // between registers and a wgmma
+	ProxyFence   Sync = "proxy-fence"   // between the generic and the async proxy
+)
+
 // The kinds that every device finds in the buffers of a job. BufferKinds lists them in this order.
 const (
 	WroteOutside  Kind = "wrote-outside"

@@ -21,6 +21,7 @@ type Occurrence struct {
 	Block       uint64
 	Access      Access // zero where only the lines tell findings apart
 	Rank        int    // occurrences of a higher rank describe the finding better
+	Missing     Sync   // what would order the two lines; empty where that is not the defect
 }
 
 // Access is what an instruction does to which memory. A line of source may read one buffer and write
@@ -66,7 +67,7 @@ func (s *Set) Add(o Occurrence, describe func(*Finding)) {
 	}
 	if raised || o.Rank > e.rank || o.Rank == e.rank && o.Block < e.block {
 		e.rank, e.block = o.Rank, o.Block
-		e.Other = nil
+		e.Finding = Finding{Kind: e.Kind, Severity: e.Severity, Count: e.Count, Missing: o.Missing}
 		describe(&e.Finding)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"attune/internal/finding"
 	"attune/internal/ptx"
 	"attune/internal/sim"
 	"attune/internal/sim/mem"
@@ -217,7 +218,7 @@ func runKernel(t *testing.T, text []byte, a, b int32) []uint32 {
 	}
 	const threads = 64
 	memory := mem.NewMemory()
-	out, err := memory.Alloc("out", 32*threads)
+	out, err := memory.Alloc(finding.Variable{Name: "out"}, 32*threads)
 	if err != nil {
 		t.Fatal(err)
 	}

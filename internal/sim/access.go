@@ -92,7 +92,8 @@ func (w *warp) checkAlignment(o *op, a *accessInfo, address uint64, lane int, d 
 }
 
 func (w *warp) reportMisaligned(o *op, a accessInfo, address uint64, lane int, d mem.Direction) {
-	w.reportAccess(finding.Misaligned, o, d, uint64(a.space), lane, func() string {
+	occurrence := finding.Occurrence{Kind: finding.Misaligned, Access: finding.Access{Direction: uint8(d), Memory: uint64(a.space)}}
+	w.reportMemory(occurrence, o, position{}, lane, a.space, address, func() string {
 		return fmt.Sprintf("%s %d bytes at address %#x of .%s, which is not a multiple of %d", d, a.bytes, address, a.space, a.bytes)
 	})
 }
@@ -107,7 +108,8 @@ func (w *warp) accessShared(o *op, a accessInfo, address uint64, lane int, d mem
 	s := &owner.shared
 	if !s.Holds(address, a.bytes) {
 		if s = owner.reservedAt(address, a.bytes); s == nil {
-			w.reportAccess(finding.OutOfBounds, o, d, 0, lane, func() string { return w.outsideShared(a, address, d) })
+			occurrence := finding.Occurrence{Kind: finding.OutOfBounds, Access: finding.Access{Direction: uint8(d)}}
+			w.reportMemory(occurrence, o, position{}, lane, a.space, address, func() string { return w.outsideShared(a, address, d) })
 			return nil
 		}
 	}
@@ -133,9 +135,7 @@ func (w *warp) accessShared(o *op, a accessInfo, address uint64, lane int, d mem
 	if bad {
 		w.reportConflict(o, a, c, address, lane, d)
 	}
-	w.checkWritten(o, a, marks, lane, d, bad, func(i int) string {
-		return fmt.Sprintf("byte %d of shared memory (%s)", offset+i, w.block.launch.layout.Describe(offset+i, 0))
-	})
+	w.checkWritten(o, a, marks, address, lane, d, bad)
 	if w.taint != nil && d == mem.Write {
 		w.storeTainted(o, ptx.Shared, marks, lane)
 	}
@@ -146,7 +146,7 @@ func (w *warp) accessShared(o *op, a accessInfo, address uint64, lane int, d mem
 // is memory to access.
 func (w *warp) reportMarked(o *op, a accessInfo, owner *block, address uint64, marks []byte, lane int, d mem.Direction) bool {
 	if i := bytes.IndexByte(marks, mem.Gap); i >= 0 {
-		w.report(finding.OutOfBounds, o, w.laneBit(lane), func() string {
+		w.reportMemory(finding.Occurrence{Kind: finding.OutOfBounds}, o, position{}, lane, a.space, address, func() string {
 			return fmt.Sprintf("%s %d bytes at address %#x of shared memory, %s", d, a.bytes, address,
 				w.block.launch.layout.Describe(int(address-w.block.shared.First)+i, a.bytes-i))
 		})
@@ -204,13 +204,13 @@ func (w *warp) ifUnchanged(data []byte, d mem.Direction) order.Repeats {
 
 // checkWritten handles a read of bytes that were never written, and marks written bytes. skip
 // suppresses the report, for an access that was reported already.
-func (w *warp) checkWritten(o *op, a accessInfo, marks []byte, lane int, d mem.Direction, skip bool, name func(int) string) {
+func (w *warp) checkWritten(o *op, a accessInfo, marks []byte, address uint64, lane int, d mem.Direction, skip bool) {
 	if marks == nil {
 		return
 	}
 	if d != mem.Write && !skip {
 		if bytes.IndexByte(marks, mem.Unwritten) >= 0 {
-			w.readUnwritten(o, a, marks, lane, d, name)
+			w.readUnwritten(o, a, marks, address, lane, d)
 		}
 	}
 	if d != mem.Read {
@@ -225,8 +225,9 @@ func (w *warp) checkKept(o *op, b *mem.Buffer, offset, size, lane int, d mem.Dir
 		return
 	}
 	if i := bytes.IndexByte(b.Marks[offset:offset+size], mem.Kept); i >= 0 {
-		w.report(finding.KeptMemory, o, w.laneBit(lane), func() string {
-			return fmt.Sprintf("%s %d bytes; an earlier launch has written byte %d of %s", d, size, offset+i, b.Name)
+		at := b.Base + uint64(offset)
+		w.reportMemory(finding.Occurrence{Kind: finding.KeptMemory}, o, position{}, lane, ptx.Global, at, func() string {
+			return fmt.Sprintf("%s %d bytes; an earlier launch has written byte %d of %s", d, size, offset+i, b.Variable)
 		})
 	}
 }
@@ -241,7 +242,8 @@ func (w *warp) accessGlobal(o *op, a accessInfo, address uint64, lane int, d mem
 	if b == nil || !b.Holds(address, a.bytes) {
 		b = w.block.launch.memory.Find(address)
 		if b == nil || !b.Holds(address, a.bytes) {
-			w.reportAccess(finding.OutOfBounds, o, d, b.Start(), lane, func() string { return w.outsideGlobal(b, a, address, d) })
+			occurrence := finding.Occurrence{Kind: finding.OutOfBounds, Access: finding.Access{Direction: uint8(d), Memory: b.Start()}}
+			w.reportMemory(occurrence, o, position{}, lane, a.space, address, func() string { return w.outsideGlobal(b, a, address, d) })
 			return nil
 		}
 		w.lastBuffer = b
@@ -261,9 +263,7 @@ func (w *warp) accessGlobal(o *op, a accessInfo, address uint64, lane int, d mem
 	}
 	if b.Marks != nil {
 		w.checkKept(o, b, offset, a.bytes, lane, d)
-		w.checkWritten(o, a, b.Marks[offset:offset+a.bytes], lane, d, bad, func(i int) string {
-			return fmt.Sprintf("byte %d of %s", offset+i, b.Name)
-		})
+		w.checkWritten(o, a, b.Marks[offset:offset+a.bytes], address, lane, d, bad)
 	}
 	if w.taint != nil && d == mem.Write {
 		w.storeTainted(o, ptx.Global, nil, lane)
@@ -282,8 +282,9 @@ func (w *warp) checkReadOnly(o *op, a accessInfo, b *mem.Buffer, offset, lane in
 	if !changed {
 		return false
 	}
-	w.reportPair(finding.Undefined, o, w.block.launch.program.ops[e.Op], w.laneBit(lane), func() string {
-		return fmt.Sprintf("reads byte %d of %s with .nc, which is only for memory that the kernel does not write; %s wrote it", offset, b.Name, w.threadOf(&e))
+	other := w.block.launch.program.ops[e.Op]
+	w.reportMemory(finding.Occurrence{Kind: finding.Undefined}, o, other, lane, a.space, b.Base+uint64(offset), func() string {
+		return fmt.Sprintf("reads byte %d of %s with .nc, which is only for memory that the kernel does not write; %s wrote it", offset, b.Variable, w.threadOf(&e))
 	})
 	return true
 }
@@ -331,15 +332,16 @@ func (w *warp) reportConflict(o *op, a accessInfo, c order.Conflict, address uin
 	if kind == finding.Race && w.clocks.KnowsByShuffle(&e, uint8(lane)) { // cooperative groups do so
 		severity, relation = finding.Strict, "only a shuffle with a lane that has acquired it orders the two"
 	}
-	if !w.block.launch.options.Checks {
-		return
-	}
-	occurrence := finding.Occurrence{Kind: kind, Severity: severity}
-	if kind == finding.Race && w.isOtherWarp(&e) { // __syncthreads() mends these and those within a warp
+	other := w.block.launch.program.ops[e.Op]
+	occurrence := finding.Occurrence{Kind: kind, Severity: severity, Missing: w.missingOrder(&e)}
+	switch {
+	case kind == finding.MissingWait:
+		occurrence.Missing = missingWait(&e, other)
+	case w.isOtherWarp(&e): // __syncthreads() mends these and those within a warp
 		occurrence.Rank = 1
 	}
-	w.block.add(occurrence, positionOf(w, o), w.block.launch.program.ops[e.Op], func() string {
-		what := fmt.Sprintf("%s: %s %d bytes at %#x of .%s", w.threads(w.laneBit(lane)), d, a.bytes, address, a.space)
+	w.reportMemory(occurrence, o, other, lane, a.space, address, func() string {
+		what := fmt.Sprintf("%s %d bytes at %#x of .%s", d, a.bytes, address, a.space)
 		thread := w.threadOf(&e)
 		if kind == finding.MissingWait {
 			role := "the target of an asynchronous copy"
@@ -355,8 +357,15 @@ func (w *warp) reportConflict(o *op, a accessInfo, c order.Conflict, address uin
 		if c.Read {
 			verb = "read"
 		}
-		return fmt.Sprintf("%s, which %s %s; %s%s", what, thread, verb, relation, w.missingOrder(&e))
+		return fmt.Sprintf("%s, which %s %s; %s%s", what, thread, verb, relation, needs[occurrence.Missing])
 	})
+}
+
+// needs says in a detail what would order two accesses.
+var needs = map[finding.Sync]string{
+	finding.WarpSync:   " (lanes of one warp need __syncwarp())",
+	finding.BlockSync:  " (warps need a barrier)",
+	finding.DeviceSync: " (blocks need an atomic operation, or a fence and a flag)",
 }
 
 // knowsStart reports whether the start of an asynchronous copy is ordered before a lane.
@@ -384,15 +393,27 @@ func (w *warp) threadOf(e *order.Access) string {
 	return name
 }
 
-// missingOrder returns what would order two accesses.
-func (w *warp) missingOrder(e *order.Access) string {
+// missingOrder returns what would order an access after an earlier one.
+func (w *warp) missingOrder(e *order.Access) finding.Sync {
 	switch {
 	case uint64(e.Block) != w.block.index:
-		return " (blocks need an atomic operation, or a fence and a flag)"
+		return finding.DeviceSync
 	case w.isOtherWarp(e):
-		return " (warps need a barrier)"
+		return finding.BlockSync
 	}
-	return " (lanes of one warp need bar.warp.sync)"
+	return finding.WarpSync
+}
+
+// missingWait returns what waits for the end of an asynchronous access, of the instruction that
+// started it.
+func missingWait(e *order.Access, started position) finding.Sync {
+	switch {
+	case e.Flags&order.WarpWide != 0:
+		return finding.ProductWait
+	case started.isCopy() && started.op().sync != nil && started.op().sync.bulk != nil:
+		return finding.BulkWait
+	}
+	return finding.CopyWait
 }
 
 // isOtherWarp reports whether another warp of the block made an earlier access.
@@ -416,9 +437,7 @@ func (w *warp) accessLocal(o *op, a accessInfo, address uint64, lane int, d mem.
 	l.Grow(w.frame.local + w.frame.code.localSize)
 	if w.block.launch.options.Checks {
 		marks := l.Marks[address : address+uint64(a.bytes)]
-		w.checkWritten(o, a, marks, lane, d, a.onlyCopied, func(i int) string {
-			return fmt.Sprintf("byte %d of local memory", int(address)+i)
-		})
+		w.checkWritten(o, a, marks, address, lane, d, a.onlyCopied)
 		if w.taint != nil && d == mem.Write {
 			w.storeTainted(o, ptx.Local, marks, lane)
 		}
@@ -477,7 +496,7 @@ func (w *warp) accessConstant(o *op, a accessInfo, address uint64, lane int, d m
 		return nil
 	}
 	if marks != nil && bytes.IndexByte(marks[address:address+uint64(a.bytes)], mem.Gap) >= 0 {
-		w.report(finding.OutOfBounds, o, w.laneBit(lane), func() string {
+		w.reportMemory(finding.Occurrence{Kind: finding.OutOfBounds}, o, position{}, lane, a.space, address, func() string {
 			return fmt.Sprintf("reads %d bytes at address %#x of .const, %s", a.bytes, address, constants.Describe(int(address)))
 		})
 		return nil

@@ -46,7 +46,8 @@ func (w *warp) readAsync(o *op, address uint64, size int, me *order.Observer, st
 	s := &w.block.shared
 	a := accessInfo{space: ptx.Shared, bytes: size, flags: order.WarpRead}
 	if !s.Holds(address, size) {
-		w.report(finding.OutOfBounds, o, w.lanes, func() string { return w.outsideShared(a, address, mem.Read) })
+		w.reportMemory(finding.Occurrence{Kind: finding.OutOfBounds}, o, position{}, allLanes, a.space, address,
+			func() string { return w.outsideShared(a, address, mem.Read) })
 		return
 	}
 	offset := int(address - s.First)
@@ -64,14 +65,13 @@ func (w *warp) readAsync(o *op, address uint64, size int, me *order.Observer, st
 		if writer.isCopy() { // NVIDIA's own kernels have no fence between cp.async and wgmma
 			severity = finding.Strict
 		}
-		w.reportAs(severity, finding.MissingFence, o, writer, w.lanes, func() string {
+		occurrence := finding.Occurrence{Kind: finding.MissingFence, Severity: severity, Missing: finding.ProxyFence}
+		w.reportMemory(occurrence, o, writer, allLanes, a.space, address, func() string {
 			return fmt.Sprintf("wgmma reads %d bytes at %#x of shared memory, which %s stored, with no fence.proxy.async between the two", size, address,
 				w.threadOf(&e))
 		})
 	}
-	w.checkWritten(o, a, marks, allLanes, mem.Read, result.Races, func(i int) string {
-		return fmt.Sprintf("byte %d of shared memory (%s)", offset+i, w.block.launch.layout.Describe(offset+i, 0))
-	})
+	w.checkWritten(o, a, marks, address, allLanes, mem.Read, result.Races)
 }
 
 // asyncAccess is an access of a bulk copy.
@@ -106,7 +106,8 @@ func (w *warp) accessAsyncShared(a *asyncAccess, owner *block, address uint64, n
 	s := &owner.shared
 	info, d := a.info(ptx.Shared, n)
 	if !s.Holds(address, n) {
-		w.report(finding.OutOfBounds, a.op, 1<<a.lane, func() string { return w.outsideShared(info, address, d) })
+		w.reportMemory(finding.Occurrence{Kind: finding.OutOfBounds}, a.op, position{}, a.lane, info.space, address,
+			func() string { return w.outsideShared(info, address, d) })
 		return nil
 	}
 	offset := int(address - s.First)
@@ -121,9 +122,7 @@ func (w *warp) accessAsyncShared(a *asyncAccess, owner *block, address uint64, n
 	me := w.observer(a.op, a.lane, a.stamp.Flags&order.Strong)
 	result := s.Shadow.Async(offset, n, &me, a.stamp, a.writes, nil)
 	w.reportAsync(a, info, result, address, d)
-	w.checkWritten(a.op, info, marks, a.lane, a.markDirection(d), result.Races, func(i int) string {
-		return fmt.Sprintf("byte %d of shared memory (%s)", offset+i, w.block.launch.layout.Describe(offset+i, 0))
-	})
+	w.checkWritten(a.op, info, marks, address, a.lane, a.markDirection(d), result.Races)
 	return data
 }
 
@@ -132,7 +131,8 @@ func (w *warp) accessAsyncGlobal(a *asyncAccess, address uint64, n int) ([]byte,
 	b := w.block.launch.memory.Find(address)
 	info, d := a.info(ptx.Global, n)
 	if b == nil || !b.Holds(address, n) {
-		w.report(finding.OutOfBounds, a.op, 1<<a.lane, func() string { return w.outsideGlobal(b, info, address, d) })
+		w.reportMemory(finding.Occurrence{Kind: finding.OutOfBounds}, a.op, position{}, a.lane, info.space, address,
+			func() string { return w.outsideGlobal(b, info, address, d) })
 		return nil, nil
 	}
 	offset := int(address - b.Base)
@@ -148,9 +148,7 @@ func (w *warp) accessAsyncGlobal(a *asyncAccess, address uint64, n int) ([]byte,
 	w.reportAsync(a, info, result, address, d)
 	if b.Marks != nil {
 		w.checkKept(a.op, b, offset, n, a.lane, a.markDirection(d))
-		w.checkWritten(a.op, info, b.Marks[offset:offset+n], a.lane, a.markDirection(d), result.Races, func(i int) string {
-			return fmt.Sprintf("byte %d of %s", offset+i, b.Name)
-		})
+		w.checkWritten(a.op, info, b.Marks[offset:offset+n], address, a.lane, a.markDirection(d), result.Races)
 	}
 	return data, b
 }
@@ -180,7 +178,8 @@ func (w *warp) reportAsync(a *asyncAccess, info accessInfo, result order.AsyncRe
 		w.reportConflict(a.op, info, result.Conflict, address, a.lane, d)
 	case result.Unfenced && !a.generic:
 		e := result.Earlier
-		w.reportPair(finding.MissingFence, a.op, w.block.launch.program.ops[e.Op], 1<<a.lane, func() string {
+		occurrence := finding.Occurrence{Kind: finding.MissingFence, Missing: finding.ProxyFence}
+		w.reportMemory(occurrence, a.op, w.block.launch.program.ops[e.Op], a.lane, info.space, address, func() string {
 			return fmt.Sprintf("%s %d bytes at %#x of .%s through the async proxy, which %s wrote, with no fence.proxy.async between the two",
 				d, info.bytes, address, info.space, w.threadOf(&e))
 		})

@@ -355,7 +355,7 @@ func TestRaces(t *testing.T) {
 		right:    second + "@%p1 st.shared.u32 [s], 1;\n bar.warp.sync -1;\n @%p2 ld.shared.u32 %r1, [s];",
 		at:       "@%p2 ld.shared.u32 %r1, [s]",
 		with:     "@%p1 st.shared.u32 [s], 1",
-		contains: []string{"thread 1 of", "thread 0 wrote", "bar.warp.sync"},
+		contains: []string{"thread 1 of", "thread 0 wrote", "__syncwarp()"},
 	})
 	check(defect{
 		name: "two lanes with different bar.warp.sync masks", declarations: sharedArray,

@@ -3,6 +3,7 @@ package sim
 import (
 	"testing"
 
+	"attune/internal/finding"
 	"attune/internal/ptx"
 	"attune/internal/sim/mem"
 )
@@ -38,7 +39,7 @@ func TestInstance(t *testing.T) {
 		t.Fatal(err)
 	}
 	memory := mem.NewMemory()
-	out, err := memory.Alloc("out", 4)
+	out, err := memory.Alloc(finding.Variable{Name: "out"}, 4)
 	if err != nil {
 		t.Fatal(err)
 	}

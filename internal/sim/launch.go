@@ -253,7 +253,7 @@ func (r *launch) placeShared() {
 // in initial values.
 func (r *launch) initialiseVariables() error {
 	for _, v := range r.program.globals {
-		base, err := r.memory.Alloc("the variable "+v.SourceName(), v.Size())
+		base, err := r.memory.Alloc(finding.Variable{Name: v.SourceName(), Space: finding.Global}, v.Size())
 		if err != nil {
 			return err
 		}
@@ -304,7 +304,7 @@ func (r *launch) placeWorkspace(cooperative bool) error {
 		return nil
 	}
 	const size = 8
-	base, err := r.memory.Alloc("the workspace of the grid", size)
+	base, err := r.memory.Alloc(finding.Variable{Name: "the workspace of the grid"}, size)
 	if err != nil {
 		return err
 	}

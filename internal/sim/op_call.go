@@ -315,7 +315,7 @@ func runMalloc(w *warp, o *op, mask uint32) {
 		if r.heap.Take(size) {
 			name := fmt.Sprintf("the allocation of thread %d of block %v at %s", w.index*32+lane, w.block.at, positionOf(w, o).place())
 			var err error
-			if address, err = r.memory.Alloc(name, int(size)); err != nil {
+			if address, err = r.memory.Alloc(finding.Variable{Name: name}, int(size)); err != nil {
 				w.block.abort(err)
 				return
 			}

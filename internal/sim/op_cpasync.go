@@ -168,7 +168,8 @@ func (w *warp) startCopy(o *op, lane int, to, from uint64, n int) {
 	p.offset = int(to - s.First)
 	a := accessInfo{space: ptx.Shared, bytes: cp.size}
 	if !s.Holds(to, cp.size) {
-		w.report(finding.OutOfBounds, o, 1<<lane, func() string { return w.outsideShared(a, to, mem.Write) })
+		w.reportMemory(finding.Occurrence{Kind: finding.OutOfBounds}, o, position{}, lane, a.space, to,
+			func() string { return w.outsideShared(a, to, mem.Write) })
 		return
 	}
 	w.checkAlignment(o, &a, to, lane, mem.Write)
@@ -181,7 +182,7 @@ func (w *warp) startCopy(o *op, lane int, to, from uint64, n int) {
 		if c, bad := s.Shadow.Write(p.offset, cp.size, &me, nil); bad {
 			w.reportConflict(o, a, c, to, lane, mem.Write)
 		}
-		w.checkWritten(o, a, s.Marks[p.offset:p.offset+cp.size], lane, mem.Write, true, nil)
+		w.checkWritten(o, a, s.Marks[p.offset:p.offset+cp.size], to, lane, mem.Write, true)
 		mem.Fill(s.Data[p.offset:p.offset+cp.size], mem.Poison)
 	}
 	w.copies.open = append(w.copies.open, p)

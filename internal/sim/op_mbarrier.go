@@ -284,7 +284,8 @@ func runMbarrierInit(w *warp, o *op, mask uint32) {
 		offset := int(address - s.First)
 		a := accessInfo{space: ptx.Shared, bytes: 8}
 		if !s.Holds(address, 8) {
-			w.report(finding.OutOfBounds, o, 1<<lane, func() string { return w.outsideShared(a, address, mem.Write) })
+			w.reportMemory(finding.Occurrence{Kind: finding.OutOfBounds}, o, position{}, lane, a.space, address,
+				func() string { return w.outsideShared(a, address, mem.Write) })
 			continue
 		}
 		w.checkAlignment(o, &a, address, lane, mem.Write)

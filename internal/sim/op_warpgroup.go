@@ -153,7 +153,7 @@ func (w *warp) endInWarpgroup() {
 		return
 	}
 	if len(w.wgmma.open) > 0 {
-		w.report(finding.MissingWait, w.wgmma.open[0].op, everyLane, func() string { return "ends while a wgmma.mma_async is in flight" })
+		w.add(unwaited, w.wgmma.open[0].op, position{}, everyLane, func() string { return "ends while a wgmma.mma_async is in flight" })
 		w.wgmma.open = nil
 	}
 	if g := w.warpgroup(); w.wgmma.steps < g.base+len(g.steps) {

@@ -133,6 +133,12 @@ func (c *code) lowerWgmma(in *ptx.Instruction, o *op) error {
 	return nil
 }
 
+// The findings about the order of wgmma and of the registers that it uses.
+var (
+	unwaited = finding.Occurrence{Kind: finding.MissingWait, Severity: finding.Error, Missing: finding.ProductWait}
+	unfenced = finding.Occurrence{Kind: finding.MissingFence, Severity: finding.Strict, Missing: finding.ProductFence}
+)
+
 // maxGroups is the largest operand of wgmma.wait_group.
 const maxGroups = 7
 
@@ -295,7 +301,7 @@ func (w *warp) touchRegisters(o *op, registers []int32, constant bool, mask uint
 			continue
 		}
 		i := slices.IndexFunc(w.wgmma.open, func(p *pendingProduct) bool { return p.frame == w.frame && p.uses(index) })
-		w.reportPair(finding.MissingWait, o, positionOf(w, w.wgmma.open[i].op), mask, func() string {
+		w.add(unwaited, o, positionOf(w, w.wgmma.open[i].op), mask, func() string {
 			return "uses a register of a wgmma.mma_async in flight: no wgmma.wait_group has waited for its group"
 		})
 	}
@@ -410,7 +416,7 @@ func (w *warp) checkRegisters(o *op) {
 	touched := func(s slot) bool { return state[s.index].touched }
 	if !w.wgmma.fenced || slices.ContainsFunc(g.d, touched) || slices.ContainsFunc(g.a, touched) {
 		// ptxas injects the fence (its note C7519), so the machine code is the same.
-		w.reportStrict(finding.MissingFence, o, position{}, w.lanes, func() string {
+		w.add(unfenced, o, position{}, w.lanes, func() string {
 			return "uses registers that other instructions have used, or is the first product, with no wgmma.fence before it"
 		})
 		w.fenceRegisters() // one report is enough
@@ -419,7 +425,7 @@ func (w *warp) checkRegisters(o *op) {
 	clash := slices.ContainsFunc(g.a, func(s slot) bool { return state[s.index].writes > 0 }) ||
 		slices.ContainsFunc(g.d, func(s slot) bool { r := &state[s.index]; return r.reads > 0 || r.writes > 0 && !follows })
 	if clash {
-		w.reportPair(finding.MissingWait, o, positionOf(w, w.wgmma.open[len(w.wgmma.open)-1].op), w.lanes, func() string {
+		w.add(unwaited, o, positionOf(w, w.wgmma.open[len(w.wgmma.open)-1].op), w.lanes, func() string {
 			return "uses registers of another wgmma.mma_async in flight, and not as the same accumulator of the same shape"
 		})
 		w.deliverProducts(len(w.wgmma.open))

@@ -1,12 +1,13 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
 	"math/bits"
 	"strings"
 
 	"attune/internal/finding"
-	"attune/internal/sim/mem"
+	"attune/internal/ptx"
 )
 
 // position is an instruction of a program: a function and an index in its code. The zero value is
@@ -75,46 +76,82 @@ func (w *warp) reportPair(kind finding.Kind, o *op, other position, lanes uint32
 	w.reportAs(finding.Error, kind, o, other, lanes, detail)
 }
 
-// reportStrict adds a finding about something that PTX does not define and that works on hardware.
-func (w *warp) reportStrict(kind finding.Kind, o *op, other position, lanes uint32, detail func() string) {
-	w.reportAs(finding.Strict, kind, o, other, lanes, detail)
+func (w *warp) reportAs(severity finding.Severity, kind finding.Kind, o *op, other position, lanes uint32, detail func() string) {
+	w.add(finding.Occurrence{Kind: kind, Severity: severity}, o, other, lanes, detail)
 }
 
-func (w *warp) reportAs(severity finding.Severity, kind finding.Kind, o *op, other position, lanes uint32, detail func() string) {
+// add adds an occurrence of a finding about one or two instructions.
+func (w *warp) add(f finding.Occurrence, o *op, other position, lanes uint32, detail func() string) {
 	if !w.block.launch.options.Checks {
 		return
 	}
-	w.block.reportAs(severity, kind, positionOf(w, o), other, func() string { return w.threads(lanes) + ": " + detail() })
+	w.block.add(f, positionOf(w, o), other, func(f *finding.Finding) { f.Detail = w.threads(lanes) + ": " + detail() })
 }
 
 // report adds an error of the block.
 func (b *block) report(kind finding.Kind, where, other position, detail func() string) {
-	b.reportAs(finding.Error, kind, where, other, detail)
+	b.add(finding.Occurrence{Kind: kind, Severity: finding.Error}, where, other, func(f *finding.Finding) { f.Detail = detail() })
 }
 
-func (b *block) reportAs(severity finding.Severity, kind finding.Kind, where, other position, detail func() string) {
-	b.add(finding.Occurrence{Kind: kind, Severity: severity}, where, other, detail)
-}
-
-// add adds an occurrence of a finding in the block.
-func (b *block) add(o finding.Occurrence, where, other position, detail func() string) {
+// add adds an occurrence of a finding in the block. describe sets its variable and detail.
+func (b *block) add(o finding.Occurrence, where, other position, describe func(*finding.Finding)) {
 	o.Line, o.Other, o.Block = where.line(), other.line(), b.index
 	b.launch.findings.Add(o, func(f *finding.Finding) {
-		f.Where, f.Detail = where.place(), detail()
+		f.Where = where.place()
+		describe(f)
 		if place := other.place(); place.PTXLine > 0 { // the end of a block has none
 			f.Other = &place
 		}
 	})
 }
 
-// reportAccess adds an error about an access of a lane to one of several buffers or variables. The
-// memory is any number that identifies it.
-func (w *warp) reportAccess(kind finding.Kind, o *op, d mem.Direction, memory uint64, lane int, detail func() string) {
+// reportMemory adds a finding about an access of a lane to memory: an error, unless the occurrence has
+// another severity.
+func (w *warp) reportMemory(f finding.Occurrence, o *op, other position, lane int, space ptx.Space, address uint64, detail func() string) {
 	if !w.block.launch.options.Checks {
 		return
 	}
-	occurrence := finding.Occurrence{Kind: kind, Severity: finding.Error, Access: finding.Access{Direction: uint8(d), Memory: memory}}
-	w.block.add(occurrence, positionOf(w, o), position{}, func() string { return w.threads(w.laneBit(lane)) + ": " + detail() })
+	f.Severity = cmp.Or(f.Severity, finding.Error)
+	w.block.add(f, positionOf(w, o), other, func(f *finding.Finding) {
+		f.Variable = w.block.variable(o, space, address)
+		f.Detail = w.threads(w.laneBit(lane)) + ": " + detail()
+	})
+}
+
+// variable names what is at an address, or near an address that is in no variable. It is zero for
+// memory without names.
+func (b *block) variable(o *op, space ptx.Space, address uint64) finding.Variable {
+	var v finding.Variable
+	switch space {
+	case ptx.Shared:
+		v = b.launch.layout.Variable(int(address)-int(b.shared.First), len(b.shared.Data))
+	case ptx.Global:
+		buffer := b.launch.memory.Find(address)
+		if buffer == nil || !buffer.Near(address) {
+			return v
+		}
+		v = buffer.Variable
+		v.Offset = int(address - buffer.Base)
+	default:
+		return v
+	}
+	if o.mem != nil && v.Name+string(v.Space) != "" {
+		v.ElementBytes = o.mem.size
+	}
+	return v
+}
+
+// describeByte says where a byte of memory is.
+func (w *warp) describeByte(space ptx.Space, address uint64) string {
+	switch space {
+	case ptx.Shared:
+		offset := int(address - w.block.shared.First)
+		return fmt.Sprintf("byte %d of shared memory (%s)", offset, w.block.launch.layout.Describe(offset, 0))
+	case ptx.Global:
+		b := w.block.launch.memory.Find(address)
+		return fmt.Sprintf("byte %d of %s", address-b.Base, b.Variable)
+	}
+	return fmt.Sprintf("byte %d of local memory", address)
 }
 
 // threads names the threads of a finding: the block, the warp and the lanes.

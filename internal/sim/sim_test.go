@@ -141,7 +141,7 @@ func try(t testing.TB, g setup) (outcome, error) {
 
 func buffer(t testing.TB, m *mem.Memory, name string, size int) uint64 {
 	t.Helper()
-	base, err := m.Alloc(name, size)
+	base, err := m.Alloc(finding.Variable{Name: name}, size)
 	if err != nil {
 		t.Fatal(err)
 	}

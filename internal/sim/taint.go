@@ -42,8 +42,9 @@ type taint struct {
 // unwrittenLoad is where a tainted value comes from: a load of unwritten bytes, or a register that
 // was never set. The text of a load is that of a warp's first.
 type unwrittenLoad struct {
-	op   *op // nil for a register
-	text string
+	op       *op // nil for a register
+	variable finding.Variable
+	text     string
 }
 
 // isUnset reports whether the value is that of a register that was never set.
@@ -99,13 +100,14 @@ func (f *frame) liveTaint() *taint {
 	return f.taint
 }
 
-// readUnwritten handles a read of bytes that were never written. name describes a byte.
-func (w *warp) readUnwritten(o *op, a accessInfo, marks []byte, lane int, d mem.Direction, name func(int) string) {
+// readUnwritten handles a read of bytes that were never written.
+func (w *warp) readUnwritten(o *op, a accessInfo, marks []byte, address uint64, lane int, d mem.Direction) {
+	first := address + uint64(bytes.IndexByte(marks, mem.Unwritten))
 	text := func() string {
-		return fmt.Sprintf("%s %d bytes; %s was never written", d, a.bytes, name(bytes.IndexByte(marks, mem.Unwritten)))
+		return fmt.Sprintf("%s %d bytes; %s was never written", d, a.bytes, w.describeByte(a.space, first))
 	}
 	if !a.taints {
-		w.report(finding.Uninitialized, o, w.laneBit(lane), text)
+		w.reportMemory(finding.Occurrence{Kind: finding.Uninitialized}, o, position{}, lane, a.space, address, text)
 		return
 	}
 	mask := w.laneBit(lane)
@@ -121,20 +123,21 @@ func (w *warp) readUnwritten(o *op, a accessInfo, marks []byte, lane int, d mem.
 			unused = true
 		default:
 			t := w.frame.newTaint()
-			t.set(e.slot, mask, mask, t.load(w, o, mask, text))
+			t.set(e.slot, mask, mask, t.load(w, o, mask, a.space, address, text))
 		}
 	}
 	if unused {
-		w.reportStrict(finding.Uninitialized, o, position{}, w.laneBit(lane), func() string { return text() + "; no instruction uses the value" })
+		w.reportMemory(finding.Occurrence{Kind: finding.Uninitialized, Severity: finding.Strict}, o, position{}, lane, a.space, address,
+			func() string { return text() + "; no instruction uses the value" })
 	}
 	w.taint = w.frame.liveTaint()
 }
 
 // load returns the description of a load of unwritten bytes.
-func (t *taint) load(w *warp, o *op, lanes uint32, text func() string) *unwrittenLoad {
+func (t *taint) load(w *warp, o *op, lanes uint32, space ptx.Space, address uint64, text func() string) *unwrittenLoad {
 	from := t.loads[o.number]
 	if from == nil {
-		from = &unwrittenLoad{o, w.threads(lanes) + ": " + text()}
+		from = &unwrittenLoad{o, w.block.variable(o, space, address), w.threads(lanes) + ": " + text()}
 		if t.loads == nil {
 			t.loads = map[int32]*unwrittenLoad{}
 		}
@@ -426,8 +429,10 @@ func (w *warp) useTainted(s slot, mask uint32, o *op, as string) {
 			w.report(finding.Uninitialized, o, 1<<firstLane(m), func() string { return from.text + "; the value is " + as })
 			continue
 		}
-		w.block.report(finding.Uninitialized, positionOf(w, from.op), positionOf(w, o), func() string {
-			return fmt.Sprintf("%s; thread %d uses the value: it is %s", from.text, w.index*32+firstLane(m), as)
+		occurrence := finding.Occurrence{Kind: finding.Uninitialized, Severity: finding.Error}
+		w.block.add(occurrence, positionOf(w, from.op), positionOf(w, o), func(f *finding.Finding) {
+			f.Variable = from.variable
+			f.Detail = fmt.Sprintf("%s; thread %d uses the value: it is %s", from.text, w.index*32+firstLane(m), as)
 		})
 	}
 	if from.isUnset() {

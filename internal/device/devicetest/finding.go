@@ -1,13 +1,16 @@
 package devicetest
 
 import (
-	"strings"
+	"fmt"
 
 	"attune/internal/finding"
 )
 
-// Found is the finding about a buffer whose detail begins with the argument: "argument 1: ...".
+// Found is the finding about the buffer of an argument, which its detail begins with: "argument 1: ...".
 func Found(kind finding.Kind, detail string) finding.Finding {
-	argument, _, _ := strings.Cut(detail, ":")
-	return finding.Of(kind, finding.Variable{Name: argument, Space: finding.Argument}, detail)
+	v := finding.Variable{Space: finding.Argument}
+	if _, err := fmt.Sscanf(detail, "argument %d:", &v.Index); err != nil {
+		panic(err)
+	}
+	return finding.Of(kind, v, detail)
 }

@@ -141,7 +141,7 @@ func (l *launched) difference(job *device.Job, earlier [][]byte, between string)
 				count++
 			}
 		}
-		text := fmt.Sprintf("%s: %d of %d bytes differ %s, the first at byte %d", arg.Label(argument), count, len(one), between, first)
+		text := fmt.Sprintf("%s: %d of %d bytes differ %s, the first at byte %d", arg.Variable(argument), count, len(one), between, first)
 		return finding.Of(finding.NotRepeatable, arg.Variable(argument), text), true
 	}
 	return finding.Finding{}, false

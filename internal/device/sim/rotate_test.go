@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"attune/internal/device"
+	"attune/internal/finding"
 	"attune/internal/ptx"
 	"attune/internal/sim"
 	"attune/internal/sim/mem"
@@ -57,7 +58,7 @@ func (m *simMachine) Load(_ []byte, entry string) (device.Function, error) {
 }
 
 func (m *simMachine) Alloc(size int) (device.Address, error) {
-	base, err := m.memory.Alloc(fmt.Sprintf("%d bytes", size), size)
+	base, err := m.memory.Alloc(finding.Variable{Name: fmt.Sprintf("%d bytes", size)}, size)
 	return device.Address(base), err
 }
 

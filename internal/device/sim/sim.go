@@ -231,7 +231,7 @@ func bind(memory *mem.Memory, job device.Job) (values [][]byte, buffers []uint64
 		}
 		t := mem.TensorMap{Map: arg.TensorMap.Map, Address: buffers[arg.TensorMap.Arg]}
 		if values[i], err = t.Encode(); err != nil {
-			return nil, nil, &device.Unsupported{Why: fmt.Sprintf("%s: %v", arg.Label(i), err)}
+			return nil, nil, &device.Unsupported{Why: fmt.Sprintf("%s: %v", arg.Variable(i), err)}
 		}
 	}
 	return values, buffers, nil
@@ -239,7 +239,7 @@ func bind(memory *mem.Memory, job device.Job) (values [][]byte, buffers []uint64
 
 // place allocates the buffer of an argument, with its bytes. An output stays uninitialised.
 func place(memory *mem.Memory, index int, arg device.Arg) (uint64, error) {
-	base, err := memory.Alloc(arg.Label(index), arg.BufferBytes())
+	base, err := memory.Alloc(arg.Variable(index), arg.BufferBytes())
 	if err != nil || arg.Output > 0 {
 		return base, err
 	}
@@ -265,13 +265,13 @@ func (r *resident) collect(checks bool) (outputs [][]byte, findings []finding.Fi
 		}
 		if arg.Input != nil {
 			if !bytes.Equal(data, arg.Input) {
-				findings = append(findings, finding.Of(finding.InputChanged, arg.Variable(i), arg.Label(i)+": an input was changed"))
+				findings = append(findings, finding.Of(finding.InputChanged, arg.Variable(i), arg.Variable(i).String()+": an input was changed"))
 			}
 			continue
 		}
 		outputs = append(outputs, data)
 		if n, first := r.memory.Unwritten(r.buffers[i]); checks && n > 0 && arg.InOut == nil {
-			text := fmt.Sprintf("%s: %d of %d bytes %s, the first at byte %d", arg.Label(i), n, len(data), never, first)
+			text := fmt.Sprintf("%s: %d of %d bytes %s, the first at byte %d", arg.Variable(i), n, len(data), never, first)
 			findings = append(findings, finding.Of(finding.Unwritten, arg.Variable(i), text))
 		}
 	}

@@ -4,13 +4,15 @@ import (
 	"bytes"
 	"strings"
 	"testing"
+
+	"attune/internal/finding"
 )
 
 // The marks of a variable that outlives launches tell which launch has written a byte.
 func TestOutlive(t *testing.T) {
 	t.Parallel()
 	m := NewMemory()
-	base, err := m.Alloc("v", 4)
+	base, err := m.Alloc(finding.Variable{Name: "v"}, 4)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,11 +55,11 @@ func TestScatter(t *testing.T) {
 		if seed > 0 {
 			m.Scatter(seed, stream)
 		}
-		a, err := m.Alloc("a", 100)
+		a, err := m.Alloc(finding.Variable{Name: "a"}, 100)
 		if err != nil {
 			t.Fatal(err)
 		}
-		b, err := m.Alloc("b", 100)
+		b, err := m.Alloc(finding.Variable{Name: "b"}, 100)
 		if err != nil || a%bufferAlign != 0 || b%bufferAlign != 0 || BelowGlobal(a) || b-a < bufferGap+100 {
 			t.Fatalf("%#x and %#x, %v", a, b, err)
 		}

@@ -1,8 +1,10 @@
 package mem
 
 import (
+	"cmp"
 	"fmt"
 
+	"attune/internal/finding"
 	"attune/internal/ptx"
 )
 
@@ -15,8 +17,9 @@ type Layout struct {
 	Bytes        int // bytes of the variables as a compiler lays them out, without gaps
 
 	variables []*ptx.Variable
-	at        []int // offset of each variable; -1 for a variable that is not used
-	end       int   // offset after the last variable and its gap
+	at        []int  // offset of each variable; -1 for a variable that is not used
+	dynamic   string // name of the dynamic variable; empty if there is none, or several
+	end       int    // offset after the last variable and its gap
 }
 
 const sharedGap = 128
@@ -38,10 +41,16 @@ func NewLayout(static []*ptx.Variable, used map[*ptx.Variable]bool) *Layout {
 		l.Align = max(l.Align, v.Align)
 		l.Bytes = AlignUp(l.Bytes, v.Align) + v.Size()
 	}
+	names := map[string]bool{}
 	for v := range used {
 		if IsDynamic(v) {
 			l.DynamicAlign = max(l.DynamicAlign, v.Align)
+			l.dynamic = v.SourceName()
+			names[l.dynamic] = true
 		}
+	}
+	if len(names) > 1 {
+		l.dynamic = ""
 	}
 	l.Align = max(l.Align, l.DynamicAlign)
 	return l
@@ -61,6 +70,25 @@ func (l *Layout) markGaps(marks []byte) {
 			clear(marks[at : at+l.variables[i].Size()])
 		}
 	}
+}
+
+// Variable is the variable that a byte of shared memory belongs to, or else the one before it. size is
+// that of all shared memory.
+func (l *Layout) Variable(offset, size int) finding.Variable {
+	if at := l.DynamicAt(); offset >= at && (size > at || l.dynamic != "") {
+		return finding.Variable{Name: cmp.Or(l.dynamic, "dynamic shared memory"), Space: finding.Shared, Bytes: size - at, Offset: offset - at}
+	}
+	found := -1
+	for i, at := range l.at {
+		if at >= 0 && at <= offset && (found < 0 || at > l.at[found]) {
+			found = i
+		}
+	}
+	if found < 0 {
+		return finding.Variable{}
+	}
+	v := l.variables[found]
+	return finding.Variable{Name: v.SourceName(), Space: finding.Shared, Bytes: v.Size(), Offset: offset - l.at[found]}
 }
 
 // Describe names the variable that a byte of shared memory belongs to. For a byte after a variable

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"attune/internal/finding"
 	"attune/internal/sim/order"
 )
 
@@ -39,12 +40,12 @@ const (
 
 // Buffer is an allocation in global memory.
 type Buffer struct {
-	Name    string // for findings
-	Base    uint64
-	Data    []byte
-	Marks   []byte // Unwritten or Written for each byte; nil where all of them are written
-	Shadow  *order.Pages
-	isFreed atomic.Bool // a kernel has freed it
+	Variable finding.Variable
+	Base     uint64
+	Data     []byte
+	Marks    []byte // Unwritten or Written for each byte; nil where all of them are written
+	Shadow   *order.Pages
+	isFreed  atomic.Bool // a kernel has freed it
 }
 
 // Start is the address of the buffer; 0 for none.
@@ -88,19 +89,20 @@ func (m *Memory) Used() int {
 	return m.used
 }
 
-// Alloc makes a buffer whose bytes are unwritten. The name is for findings.
-func (m *Memory) Alloc(name string, size int) (uint64, error) {
+// Alloc makes a buffer of a variable whose bytes are unwritten.
+func (m *Memory) Alloc(v finding.Variable, size int) (uint64, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if size < 0 {
-		return 0, fmt.Errorf("allocate %d bytes of simulated memory for %s: the size must be at least 0", size, name)
+		return 0, fmt.Errorf("allocate %d bytes of simulated memory for %s: the size must be at least 0", size, v)
 	}
 	if left := m.limit - m.used - bufferOverhead; size > left/2 {
 		return 0, fmt.Errorf("allocate %d bytes of simulated memory for %s: a byte takes two, %d are in use already, and the limit is %d (%d MiB)",
-			size, name, m.used, m.limit, m.limit>>20)
+			size, v, m.used, m.limit, m.limit>>20)
 	}
 	m.used += cost(size)
-	b := &Buffer{Name: name, Base: m.next, Data: make([]byte, size), Marks: make([]byte, size)}
+	v.Bytes = size
+	b := &Buffer{Variable: v, Base: m.next, Data: make([]byte, size), Marks: make([]byte, size)}
 	Fill(b.Data, Poison)
 	b.Shadow = order.NewPages(size)
 	m.sorted = append(m.sorted, b)
@@ -287,6 +289,11 @@ func (m *Memory) ForgetAccesses() {
 	}
 }
 
+// Near reports whether an address is in the buffer or in the gaps around it.
+func (b *Buffer) Near(address uint64) bool {
+	return address+bufferGap >= b.Base && address < b.Base+uint64(len(b.Data))+bufferGap
+}
+
 // DescribeOutside describes where an address lies that is not in a buffer. nearest is the result of
 // Find.
 func DescribeOutside(nearest *Buffer, address uint64, size int) string {
@@ -299,9 +306,9 @@ func DescribeOutside(nearest *Buffer, address uint64, size int) string {
 	end := nearest.Base + uint64(len(nearest.Data))
 	switch {
 	case nearest.isFreed.Load() && address >= nearest.Base && address < end:
-		return fmt.Sprintf("byte %d of %s, which has been freed", address-nearest.Base, nearest.Name)
+		return fmt.Sprintf("byte %d of %s, which has been freed", address-nearest.Base, nearest.Variable)
 	case address < nearest.Base:
-		return fmt.Sprintf("%d bytes before %s", nearest.Base-address, nearest.Name)
+		return fmt.Sprintf("%d bytes before %s", nearest.Base-address, nearest.Variable)
 	}
-	return fmt.Sprintf("%d bytes past the end of %s (%d bytes)", address+uint64(size)-end, nearest.Name, len(nearest.Data))
+	return fmt.Sprintf("%d bytes past the end of %s (%d bytes)", address+uint64(size)-end, nearest.Variable, len(nearest.Data))
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"attune/internal/finding"
 )
 
 func TestMemory(t *testing.T) {
@@ -12,7 +14,7 @@ func TestMemory(t *testing.T) {
 	m := NewMemory()
 	alloc := func(name string, size int) uint64 {
 		t.Helper()
-		base, err := m.Alloc(name, size)
+		base, err := m.Alloc(finding.Variable{Name: name}, size)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -56,9 +58,9 @@ func TestMemory(t *testing.T) {
 	fails("a write to an empty buffer", m.Write(b, make([]byte, 1)), "not inside of a buffer")
 	fails("a read before the start", m.Read(make([]byte, 1), a-1), "read simulated memory")
 	fails("a read of an empty memory", NewMemory().Read(make([]byte, 1), 5), "not inside of a buffer")
-	_, err := m.Alloc("c", -1)
+	_, err := m.Alloc(finding.Variable{Name: "c"}, -1)
 	fails("a negative size", err, "allocate -1 bytes of simulated memory for c")
-	_, err = m.Alloc("c", 1<<40)
+	_, err = m.Alloc(finding.Variable{Name: "c"}, 1<<40)
 	fails("a size over the limit", err, "for c")
 	if n, _ := NewMemory().Unwritten(7); n != 0 {
 		t.Errorf("%d bytes are unwritten in a memory without buffers", n)
@@ -75,23 +77,23 @@ func TestMemory(t *testing.T) {
 func TestLimit(t *testing.T) {
 	const limit = 10_000
 	m := NewLimited(limit)
-	a, err := m.Alloc("a", 2000)
+	a, err := m.Alloc(finding.Variable{Name: "a"}, 2000)
 	if err != nil || m.Used() != 2*2000+bufferOverhead || m.Limit() != limit {
 		t.Fatalf("%v, %d of %d bytes in use", err, m.Used(), m.Limit())
 	}
 	mark := m.Next()
-	b, err := m.Alloc("b", 1000)
+	b, err := m.Alloc(finding.Variable{Name: "b"}, 1000)
 	if err != nil || b != mark {
 		t.Fatalf("%v, at %#x, want %#x", err, b, mark)
 	}
 	for _, size := range []int{limit, 1245, 1 << 62, 1<<63 - 1} {
-		_, err := m.Alloc("c", size)
+		_, err := m.Alloc(finding.Variable{Name: "c"}, size)
 		want := fmt.Sprintf("allocate %d bytes of simulated memory for c: a byte takes two, 7024 are in use already, and the limit is 10000", size)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v does not contain %q", err, want)
 		}
 	}
-	if _, err := m.Alloc("c", 1232); err != nil {
+	if _, err := m.Alloc(finding.Variable{Name: "c"}, 1232); err != nil {
 		t.Error(err)
 	}
 	m.FreeFrom(mark)
@@ -106,7 +108,7 @@ func TestLimit(t *testing.T) {
 
 func TestInitialise(t *testing.T) {
 	m := NewMemory()
-	a, err := m.Alloc("a", 8)
+	a, err := m.Alloc(finding.Variable{Name: "a"}, 8)
 	if err != nil {
 		t.Fatal(err)
 	}
