@@ -7,6 +7,7 @@ import (
 
 	"attune/internal/lab"
 	"attune/internal/problem"
+	"attune/internal/problem/attention/launch"
 	"attune/internal/problem/declared"
 	"attune/internal/spec"
 	"attune/internal/toolchain"
@@ -16,17 +17,21 @@ import (
 // companionKnobs are the kernels that a library has beside its selection, with the knobs that its
 // launches depend on.
 var companionKnobs = map[string][]string{
-	"decode":   {spec.HeadDimKnob, "BLOCKS_PER_SM", "Q_BITS"},
-	"prefill":  {spec.HeadDimKnob, "TILE_M"},
-	"native":   {spec.HeadDimKnob, "TILE_M", "TILE_N", "USE_BF16", exponentialsKnob},
-	"mixed":    {spec.HeadDimKnob, "TILE_M", "TILE_N"},
+	"decode":   {headDimKnob, "BLOCKS_PER_SM", "Q_BITS"},
+	"prefill":  {headDimKnob, "TILE_M"},
+	"native":   {headDimKnob, "TILE_M", "TILE_N", "USE_BF16", exponentialsKnob},
+	"mixed":    {headDimKnob, "TILE_M", "TILE_N"},
 	"cast":     {"THREADS", "CHUNKS"},
 	"quantize": {"THREADS", "CHUNKS", "BLOCKS"},
 	"append":   {"THREADS"},
 }
 
-// exponentialsKnob is how many of eight exponentials are approximated.
-const exponentialsKnob = "EXP2_LINEAR_EIGHTHS"
+// headDimKnob is the knob that all kernels of the library are built for, and exponentialsKnob how many
+// of eight exponentials are approximated.
+const (
+	headDimKnob      = launch.HeadDimKnob
+	exponentialsKnob = "EXP2_LINEAR_EIGHTHS"
+)
 
 // Item is an image that a library needs.
 type Item struct {

@@ -121,7 +121,7 @@ func halfQueries(c Companion, a spec.Axes) []string {
 	if c.Image.Record.Kernel != "decode" || knobs["Q_BITS"] == 8 {
 		return nil
 	}
-	lines := rowStrides("q", knobs[spec.HeadDimKnob], a.Value("kv_heads")*a.Value("group"), a.Value("queries"), a.Value("q_rows_first"))
+	lines := rowStrides("q", knobs[headDimKnob], a.Value("kv_heads")*a.Value("group"), a.Value("queries"), a.Value("q_rows_first"))
 	return append(lines, setting("q_dtype", 2+a.Value("q_bf16")), setting("descale_q", 0))
 }
 
@@ -247,7 +247,7 @@ func TestDeclaredLaunchesMatchLab(t *testing.T) {
 			}
 			for _, s := range shapes {
 				shape := librarysShape(s, 132)
-				got := c.ask(t, slices.Concat([]string{"context 0"}, asked[name](shape, companion.Image.Record.Knobs[spec.HeadDimKnob]), halfQueries(companion, shape), []string{"call 0x77", "print"})...)
+				got := c.ask(t, slices.Concat([]string{"context 0"}, asked[name](shape, companion.Image.Record.Knobs[headDimKnob]), halfQueries(companion, shape), []string{"call 0x77", "print"})...)
 				want := declaredLaunch(labJob(t, folder, companion, shape), addressOf)
 				if got[0] != ok || got[len(got)-1] != want {
 					t.Errorf("%s, %s:\ngot  %s\n     %s\nwant %s", companion.Image.Record.Variant, shape, got[0], got[len(got)-1], want)

@@ -287,9 +287,9 @@ func checkCompanion(c Companion) error {
 func checkForm(image *toolchain.Image, output int) error {
 	const maxMaps = 4
 	launch := image.Record.Launch
-	switch _, hasDim := image.Record.Knobs[spec.HeadDimKnob]; {
+	switch _, hasDim := image.Record.Knobs[headDimKnob]; {
 	case !hasDim:
-		return fmt.Errorf("it has no knob %s", spec.HeadDimKnob)
+		return fmt.Errorf("it has no knob %s", headDimKnob)
 	case launch.Threads == 0:
 		return errors.New("it has no launch contract; the library can launch attention kernels only")
 	case (launch.Output == toolchain.BF16) != (output&BF16 != 0) || (launch.LSE != "") != (output&LSE != 0):
@@ -319,7 +319,7 @@ func writeCompanion(c *bytes.Buffer, of Companion, image string) {
 	}
 	writeCode(c, strings.ToUpper(of.Image.Record.Kernel), of.Image, image)
 	fmt.Fprintf(c, "     .head_dim = %d, .threads = %d, .shared_bytes = %d, .cooperative = %d,\n",
-		knobs[spec.HeadDimKnob], of.Threads, of.SharedBytes, cooperative)
+		knobs[headDimKnob], of.Threads, of.SharedBytes, cooperative)
 	fmt.Fprintf(c, "     .blocks_per_multiprocessor = %d, .query_rows = %d, .step_keys = %d, .chunks = %d,\n     .max_blocks = %d, .q_bits = %d, .bf16 = %d,\n     .linear_eighths = %d},\n",
 		knobs["BLOCKS_PER_SM"], knobs["TILE_M"], knobs["TILE_N"], knobs["CHUNKS"], knobs["BLOCKS"], knobs["Q_BITS"], knobs["USE_BF16"], knobs[exponentialsKnob])
 }
@@ -329,7 +329,7 @@ func writeForm(c *bytes.Buffer, f *toolchain.Image, image string) {
 	launch := f.Record.Launch
 	writeCode(c, "DENSE", f, image)
 	fmt.Fprintf(c, "     .head_dim = %d, .threads = %d, .query_rows = %d, .shared_bytes = %d,\n",
-		f.Record.Knobs[spec.HeadDimKnob], launch.Threads, launch.QueryRows, launch.DynamicSharedBytes)
+		f.Record.Knobs[headDimKnob], launch.Threads, launch.QueryRows, launch.DynamicSharedBytes)
 	hasLSE := 0
 	if launch.LSE != "" {
 		hasLSE = 1

@@ -135,7 +135,7 @@ func (g *gpu) supports(c *call, all [4]*operand) error {
 func (g *gpu) headDims() []int {
 	var dims []int
 	for _, v := range g.selection.Variants() {
-		dim, _ := v.Value(spec.HeadDimKnob)
+		dim, _ := v.Value(launch.HeadDimKnob)
 		dims = append(dims, dim)
 	}
 	slices.Sort(dims)

@@ -134,13 +134,3 @@ func TestCheckWithoutParent(t *testing.T) {
 	check("stage2", "1x1x8x64", "sm_70", `not for "sm_70"`)
 	check("stage6+HEAD_DIM=128+TILE_M=16", "1x1x8x128", "", "<nil>")
 }
-
-func TestHeadDim(t *testing.T) {
-	s := newSetup(t)
-	if got := HeadDim(s.variant("stage2")); got != 64 {
-		t.Errorf("stage2 is for head dim %d, want 64", got)
-	}
-	if got := HeadDim(spec.Variant{}); got != 0 {
-		t.Errorf("a kernel without that knob is for head dim %d, want 0", got)
-	}
-}

@@ -14,6 +14,8 @@ import (
 	"attune/internal/device"
 	"attune/internal/lab"
 	"attune/internal/problem"
+	"attune/internal/problem/attention"
+	"attune/internal/problem/attention/launch"
 	"attune/internal/run"
 	"attune/internal/spec"
 	"attune/internal/toolchain"
@@ -378,7 +380,7 @@ func TestTuneShapesOfAttention(t *testing.T) {
 	}
 	l := &lab.Lab{Kernel: kernel, Problem: lab.NewProblem(kernel, nil, "")}
 	all := kernel.Selection("stage7").Variants()
-	v := all[slices.IndexFunc(all, func(v spec.Variant) bool { return lab.HeadDim(v) == 128 })]
+	v := all[slices.IndexFunc(all, func(v spec.Variant) bool { return attention.HeadDim(v) == 128 })]
 	r := Request{Variant: v, Shapes: shapes(t, "1x1x4096x128"), Seeds: []uint64{0}, Budget: Budget{Evaluations: 5}, Objective: run.ObjectiveTime}
 	planned, space, err := r.plan(l)
 	if err != nil {
@@ -390,7 +392,7 @@ func TestTuneShapesOfAttention(t *testing.T) {
 		}
 	}
 	for _, k := range space.Knobs {
-		if k.Name == spec.HeadDimKnob && len(k.Values) != 1 {
+		if k.Name == launch.HeadDimKnob && len(k.Values) != 1 {
 			t.Errorf("%+v", k)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"attune/internal/device"
 	"attune/internal/device/devicetest"
 	"attune/internal/lab"
+	"attune/internal/problem/attention"
 	"attune/internal/report"
 	"attune/internal/run"
 	"attune/internal/spec"
@@ -407,7 +408,7 @@ func TestTuneSelectionKeepsClaim(t *testing.T) {
 		}
 		for range 100 {
 			v, err := tune.VariantOf(r.Variant.Stage(), space, space.Random(random))
-			if err != nil || v.Exponentials() != spec.ExactExponentials || lab.HeadDim(v) != dim {
+			if err != nil || v.Exponentials() != spec.ExactExponentials || attention.HeadDim(v) != dim {
 				t.Errorf("%s, %v: %s exponentials", v, err, v.Exponentials())
 			}
 		}

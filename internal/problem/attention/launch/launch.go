@@ -13,6 +13,9 @@ import (
 // ArgumentO is the index of o among a kernel's arguments.
 const ArgumentO = 3
 
+// HeadDimKnob is the knob that the head dim of a shape must equal.
+const HeadDimKnob = "HEAD_DIM"
+
 // Inputs are the arguments that a kernel reads: E4M3 codes, and a float32 factor per head.
 type Inputs struct {
 	Q, K, V                      device.Arg
