@@ -17,6 +17,7 @@ import (
 
 // The output equals the reference, also on inputs prepared by a recipe.
 func TestAnswerer(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	s.declare("stage2", behaviour{})
 	a, err := s.NewVariantRunner(t.Context(), s.variant("stage2"), "")
@@ -43,6 +44,7 @@ func TestAnswerer(t *testing.T) {
 
 // A kernel with a finding or a failure is refused: the errors of its output would mean nothing.
 func TestAnswererOfAWrongKernel(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	check := func(b behaviour, wrong bool, text string) {
 		t.Helper()
@@ -67,6 +69,7 @@ func TestAnswererOfAWrongKernel(t *testing.T) {
 }
 
 func TestAnswererIsRefused(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	var refused RequestError
 	if _, err := s.NewVariantRunner(t.Context(), s.variant("stage2"), "sm_70"); !errors.As(err, &refused) {
@@ -79,6 +82,7 @@ func TestAnswererIsRefused(t *testing.T) {
 
 // The simulator reports a race even if the output is right.
 func TestAnswererOnTheSimulator(t *testing.T) {
+	t.Parallel()
 	s := newSimulated(t, simdevice.Options{Checks: true, Limit: time.Minute})
 	in := draw(t, "1x1x4x64", 0, tensor.Options{})
 	for variant, right := range map[string]bool{"good": true, "racy": false} {
@@ -96,6 +100,7 @@ func TestAnswererOnTheSimulator(t *testing.T) {
 }
 
 func TestArithmetics(t *testing.T) {
+	t.Parallel()
 	stage := func(name string, share float64, archs ...string) *spec.Stage {
 		return &spec.Stage{Name: name, ErrorShare: share, Archs: archs}
 	}
@@ -121,6 +126,7 @@ func TestArithmetics(t *testing.T) {
 
 // A variant with another head dim than its parent can be run alone.
 func TestCheckWithoutParent(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	check := func(variant, shape, arch, want string) {
 		t.Helper()

@@ -47,6 +47,7 @@ func (s *setup) setSpeedup(factor, noise float64) {
 }
 
 func TestRun(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	s.setSpeedup(1.5, 0.01)
 	before := time.Now().Add(-time.Second)
@@ -80,6 +81,7 @@ func TestRun(t *testing.T) {
 
 // The ledger has the complete run.
 func TestRunIsRecorded(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	s.setSpeedup(1.5, 0.01)
 	r := s.runOne(s.request("stage2"))
@@ -125,6 +127,7 @@ func TestRunIsRecorded(t *testing.T) {
 }
 
 func TestRequiredSpeedupDecides(t *testing.T) {
+	t.Parallel()
 	check := func(factor, noise float64, want, reason string) {
 		t.Helper()
 		s := newSetup(t)
@@ -142,6 +145,7 @@ func TestRequiredSpeedupDecides(t *testing.T) {
 }
 
 func TestStageWithoutParentNeedsOnlyToBeCorrect(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	s.declare("stage0", behaviour{})
 	r := s.runOne(s.request("stage0"))
@@ -153,6 +157,7 @@ func TestStageWithoutParentNeedsOnlyToBeCorrect(t *testing.T) {
 }
 
 func TestWrongOutputs(t *testing.T) {
+	t.Parallel()
 	set := func(element int, value float64) func([]byte) {
 		return func(out []byte) {
 			binary.LittleEndian.PutUint16(out[2*element:], uint16(half.Float16FromFloat64(value)))
@@ -191,6 +196,7 @@ func TestWrongOutputs(t *testing.T) {
 
 // The bytes of the output are hashed, so that two devices can be compared bit for bit.
 func TestOutputsAreHashed(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	s.declare("stage0", behaviour{})
 	r := s.runOne(s.request("stage0"))
@@ -205,6 +211,7 @@ func TestOutputsAreHashed(t *testing.T) {
 
 // A failure that loses the device ends one variant. The next one gets a fresh device.
 func TestLostDeviceEndsOneVariant(t *testing.T) {
+	t.Parallel()
 	fault := &device.Fault{Code: "CUDA_ERROR_ILLEGAL_ADDRESS", Text: "an illegal memory access", Operation: "launch"}
 	second := func(err error) behaviour {
 		return behaviour{Launch: func(number int) error {
@@ -253,6 +260,7 @@ func TestLostDeviceEndsOneVariant(t *testing.T) {
 // A timeout says nothing about the output: the kernel may be slow, or run on a slow simulator. It is
 // never recorded as incorrect.
 func TestTimeoutIsNotMeasured(t *testing.T) {
+	t.Parallel()
 	limit := &device.Timeout{Limit: time.Minute}
 	second := func(number int) error {
 		if number == 1 {
@@ -309,6 +317,7 @@ func TestTimeoutIsNotMeasured(t *testing.T) {
 
 // Without a parent the fault is the variant's own.
 func TestFaultWhileTimedAlone(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	s.declare("stage0", behaviour{Timing: &device.Fault{Code: "CUDA_ERROR_LAUNCH_FAILED", Operation: "replay"}})
 	r := s.runOne(s.request("stage0"))
@@ -317,6 +326,7 @@ func TestFaultWhileTimedAlone(t *testing.T) {
 }
 
 func TestDeviceWithoutClock(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	s.declare("stage0", behaviour{Timing: device.ErrNoClock})
 	r := s.runOne(s.request("stage0"))
@@ -328,6 +338,7 @@ func TestDeviceWithoutClock(t *testing.T) {
 }
 
 func TestNoDevice(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	s.Device = NoDevice("no GPU: there is no driver")
 	r := s.runOne(s.request("stage1"))
@@ -343,6 +354,7 @@ func TestNoDevice(t *testing.T) {
 }
 
 func TestRunUnderSanitizer(t *testing.T) {
+	t.Parallel()
 	broken := errors.New("compute-sanitizer ended with code -1")
 	hang := behaviour{Launch: func(int) error { return &device.Timeout{Limit: time.Second} }}
 	check := func(kernel behaviour, finding []device.Finding, err error) (*run.Run, error) {
@@ -398,6 +410,7 @@ func newBroken(t *testing.T) *setup {
 }
 
 func TestOverBudget(t *testing.T) {
+	t.Parallel()
 	s := newBroken(t)
 	r := s.runOne(s.request("greedy"))
 	expectOutcome(t, r, "over-budget fail/not-measured/not-measured/not-measured")
@@ -410,6 +423,7 @@ func TestOverBudget(t *testing.T) {
 
 // A source that breaks a rule of attune fails its variant, and the next one runs.
 func TestVariantWithBrokenSource(t *testing.T) {
+	t.Parallel()
 	c, cacheDir := compiler(t)
 	if c == nil {
 		t.Skip(needsCompiler)
@@ -435,6 +449,7 @@ func TestVariantWithBrokenSource(t *testing.T) {
 }
 
 func TestVariantThatDoesNotCompile(t *testing.T) {
+	t.Parallel()
 	s := newBroken(t)
 	s.declare("good", behaviour{})
 	if err := s.run(s.request("garbled", "good")); err != nil {
@@ -454,6 +469,7 @@ func TestVariantThatDoesNotCompile(t *testing.T) {
 }
 
 func TestParentThatCannotBeBuilt(t *testing.T) {
+	t.Parallel()
 	s := newSetupOf(t, kernels.SDPA(), nil, t.TempDir()) // other variants than the shipped ones cannot be built
 	s.declare("stage1", behaviour{})
 	r := s.request("stage1")
@@ -470,6 +486,7 @@ func TestParentThatCannotBeBuilt(t *testing.T) {
 
 // Against another variant the required speedup is 1.
 func TestAgainst(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	s.declare("stage0", behaviour{Seconds: 11e-6})
 	s.declare("stage2", behaviour{})
@@ -484,6 +501,7 @@ func TestAgainst(t *testing.T) {
 }
 
 func TestBenchmarkShapes(t *testing.T) {
+	t.Parallel()
 	check := func(requested, benchmark, want []string) {
 		t.Helper()
 		s := newSetup(t)
@@ -510,6 +528,7 @@ func TestBenchmarkShapes(t *testing.T) {
 
 // The speedup is that over the benchmark shapes.
 func TestOnlyBenchmarkShapesCount(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	s.declare("stage1", behaviour{Seconds: 20e-6})
 	s.declare("stage2", behaviour{OfJob: func(job device.Job) float64 {
@@ -558,6 +577,7 @@ bad_fraction = 0.01
 `
 
 func TestRefusedRequests(t *testing.T) {
+	t.Parallel()
 	refuse := func(s *setup, r Request, want string) {
 		t.Helper()
 		err := s.run(r)
@@ -591,6 +611,7 @@ func TestRefusedRequests(t *testing.T) {
 // Code for a newer chip than the device is refused, and code for an older one is compiled by the
 // driver.
 func TestArchOfTheDevice(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	r := s.request("stage0")
 	r.Arch = "sm_90a"
@@ -611,6 +632,7 @@ func TestArchOfTheDevice(t *testing.T) {
 }
 
 func TestCancel(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	s := newSetup(t)
@@ -679,6 +701,7 @@ func TestCancelEndsTheCompilers(t *testing.T) {
 }
 
 func TestCancelledBeforeTheStart(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	s := newSetup(t)
@@ -691,6 +714,7 @@ func TestCancelledBeforeTheStart(t *testing.T) {
 
 // A failure that the kernel did not cause ends the work. Finished runs are kept.
 func TestFailuresOfTheLab(t *testing.T) {
+	t.Parallel()
 	lost := errors.New("the driver is gone")
 	check := func(want error, breakIt func(s *setup), variants ...string) {
 		t.Helper()
@@ -713,6 +737,7 @@ func TestFailuresOfTheLab(t *testing.T) {
 
 // A run that cannot be recorded is reported without an id.
 func TestLedgerThatCannotBeWritten(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	s.declare("stage0", behaviour{})
 	if err := errors.Join(os.Remove(s.dir), os.WriteFile(s.dir, nil, 0o644)); err != nil { // a file in place of the folder
@@ -728,6 +753,7 @@ func TestLedgerThatCannotBeWritten(t *testing.T) {
 }
 
 func TestProgress(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	s.declare("stage0", behaviour{})
 	s.runOne(s.request("stage0"))
@@ -777,6 +803,7 @@ func TestProgress(t *testing.T) {
 
 // Otherwise `attune run` would fail on a machine without a GPU and a compiler.
 func TestShippedStagesAreWithinTheirBudgets(t *testing.T) {
+	t.Parallel()
 	s := newSetupOf(t, kernels.SDPA(), nil, t.TempDir())
 	s.Device = NoDevice("no GPU")
 	for _, stage := range s.Kernel.Stages {
@@ -791,6 +818,7 @@ func TestShippedStagesAreWithinTheirBudgets(t *testing.T) {
 }
 
 func TestShippedTargets(t *testing.T) {
+	t.Parallel()
 	kernel, err := spec.Load(kernels.SDPA())
 	if err != nil {
 		t.Fatal(err)
