@@ -22,8 +22,8 @@ RACE_SKIP := $(RACE_SKIP)|^Test(DamageIsNamed|DamagedIndexIsRebuilt|KilledOnFirs
 # with the longest, so that the cores are busy to the end.
 WHOLE := ./kernels/... ./cmd/attune ./examples/... ./internal/device/sim
 
-# The lab reaches the statements of the simulator through whole kernels too, so only its other packages count.
-LAB := ./internal/lab
+# The lab and its searches reach the statements of the simulator through whole kernels too, so only its other packages count.
+LAB := ./internal/lab ./internal/tuner
 
 # A limit for tests that hang. Go's own, 10 minutes, is too short for kernels/ on two cores that other work shares.
 TIMEOUT := -timeout 40m

@@ -123,7 +123,7 @@ func halfQueries(c *form.Form, a spec.Axes) []string {
 	if c.Image.Record.Kernel != "decode" || knobs["Q_BITS"] == 8 {
 		return nil
 	}
-	lines := rowStrides("q", knobs[spec.HeadDimKnob], a.Value("kv_heads")*a.Value("group"), a.Value("queries"), a.Value("q_rows_first"))
+	lines := rowStrides("q", knobs[form.HeadDimKnob], a.Value("kv_heads")*a.Value("group"), a.Value("queries"), a.Value("q_rows_first"))
 	return append(lines, setting("q_dtype", 2+a.Value("q_bf16")), setting("descale_q", 0))
 }
 
@@ -260,7 +260,7 @@ func TestDeclaredLaunchesMatchLab(t *testing.T) {
 			}
 			for _, s := range shapes {
 				shape := librarysShape(s, 132)
-				problems = append(problems, slices.Concat([]string{"context 0"}, asked[name](shape, companion.Image.Record.Knobs[spec.HeadDimKnob]), halfQueries(companion, shape), []string{"call 0x77", "print"}))
+				problems = append(problems, slices.Concat([]string{"context 0"}, asked[name](shape, companion.Image.Record.Knobs[form.HeadDimKnob]), halfQueries(companion, shape), []string{"call 0x77", "print"}))
 				want = append(want, declaredLaunch(labJob(t, folder, companion, shape), addressOf))
 			}
 		}

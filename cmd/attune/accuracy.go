@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"attune/internal/device"
 	"attune/internal/lab"
 	"attune/internal/oracle"
+	"attune/internal/problem/attention"
 	"attune/internal/spec"
 	"attune/internal/tensor"
 )
@@ -218,8 +220,8 @@ func (o accuracyOptions) measuredShapes(requested lab.Request, slow bool) ([]ten
 		return all, nil
 	}
 	dims := 64
-	if len(requested.Variants) > 0 && lab.HeadDim(requested.Variants[0]) > 0 {
-		dims = lab.HeadDim(requested.Variants[0])
+	if len(requested.Variants) > 0 {
+		dims = cmp.Or(attention.HeadDim(requested.Variants[0]), dims)
 	}
 	var texts []string
 	switch {

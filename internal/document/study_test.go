@@ -315,6 +315,10 @@ func TestSearchWithoutResult(t *testing.T) {
 	}
 	contains(t, w.verified(study.Document()), "- No variant is better than the default beyond doubt.", "- Objective: time in us, on", "- incorrect: `stage6+TILE_N=64`: wrong\n",
 		"Left out of this report", "the journal: read journal.jsonl")
+	study.Tuning.Objective = run.ObjectiveCost // the same each time: no doubt, and no interval
+	contains(t, study.Document().Headline[0].String(), "No variant has fewer simulated cycles than the default.")
+	study.Tuning.Faster, study.Tuning.Best.Ratio = true, &measure.Speedup{Ratio: 1.005, Low: 1.005, High: 1.005}
+	contains(t, study.Document().Headline[0].String(), ", 1.005x fewer cycles than the default (simulated, no time).")
 	contains(t, w.verified(w.study(w.record(w.base(), nil)).Document()),
 		"no variant is better than the default beyond doubt. The knob that matters most is `TILE_N`: its values differ by a factor of 1.50.")
 	selection, at := w.id("stage7")

@@ -30,6 +30,9 @@ func (s *TuningStudy) headline() []Text {
 		first = say("Best: ", from.code(t.Best.Variant, "best.variant"), ", ", from.figure("%.3f", t.Best.Ratio.Ratio, "best.ratio.ratio"), "x the default (",
 			from.figure("%.3f", t.Best.Ratio.Low, "best.ratio.low"), " to ", from.figure("%.3f", t.Best.Ratio.High, "best.ratio.high"), ").")
 	}
+	if t.Simulated() {
+		first = s.simulatedResult()
+	}
 	second := say(from.count(t.Evaluations, "evaluations"), " evaluations")
 	if t.Variants != nil {
 		second = append(second, say(" of ", from.figure("%.0f", *t.Variants, "variants"), " variants")...)
@@ -37,6 +40,17 @@ func (s *TuningStudy) headline() []Text {
 	second = append(second, say(" in ", from.figure("%.0f", t.Seconds, "seconds"), " s; ", from.text(t.Ended, "ended"), ".")...)
 	third := say("Objective: ", from.text(t.Objective, "objective"), " in ", CostUnit(t.Unit), ", on ", from.text(t.Facts.Name, "facts.name"), ".")
 	return []Text{first, second, third}
+}
+
+// simulatedResult compares simulated costs, which are the same each time: there is no doubt and no
+// interval.
+func (s *TuningStudy) simulatedResult() Text {
+	t, from := s.Tuning, tuningRecord(s.Tuning.ID)
+	if !t.Faster || t.Best.Ratio == nil {
+		return say("No variant has fewer simulated cycles than the default.")
+	}
+	return say("Best: ", from.code(t.Best.Variant, "best.variant"), ", ", from.figure("%.3f", t.Best.Ratio.Ratio, "best.ratio.ratio"),
+		"x fewer cycles than the default (simulated, no time).")
 }
 
 func (s *TuningStudy) finals() Table {

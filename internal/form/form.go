@@ -17,6 +17,9 @@ import (
 // Kernel is the kind of a form: its kernel, or Dense for variants of the attention kernel.
 type Kernel string
 
+// HeadDimKnob is the knob that all attention kernels are built for: the head dim of a shape must equal it.
+const HeadDimKnob = "HEAD_DIM"
+
 // The kernels.
 const (
 	DenseKernel Kernel = "dense" // contiguous tensors without options: the variants of a selection
@@ -31,10 +34,10 @@ const (
 
 // knobsOf are the declared kernels, with the knobs that their launches depend on.
 var knobsOf = map[Kernel][]string{
-	Decode:   {spec.HeadDimKnob, "BLOCKS_PER_SM", "Q_BITS"},
-	Prefill:  {spec.HeadDimKnob, "TILE_M"},
-	Native:   {spec.HeadDimKnob, "TILE_M", "TILE_N", "USE_BF16", exponentialsKnob},
-	Mixed:    {spec.HeadDimKnob, "TILE_M", "TILE_N"},
+	Decode:   {HeadDimKnob, "BLOCKS_PER_SM", "Q_BITS"},
+	Prefill:  {HeadDimKnob, "TILE_M"},
+	Native:   {HeadDimKnob, "TILE_M", "TILE_N", "USE_BF16", exponentialsKnob},
+	Mixed:    {HeadDimKnob, "TILE_M", "TILE_N"},
 	Cast:     {"THREADS", "CHUNKS"},
 	Quantize: {"THREADS", "CHUNKS", "BLOCKS"},
 	Append:   {"THREADS"},
@@ -134,7 +137,7 @@ func Dense(image *toolchain.Image) *Form {
 	r := image.Record
 	contract, target := r.Launch, toolchain.Target{Kernel: r.Kernel, Entry: r.Entry, Variant: r.Variant, Source: r.Source, Arch: r.Arch, Knobs: r.Knobs, Contract: true}
 	f := &Form{
-		Kernel: DenseKernel, Target: target, Image: image, HeadDim: target.Knobs[spec.HeadDimKnob],
+		Kernel: DenseKernel, Target: target, Image: image, HeadDim: target.Knobs[HeadDimKnob],
 		Threads: contract.Threads, SharedBytes: contract.DynamicSharedBytes, Cluster: contract.Cluster,
 		BlocksPerMultiprocessor: contract.BlocksPerMultiprocessor, QueryRows: contract.QueryRows,
 	}
@@ -189,7 +192,7 @@ func newDeclared(kernel *spec.Kernel, v spec.Variant, arch string, shapes []spec
 	d, target := kernel.Declared, Target(kernel, v, arch)
 	knobs := target.Knobs
 	f := &Form{
-		Kernel: Kernel(kernel.Name), Target: target, Cooperative: d.Cooperative, HeadDim: knobs[spec.HeadDimKnob],
+		Kernel: Kernel(kernel.Name), Target: target, Cooperative: d.Cooperative, HeadDim: knobs[HeadDimKnob],
 		BlocksPerMultiprocessor: knobs["BLOCKS_PER_SM"], QueryRows: knobs["TILE_M"], StepKeys: knobs["TILE_N"],
 		QBits: knobs["Q_BITS"], BF16: knobs["USE_BF16"] != 0, LinearEighths: knobs[exponentialsKnob],
 		Chunks: knobs["CHUNKS"], MaxBlocks: knobs["BLOCKS"],
@@ -249,7 +252,7 @@ func (f *Form) Check() error {
 func (f *Form) checkDense() error {
 	switch {
 	case f.HeadDim == 0:
-		return fmt.Errorf("it has no knob %s", spec.HeadDimKnob)
+		return fmt.Errorf("it has no knob %s", HeadDimKnob)
 	case f.Threads == 0:
 		return errors.New("it has no launch contract; the library can launch attention kernels only")
 	case len(f.Maps()) > MaxMaps:

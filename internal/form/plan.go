@@ -62,7 +62,7 @@ func NewTable(selection *spec.Selection, arch string) (*Table, error) {
 		t.declared = append(t.declared, forms...)
 	}
 	for _, v := range selection.Variants() {
-		dim, _ := v.Value(spec.HeadDimKnob)
+		dim, _ := v.Value(HeadDimKnob)
 		t.headDims = append(t.headDims, dim)
 	}
 	slices.Sort(t.headDims)

@@ -18,6 +18,7 @@ import (
 
 // The output equals the reference, also on inputs prepared by a recipe.
 func TestAnswerer(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	s.declare("stage2", behaviour{})
 	a, err := s.NewVariantRunner(t.Context(), s.variant("stage2"), "")
@@ -44,6 +45,7 @@ func TestAnswerer(t *testing.T) {
 
 // A kernel with a finding or a failure is refused: the errors of its output would mean nothing.
 func TestAnswererOfAWrongKernel(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	check := func(b behaviour, wrong bool, text string) {
 		t.Helper()
@@ -68,6 +70,7 @@ func TestAnswererOfAWrongKernel(t *testing.T) {
 }
 
 func TestAnswererIsRefused(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	var refused RequestError
 	if _, err := s.NewVariantRunner(t.Context(), s.variant("stage2"), "sm_70"); !errors.As(err, &refused) {
@@ -80,6 +83,7 @@ func TestAnswererIsRefused(t *testing.T) {
 
 // The simulator reports a race even if the output is right.
 func TestAnswererOnTheSimulator(t *testing.T) {
+	t.Parallel()
 	s := newSimulated(t, simdevice.Options{Checks: true, Limit: time.Minute})
 	in := draw(t, "1x1x4x64", 0, tensor.Options{})
 	for variant, right := range map[string]bool{"good": true, "racy": false} {
@@ -97,6 +101,7 @@ func TestAnswererOnTheSimulator(t *testing.T) {
 }
 
 func TestArithmetics(t *testing.T) {
+	t.Parallel()
 	stage := func(name string, share float64, archs ...string) *spec.Stage {
 		return &spec.Stage{Name: name, ErrorShare: share, Archs: archs}
 	}
@@ -122,6 +127,7 @@ func TestArithmetics(t *testing.T) {
 
 // A variant with another head dim than its parent can be run alone.
 func TestCheckWithoutParent(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	check := func(variant, shape, arch, want string) {
 		t.Helper()
@@ -134,14 +140,4 @@ func TestCheckWithoutParent(t *testing.T) {
 	check("stage2", "1x1x8x128", "", "shape 1x1x8x128 has head dim 128, and stage2 is built for 64")
 	check("stage2", "1x1x8x64", "sm_70", `not for "sm_70"`)
 	check("stage6+HEAD_DIM=128+TILE_M=16", "1x1x8x128", "", "<nil>")
-}
-
-func TestHeadDim(t *testing.T) {
-	s := newSetup(t)
-	if got := HeadDim(s.variant("stage2")); got != 64 {
-		t.Errorf("stage2 is for head dim %d, want 64", got)
-	}
-	if got := HeadDim(spec.Variant{}); got != 0 {
-		t.Errorf("a kernel without that knob is for head dim %d, want 0", got)
-	}
 }

@@ -8,6 +8,7 @@ import (
 )
 
 func TestArch(t *testing.T) {
+	t.Parallel()
 	check := func(archs []string, requested, deviceArch, want string) {
 		t.Helper()
 		got, err := Arch(&spec.Stage{Name: "s", Archs: archs}, requested, deviceArch)
@@ -43,6 +44,7 @@ func TestArch(t *testing.T) {
 }
 
 func TestNative(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		arch, device string
 		want         bool

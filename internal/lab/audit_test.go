@@ -82,6 +82,7 @@ func TestAuditFailsTheGate(t *testing.T) {
 
 // The record has the findings that kernel.toml allows.
 func TestAllowedFindingsAreRecorded(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	s.declare("stage5", behaviour{})
 	s.declare("stage3b", behaviour{Seconds: 20e-6})
@@ -93,6 +94,7 @@ func TestAllowedFindingsAreRecorded(t *testing.T) {
 }
 
 func TestArgumentNames(t *testing.T) {
+	t.Parallel()
 	parameters := make([]problem.Parameter, 11)
 	for i := range parameters {
 		parameters[i].Name = string(rune('a' + i))

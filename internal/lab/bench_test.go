@@ -200,6 +200,7 @@ func expectSkipped(t *testing.T, b *run.Bench, want ...run.Skipped) {
 }
 
 func TestBench(t *testing.T) {
+	t.Parallel()
 	s, p := newSetup(t), newPeers(t)
 	p.seconds["torch-flash"] = 25e-6
 	b := s.benched(s.bench(p, "torch-flash,torch-cudnn", "1x2x40x64", "1x1x33x64:causal"))
@@ -233,6 +234,7 @@ func TestBench(t *testing.T) {
 // Every timing has graphs of the requested length, and peers have as many launches as ours, also if
 // no variant of ours is correct. The result mentions a length that is not the default.
 func TestBenchLaunches(t *testing.T) {
+	t.Parallel()
 	const ten = "; graphs of at most 10 launches"
 	check := func(what string, launches, want int, mentioned string, ours behaviour) {
 		t.Helper()
@@ -269,6 +271,7 @@ func TestBenchLaunches(t *testing.T) {
 
 // The GPU rests or is loaded before the samples of ours and of peers, and the result mentions it.
 func TestBenchPace(t *testing.T) {
+	t.Parallel()
 	s, p := newSetup(t), newPeers(t)
 	r := s.bench(p, "torch-flash")
 	r.Pace = peer.Pace{Rest: 50 * time.Millisecond, Load: 300 * time.Millisecond}
@@ -288,6 +291,7 @@ func TestBenchPace(t *testing.T) {
 }
 
 func TestBenchCeilings(t *testing.T) {
+	t.Parallel()
 	s, p := newSetup(t), newPeers(t)
 	s.gpu.Facts.Name, p.facts.GPU = "NVIDIA H200", "NVIDIA H200"
 	s.Device.facts = s.gpu.Facts
@@ -311,6 +315,7 @@ func TestBenchCeilings(t *testing.T) {
 // An error in a sampled row is found, and one in another row is not. The result has the number of
 // checked rows.
 func TestBenchOnSampledRows(t *testing.T) {
+	t.Parallel()
 	s, p := newSetup(t), newPeers(t)
 	r := s.bench(p, "torch-flash", "1x2x40x64", "1x1x8x64")
 	r.MaxWork, r.SampleSeed = 10_000, new(uint64)
@@ -343,6 +348,7 @@ func TestBenchOnSampledRows(t *testing.T) {
 
 // The gates check every row, however much work that is.
 func TestGatesCheckEveryRow(t *testing.T) {
+	t.Parallel()
 	l := &Lab{}
 	p := l.problem().Plain(shapes(t, "1x1x70x64")[0], 0)
 	if whole, err := l.references(everyRow, nil).Get(t.Context(), p); err != nil || !whole.Coverage().Whole() {
@@ -358,6 +364,7 @@ func TestGatesCheckEveryRow(t *testing.T) {
 
 // Without Python the bench has our own figures.
 func TestBenchWithoutPeers(t *testing.T) {
+	t.Parallel()
 	s, p := newSetup(t), newPeers(t)
 	p.startErr = &peer.Error{Why: "there is no python3 in PATH", Do: "install one"}
 	b := s.benched(s.bench(p, "all"))
@@ -383,6 +390,7 @@ func TestBenchWithoutPeers(t *testing.T) {
 }
 
 func TestBenchWithFailingPeers(t *testing.T) {
+	t.Parallel()
 	const two, left = "stage1 16 1.60x, stage2 10", "torch-cudnn 20 2.00x"
 	shape := "1x2x40x64"
 	refusal := &peer.Error{Why: "No available kernel.", Do: "take another"}
@@ -436,6 +444,7 @@ func TestBenchWithFailingPeers(t *testing.T) {
 
 // A peer that ended its process is excluded from the next shapes. One that refused a shape is not.
 func TestBenchExcludesPeers(t *testing.T) {
+	t.Parallel()
 	s, p := newSetup(t), newPeers(t)
 	p.prepare["torch-flash"] = errBroken
 	b := s.benched(s.bench(p, "torch-flash,torch-cudnn", "1x2x40x64:kv=50:causal", "1x2x40x64", "1x2x48x64"))
@@ -447,6 +456,7 @@ func TestBenchExcludesPeers(t *testing.T) {
 }
 
 func TestBenchWrongVariants(t *testing.T) {
+	t.Parallel()
 	s, p := newSetup(t), newPeers(t)
 	r := s.bench(p, "torch-flash")
 	s.declare("stage1", behaviour{Output: func(out []byte) { clear(out) }})
@@ -479,6 +489,7 @@ func TestBenchWrongVariants(t *testing.T) {
 
 // The record has the complete result, the samples and the builds.
 func TestBenchIsRecorded(t *testing.T) {
+	t.Parallel()
 	s, p := newSetup(t), newPeers(t)
 	r := s.bench(p, "torch-flash", "1x2x40x64", "1x1x33x64:causal")
 	r.Command = "attune bench stage1 stage2"
@@ -522,6 +533,7 @@ func TestBenchIsRecorded(t *testing.T) {
 
 // A bench that is interrupted or fails keeps the finished shapes.
 func TestBenchKeepsFinishedShapes(t *testing.T) {
+	t.Parallel()
 	const one = "stage1 16 1.60x, stage2 10, torch-flash 20 2.00x"
 	s, p := newSetup(t), newPeers(t)
 	r := s.bench(p, "torch-flash", "1x2x40x64", "1x1x33x64:causal", "1x1x8x64")
@@ -568,6 +580,7 @@ func TestBenchKeepsFinishedShapes(t *testing.T) {
 
 // A bench that cannot be recorded is returned without an id.
 func TestBenchThatCannotBeRecorded(t *testing.T) {
+	t.Parallel()
 	s, p := newSetup(t), newPeers(t)
 	if err := os.WriteFile(filepath.Join(s.dir, "benches"), nil, 0o644); err != nil {
 		t.Fatal(err)
@@ -579,6 +592,7 @@ func TestBenchThatCannotBeRecorded(t *testing.T) {
 }
 
 func TestBenchRefuses(t *testing.T) {
+	t.Parallel()
 	s, p := newSetup(t), newPeers(t)
 	r := s.bench(p, "torch-flash", "1x2x40x128")
 	var request RequestError

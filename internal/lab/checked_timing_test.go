@@ -19,6 +19,7 @@ func timedCheats() map[string]behaviour {
 
 // A variant whose timed launches are wrong is incorrect, and has no times.
 func TestTimedLaunchesAreChecked(t *testing.T) {
+	t.Parallel()
 	for name, cheat := range timedCheats() {
 		s := newSetup(t)
 		s.declare("stage1", cheat)
@@ -38,6 +39,7 @@ func TestTimedLaunchesAreChecked(t *testing.T) {
 
 // A parent whose timed launches are wrong gives no speedup.
 func TestTimedLaunchesOfTheParentAreChecked(t *testing.T) {
+	t.Parallel()
 	for name, cheat := range timedCheats() {
 		s := newSetup(t)
 		s.declare("stage1", behaviour{})
@@ -56,6 +58,7 @@ func TestTimedLaunchesOfTheParentAreChecked(t *testing.T) {
 }
 
 func TestCompareChecksTimedLaunches(t *testing.T) {
+	t.Parallel()
 	for name, cheat := range timedCheats() {
 		s := newSetup(t)
 		s.declare("stage1", behaviour{})
@@ -68,6 +71,7 @@ func TestCompareChecksTimedLaunches(t *testing.T) {
 }
 
 func TestBenchChecksTimedLaunches(t *testing.T) {
+	t.Parallel()
 	for name, cheat := range timedCheats() {
 		s := newSetup(t)
 		r := s.bench(newPeers(t), "torch-flash")
@@ -87,6 +91,7 @@ func TestBenchChecksTimedLaunches(t *testing.T) {
 
 // The samples are spread over processes, and the interval covers what differs between them.
 func TestProcesses(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	slower := func(process int) float64 { return 1 + 0.01*float64(process%2) }
 	s.declare("stage1", behaviour{Process: slower, Joules: 0.002})
@@ -120,6 +125,7 @@ func TestProcesses(t *testing.T) {
 
 // A comparison over processes counts each process once, also after rounds were added.
 func TestCompareOverProcesses(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	s.declare("stage1", behaviour{Noise: 0.001})
 	s.declare("stage2", behaviour{Seconds: 9e-6, Noise: 0.001, Joules: 0.001})

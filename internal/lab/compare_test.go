@@ -22,6 +22,7 @@ func (s *setup) comparison(a, b string) CompareRequest {
 }
 
 func TestCompare(t *testing.T) {
+	t.Parallel()
 	check := func(what string, a, b behaviour, want measure.Verdict, ratio float64, rounds int) {
 		t.Helper()
 		s := newSetup(t)
@@ -48,6 +49,7 @@ func TestCompare(t *testing.T) {
 }
 
 func TestCompareWithItself(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	s.declare("stage2", behaviour{Noise: 0.001})
 	c, err := s.Compare(t.Context(), s.comparison("stage2", "stage2"))
@@ -60,6 +62,7 @@ func TestCompareWithItself(t *testing.T) {
 }
 
 func TestCompareOnSampledRows(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	r := s.comparison("stage2", "stage2")
 	r.MaxWork, r.SampleSeed = 10_000, new(uint64)
@@ -79,6 +82,7 @@ func TestCompareOnSampledRows(t *testing.T) {
 }
 
 func TestCompareRefuses(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	s.declare("stage1", behaviour{})
 	s.declare("stage2", behaviour{Output: func(out []byte) { clear(out) }})

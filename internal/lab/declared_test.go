@@ -73,6 +73,7 @@ const rightOnTheSimulator = "not-measured pass/pass/not-measured/not-measured"
 // Kernels of every form go through the gates: parameters, audit, launch, relaunch on secret inputs,
 // comparison and record.
 func TestRunDeclaredKernels(t *testing.T) {
+	t.Parallel()
 	folders, err := filepath.Glob(declaredKernels + "/*")
 	if err != nil || len(folders) < 12 {
 		t.Fatal(folders, err)
@@ -123,6 +124,7 @@ func newRMSNorm(t *testing.T, file, old, replacement string) *setup {
 }
 
 func TestRunFaultyRMSNorm(t *testing.T) {
+	t.Parallel()
 	const source = "rmsnorm.cu"
 	for name, c := range map[string]struct{ old, replacement, outcome, reason string }{
 		"right":         {"", "", rightOnTheSimulator, ""},
@@ -151,6 +153,7 @@ func TestRunFaultyRMSNorm(t *testing.T) {
 
 // A kernel whose parameters are not those of kernel.toml is a mistake in its folder.
 func TestRunDeclaredKernelWithOtherParameters(t *testing.T) {
+	t.Parallel()
 	s := newRMSNorm(t, "rmsnorm.cu", "int n, float eps", "float eps, int n")
 	err := s.run(s.declaredRequest("rmsnorm"))
 	if wrong := new(RequestError); !errors.As(err, wrong) ||
@@ -162,6 +165,7 @@ func TestRunDeclaredKernelWithOtherParameters(t *testing.T) {
 // A reference that fails leaves correctness unmeasured. Nothing of it is the kernel's fault, and
 // the next variant runs.
 func TestRunWithAFailingReference(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct{ old, replacement, want string }{
 		"an exception": {"return {", "raise ValueError('no luck')\n    return {", "reference.py: ValueError: no luck (line 7)"},
 		"dies":         {"return {", "import os; os._exit(3)\n    return {", "reference.py: python3 exited (exit status 3)"},
@@ -256,6 +260,7 @@ func TestMutateWithAFailingReference(t *testing.T) {
 
 // A shape with many axes has its name in messages, a short one or one without a name its axes.
 func TestInstanceNames(t *testing.T) {
+	t.Parallel()
 	few, many := spec.Axes("rows=8,n=256"), spec.Axes("batch=1,heads=2,queries=300,keys=500,causal=1")
 	unnamed := spec.Axes("batch=1,heads=2,queries=300,keys=501,causal=1")
 	l := &Lab{Kernel: &spec.Kernel{

@@ -11,6 +11,7 @@ import (
 
 // The study of a part with a shape of its own comes behind the part's last shape.
 func TestRowsOfStudies(t *testing.T) {
+	t.Parallel()
 	part := &run.Run{
 		Requested:   run.Requested{Shapes: []string{"1x8x512x64", "2x8x512x64"}},
 		Correctness: []run.Correctness{{Shape: "1x8x512x64"}, {Shape: "2x8x512x64"}, {Shape: "1x1x512x64"}},
@@ -30,6 +31,7 @@ func TestRowsOfStudies(t *testing.T) {
 // exponentials have where one key has all the weight. The same code in another variant is judged by
 // the same comparison.
 func TestRunComparesExponentials(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	s.declare("stage6", behaviour{Output: func(out []byte) {
 		for ; len(out) > 0; out = out[2:] {

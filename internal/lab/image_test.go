@@ -62,6 +62,7 @@ func TestTensorMapsOnTheSimulator(t *testing.T) {
 }
 
 func TestLoadable(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		cubin, device, want string
 	}{

@@ -85,6 +85,7 @@ func newMutation(t *testing.T, fates map[string]func(*device.Outcome) error) (*s
 
 // Each kind of change has its own fate, and the report counts them.
 func TestMutate(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("tries every mutant of a stage")
 	}
@@ -184,6 +185,7 @@ func TestMutate(t *testing.T) {
 
 // Without a compiler no mutant is equivalent, and without a valid mutant there is no kill rate.
 func TestMutateWithoutCompiler(t *testing.T) {
+	t.Parallel()
 	s, _, m := newMutation(t, nil)
 	m.Count = 5
 	report, err := s.Mutate(t.Context(), m)
@@ -206,6 +208,7 @@ func TestMutateWithoutCompiler(t *testing.T) {
 
 // The same seed picks the same mutants, and another seed picks others.
 func TestMutateIsRepeatable(t *testing.T) {
+	t.Parallel()
 	pick := func(seed uint64) []mutate.Mutant {
 		t.Helper()
 		s, _, m := newMutation(t, nil)
@@ -226,6 +229,7 @@ func TestMutateIsRepeatable(t *testing.T) {
 }
 
 func TestMutateFails(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
@@ -273,6 +277,7 @@ func TestMutateFails(t *testing.T) {
 }
 
 func TestMutateCancelled(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	s, c, m := newMutation(t, nil)
@@ -292,6 +297,7 @@ func TestMutateCancelled(t *testing.T) {
 
 // Real mutants run on the simulator, and the real compiler decides whether they are equivalent.
 func TestMutantsOnTheSimulator(t *testing.T) {
+	t.Parallel()
 	s := newSimulated(t, simdevice.Options{Checks: true})
 	c, _ := compiler(t)
 	image := s.built("padded", "sm_90a")

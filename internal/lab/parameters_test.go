@@ -13,6 +13,7 @@ import (
 )
 
 func TestCheckParameters(t *testing.T) {
+	t.Parallel()
 	const pointers, integers = ".u64 a, .param .u64 b, .param .u64 c, .param .u64 d, .param .u64 e, .param .u64 f, .param .u64 g", ".u32 h, .param .u32 i, .param .u32 j, .param .u32 k"
 	check := func(entry, params, want string) {
 		t.Helper()
@@ -43,6 +44,7 @@ func TestCheckParameters(t *testing.T) {
 
 // A kernel whose parameters do not match the launch is a mistake of the user. Nothing is recorded.
 func TestMismatchedParametersAreNotRecorded(t *testing.T) {
+	t.Parallel()
 	s := newSimulated(t, simdevice.Options{Checks: true})
 	r := s.request("mismatched")
 	r.Shapes, r.Seeds = shapes(t, "1x1x4x64"), []uint64{0}

@@ -217,12 +217,6 @@ func (p *plan) variants(withParents bool) []spec.Variant {
 	return all
 }
 
-// HeadDim is the head dim that a variant is built for; 0 if it is not fixed at build time.
-func HeadDim(v spec.Variant) int {
-	dim, _ := v.Value(spec.HeadDimKnob)
-	return dim
-}
-
 // Target is the build of a variant for an architecture.
 func Target(kernel *spec.Kernel, v spec.Variant, arch string) toolchain.Target {
 	return form.Target(kernel, v, arch)

@@ -301,6 +301,7 @@ func addOne(out []byte) {
 }
 
 func TestRunOfAnotherProblem(t *testing.T) {
+	t.Parallel()
 	d := &doubling{}
 	s := newDoubling(t, d)
 	s.gpu.Behaviours["unrolled"] = behaviour{Seconds: 12e-6}
@@ -330,6 +331,7 @@ func TestRunOfAnotherProblem(t *testing.T) {
 }
 
 func TestWrongKernelOfAnotherProblem(t *testing.T) {
+	t.Parallel()
 	check := func(b behaviour, d doubling, verdict, reason string) {
 		t.Helper()
 		s := newDoubling(t, &d)
@@ -364,6 +366,7 @@ func TestWrongKernelOfAnotherProblem(t *testing.T) {
 // A relaunch that is wrong is launched again on a fresh device. Only if it is right there, earlier
 // launches are the cause.
 func TestWrongOnTheInputsOfARelaunch(t *testing.T) {
+	t.Parallel()
 	s := newDoubling(t, &doubling{})
 	honest, refuse := s.gpu.Compute, error(nil)
 	s.gpu.Compute = func(ctx context.Context, job device.Job) ([]byte, error) {
@@ -404,6 +407,7 @@ func TestWrongOnTheInputsOfARelaunch(t *testing.T) {
 
 // A reference that fails says nothing about the variant: it is recorded, and the next one runs.
 func TestFailedReference(t *testing.T) {
+	t.Parallel()
 	s := newDoubling(t, &doubling{fail: &problem.ReferenceError{Why: "reference.py: ZeroDivisionError", Do: "mend it"}})
 	r := s.doublingRequest("plain", "unrolled")
 	if err := s.run(r); err != nil || len(s.runs) != 2 {
@@ -420,6 +424,7 @@ func TestFailedReference(t *testing.T) {
 
 // A reference that fails for the inputs of a timed launch leaves the performance unknown.
 func TestFailedReferenceOfTimedLaunch(t *testing.T) {
+	t.Parallel()
 	s := newDoubling(t, &doubling{timed: &problem.ReferenceError{Why: "reference.py: no result"}})
 	got := s.runOne(s.doublingRequest("plain"))
 	expectOutcome(t, got, "not-measured pass/pass/not-measured/not-measured")
@@ -430,6 +435,7 @@ func TestFailedReferenceOfTimedLaunch(t *testing.T) {
 }
 
 func TestErrorsOfAnotherProblem(t *testing.T) {
+	t.Parallel()
 	check := func(d doubling, n int, want string) {
 		t.Helper()
 		s := newDoubling(t, &d)
@@ -447,6 +453,7 @@ func TestErrorsOfAnotherProblem(t *testing.T) {
 
 // A selection over the axes of a declared kernel has the problem of its parts.
 func TestSelectionOfAnotherProblem(t *testing.T) {
+	t.Parallel()
 	s := newDoubling(t, &doubling{})
 	r := s.doublingRequest()
 	r.Selections = []*spec.Selection{s.Kernel.Selection("best")}
@@ -464,6 +471,7 @@ func TestSelectionOfAnotherProblem(t *testing.T) {
 }
 
 func TestCompareOfAnotherProblem(t *testing.T) {
+	t.Parallel()
 	d := &doubling{}
 	s := newDoubling(t, d)
 	s.gpu.Behaviours["unrolled"] = behaviour{Seconds: 8e-6}
@@ -489,6 +497,7 @@ func TestCompareOfAnotherProblem(t *testing.T) {
 }
 
 func TestBenchOfAnotherProblem(t *testing.T) {
+	t.Parallel()
 	d := &doubling{}
 	s := newDoubling(t, d)
 	r := BenchRequest{Variants: []spec.Variant{s.variant("plain")}, Shapes: s.doublingRequest().Shapes, Rounds: 12}
@@ -511,6 +520,7 @@ func TestBenchOfAnotherProblem(t *testing.T) {
 
 // The simulator runs and mutates the kernel.
 func TestAnotherProblemOnTheSimulator(t *testing.T) {
+	t.Parallel()
 	s := newDoubling(t, &doubling{})
 	o := simdevice.Options{Checks: true, Limit: time.Minute}
 	open := func(context.Context) (device.Device, error) { return simdevice.Open(o), nil }
@@ -538,6 +548,7 @@ func TestAnotherProblemOnTheSimulator(t *testing.T) {
 
 // A trusted kernel runs on a device of its own, for the lab's architecture.
 func TestTrustedKernel(t *testing.T) {
+	t.Parallel()
 	s := newDoubling(t, &doubling{})
 	target := Target(s.Kernel, s.variant("plain"), "")
 	launch := func(t toolchain.Target, job func(*toolchain.Image) (device.Job, error)) ([][]byte, error) {
@@ -571,6 +582,7 @@ func TestTrustedKernel(t *testing.T) {
 }
 
 func TestNewProblem(t *testing.T) {
+	t.Parallel()
 	if p := NewProblem(newShippedSetup(t).Kernel, nil, ""); p.Name() != spec.Attention {
 		t.Errorf("attention is %T", p)
 	}
@@ -584,6 +596,7 @@ func TestNewProblem(t *testing.T) {
 
 // A changed kernel.toml or reference makes the evidence of a run stale.
 func TestPromotionOfAChangedProblem(t *testing.T) {
+	t.Parallel()
 	s := newDoubling(t, &doubling{})
 	s.gpu.Behaviours["unrolled"] = behaviour{Seconds: 8e-6}
 	r := s.runOne(s.doublingRequest("unrolled"))
@@ -604,6 +617,7 @@ func (staleProblem) Stale(map[string]string) []string { return []string{"referen
 
 // A lab and a request without a problem take the one that the spec of the kernel declares.
 func TestProblemOfTheSpec(t *testing.T) {
+	t.Parallel()
 	kernel, err := spec.Load(os.DirFS(declaredKernels + "/add"))
 	if err != nil {
 		t.Fatal(err)

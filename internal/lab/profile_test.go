@@ -58,6 +58,7 @@ func (s *setup) profileRequest(variant string, p Profiler) ProfileRequest {
 }
 
 func TestProfileGate(t *testing.T) {
+	t.Parallel()
 	check := func(tensor, dram float64, want, reason string) {
 		t.Helper()
 		s := newSetup(t)
@@ -105,6 +106,7 @@ func (s *setup) files(r *run.Run) []string {
 }
 
 func TestProfileGateOfSeveralShapes(t *testing.T) {
+	t.Parallel()
 	of := func(v ...profile.Values) string {
 		var all []*profile.Profile
 		for _, values := range v {
@@ -127,6 +129,7 @@ func TestProfileGateOfSeveralShapes(t *testing.T) {
 }
 
 func TestProfileIntoFolder(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	request := s.profileRequest("stage2", &fakeProfiler{counters: busy(12, 3)})
 	request.Folder = filepath.Join(t.TempDir(), "new", "out")
@@ -152,6 +155,7 @@ func TestProfileIntoFolder(t *testing.T) {
 
 // An incorrect variant is recorded without a profile.
 func TestProfileAfterFailedGate(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	s.gpu.Behaviours["stage2"] = behaviour{Output: func(out []byte) { clear(out) }}
 	c := &fakeProfiler{counters: busy(12, 3)}
@@ -166,6 +170,7 @@ func TestProfileAfterFailedGate(t *testing.T) {
 }
 
 func TestProfileFails(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	if r, _, err := s.Profile(t.Context(), s.profileRequest("stage2", &fakeProfiler{err: profile.ErrNoPermission})); !errors.Is(err, profile.ErrNoPermission) {
 		t.Errorf("without permission: %v, %v", r, err)
@@ -192,6 +197,7 @@ func TestProfileFails(t *testing.T) {
 
 // The simulator counts the same launch as the chip, from its PTX.
 func TestProfileAgainstTheSimulator(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	c := &fakeProfiler{counters: busy(12, 3)}
 	request := s.profileRequest("stage2", c)
@@ -221,6 +227,7 @@ func (broken) Run(context.Context, device.Job) (*device.Outcome, error) {
 
 // With no GPU the simulator is all there is, and what it cannot know is not measured.
 func TestProfileOnTheSimulator(t *testing.T) {
+	t.Parallel()
 	s := newSimulated(t, simdevice.Options{Checks: true})
 	request := ProfileRequest{Variant: s.variant("good"), Shapes: shapes(t, "1x1x4x64"), Simulator: simdevice.Open(simdevice.Options{})}
 	r, profiles, err := s.Profile(t.Context(), request)
@@ -244,6 +251,7 @@ func TestProfileOnTheSimulator(t *testing.T) {
 // Without permission to read counters, or without ncu, only the counters of the chip are missing.
 // The ncu of this test is a shell script.
 func TestProfileWithoutCounters(t *testing.T) {
+	t.Parallel()
 	forbidden := filepath.Join(t.TempDir(), "ncu")
 	const script = `#!/bin/sh
 echo "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters on the target device 0." >"$2"
@@ -280,6 +288,7 @@ exit 1
 // A declared kernel gets insights by pipe that speak of no kernel of ours, a comparison of its
 // traffic with [work], and a roofline or what [work] lacks for one.
 func TestProfileOfAnotherProblem(t *testing.T) {
+	t.Parallel()
 	check := func(d *doubling, roofline bool, missing, traffic string) {
 		t.Helper()
 		s := newDoubling(t, d)
@@ -319,6 +328,7 @@ var insightText = cmpopts.IgnoreFields(profile.Insight{}, "Cause", "Next", "Gain
 
 // Insights of attention name the knobs that the variant has.
 func TestProfileNamesKnobs(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	_, profiles, err := s.Profile(t.Context(), s.profileRequest("stage2", &fakeProfiler{counters: busy(10, 80)}))
 	if err != nil {

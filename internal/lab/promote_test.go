@@ -57,6 +57,7 @@ func (s *setup) with(builder *toolchain.Builder) *Lab {
 }
 
 func TestCheckPromotion(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	good := promotableRun(t, s)
 	check := func(what string, change func(*run.Run), evidence, why string) {
@@ -132,6 +133,7 @@ func TestPromotionNeedsTodaysCode(t *testing.T) {
 }
 
 func TestPromotionWithoutCompiler(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	good := promotableRun(t, s)
 	none := toolchain.NewBuilder(kernels.SDPA(), nil, t.TempDir())

@@ -96,6 +96,7 @@ func written(p *Proof) []string {
 }
 
 func TestProve(t *testing.T) {
+	t.Parallel()
 	l := newProver(t, knobbed())
 	var steps []Progress
 	l.Progress = func(p Progress) { steps = append(steps, p) }
@@ -127,6 +128,7 @@ func TestProve(t *testing.T) {
 
 // In brief, a knob is not tried further once it is alive. A dead knob needs all tries.
 func TestProveInBrief(t *testing.T) {
+	t.Parallel()
 	l := newProver(t, knobbed())
 	tried := 0
 	l.Progress = func(Progress) { tried++ }
@@ -183,6 +185,7 @@ func TestProveWhatDoesNotCompile(t *testing.T) {
 }
 
 func TestProveInterrupted(t *testing.T) {
+	t.Parallel()
 	folder := knobbed()
 	l := newProver(t, folder)
 	l.Builder = toolchain.NewBuilder(folder, mustCompiler(t), t.TempDir()) // an empty cache
@@ -200,6 +203,7 @@ func mustCompiler(t *testing.T) *toolchain.Compiler {
 }
 
 func TestProveWithoutACompiler(t *testing.T) {
+	t.Parallel()
 	folder := knobbed()
 	kernel, err := spec.Load(folder)
 	if err != nil {

@@ -19,6 +19,7 @@ var updateRecords = flag.Bool("update", false, "rewrite the golden records")
 // The records of attention are read by programs and by later versions. Each golden file has every
 // key of a record in its order, with the figures that the fake device makes repeatable.
 func TestGoldenRun(t *testing.T) {
+	t.Parallel()
 	s := newShippedSetup(t)
 	s.declare("stage1", behaviour{Seconds: 16e-6})
 	s.declare("stage2", behaviour{})
@@ -27,6 +28,7 @@ func TestGoldenRun(t *testing.T) {
 }
 
 func TestGoldenBench(t *testing.T) {
+	t.Parallel()
 	s := newShippedSetup(t)
 	r := s.bench(newPeers(t), "torch-flash", "1x2x40x64", "1x1x33x64:causal")
 	r.SampleSeed = new(uint64)

@@ -16,6 +16,7 @@ import (
 
 // Only the smallest shape is relaunched, and the seed of its inputs differs from run to run.
 func TestRelaunchIsRecorded(t *testing.T) {
+	t.Parallel()
 	relaunched := func(r *run.Run) *run.Relaunch {
 		t.Helper()
 		var found *run.Relaunch
@@ -45,6 +46,7 @@ func TestRelaunchIsRecorded(t *testing.T) {
 
 // A kernel that depends on earlier launches is incorrect, in every command that times it.
 func TestRelaunchFailsTheGate(t *testing.T) {
+	t.Parallel()
 	check := func(number int, reason string) {
 		t.Helper()
 		s := newSetup(t)
@@ -83,6 +85,7 @@ func (d ignorant) Run(ctx context.Context, job device.Job) (*device.Outcome, err
 }
 
 func TestIgnoredRelaunch(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	s.declare("stage0", behaviour{})
 	s.Device = GPU(s.gpu.Facts, func(context.Context) (device.Device, error) { return ignorant{&devicetest.Device{GPU: s.gpu}}, nil })
@@ -94,6 +97,7 @@ func TestIgnoredRelaunch(t *testing.T) {
 // The results of a kernel whose relaunch failed are not reused, and those of a correct one are, with
 // the limits of each variant.
 func TestReuseAfterRelaunch(t *testing.T) {
+	t.Parallel()
 	s := newBroken(t)
 	s.declare("good", behaviour{Relaunch: func(_ int, out []byte) { clear(out) }})
 	s.declare("good+DEFECT=11", behaviour{Relaunch: func(_ int, out []byte) { clear(out) }})
@@ -118,6 +122,7 @@ func TestReuseAfterRelaunch(t *testing.T) {
 // The rows of a sample differ from command to command: a kernel that computes the rows of a known
 // sample alone is wrong.
 func TestSampledRowsAreSecret(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	shape := shapes(t, "1x1x400x64")[0].(tensor.Shape)
 	const maxWork = 10_000

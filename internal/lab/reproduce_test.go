@@ -12,6 +12,7 @@ import (
 
 // A repeated run has the same request, names the run that it reproduces, and holds.
 func TestReproduceRequest(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	s.setSpeedup(1.5, 0.01)
 	recorded := s.runOne(s.request("stage2"))
@@ -48,6 +49,7 @@ func TestReproduceRequest(t *testing.T) {
 }
 
 func TestReproduceSomeShapes(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	s.setSpeedup(1.5, 0.01)
 	recorded := s.runOne(s.request("stage2"))
@@ -58,6 +60,7 @@ func TestReproduceSomeShapes(t *testing.T) {
 }
 
 func TestReproduceAgainstTheSameParent(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	s.setSpeedup(1.5, 0.01)
 	s.declare("stage0", behaviour{})
@@ -85,6 +88,7 @@ func TestReproduceAgainstTheSameParent(t *testing.T) {
 }
 
 func TestReproduceRefuses(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	s.setSpeedup(1.5, 0.01)
 	recorded := s.runOne(s.request("stage2"))

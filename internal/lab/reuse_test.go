@@ -31,6 +31,7 @@ func (s *setup) runTwo(first, second string) (*run.Run, *run.Run) {
 
 // The fake GPU would panic if it had to run padded, which is not declared.
 func TestSameCodeIsMeasuredOnce(t *testing.T) {
+	t.Parallel()
 	s := newBroken(t)
 	s.declare("good", behaviour{Seconds: 7e-6, Noise: 0.01})
 	good, padded := s.runTwo("good", "padded")
@@ -71,6 +72,7 @@ func TestSameCodeIsMeasuredOnce(t *testing.T) {
 
 // A speedup needs times interleaved with the own parent. Only the outputs are reused.
 func TestSameCodeWithAnotherParentIsTimedAgain(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	s.declare("stage0", behaviour{Seconds: 40e-6})
 	s.declare("stage1", behaviour{Seconds: 20e-6})
@@ -87,6 +89,7 @@ func TestSameCodeWithAnotherParentIsTimedAgain(t *testing.T) {
 
 // The errors are reused; each variant has the limits of its own stage.
 func TestSameCodeHasItsOwnLimits(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	s.declare("stage3b", behaviour{Seconds: 20e-6})
 	s.declare("stage6", behaviour{Output: func(out []byte) { // one element, which no mean shows
@@ -104,6 +107,7 @@ func TestSameCodeHasItsOwnLimits(t *testing.T) {
 
 // Results of a run that a fault ended are not reused.
 func TestIncompleteRunIsNotReused(t *testing.T) {
+	t.Parallel()
 	s := newBroken(t)
 	s.declare("good", behaviour{Launch: func(number int) error {
 		if number > 0 {
@@ -128,6 +132,7 @@ func TestIncompleteRunIsNotReused(t *testing.T) {
 }
 
 func TestVariantWithTheCodeOfItsParent(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	s.declare("stage1", behaviour{Noise: 0.2})
 	r := s.request("stage2+USE_WMMA_PV=0")
@@ -139,6 +144,7 @@ func TestVariantWithTheCodeOfItsParent(t *testing.T) {
 }
 
 func TestStageWithTheCodeOfItsParent(t *testing.T) {
+	t.Parallel()
 	text, err := os.ReadFile("testdata/broken/" + spec.File)
 	source, errSource := os.ReadFile("testdata/broken/broken.cu")
 	if err := errors.Join(err, errSource); err != nil {

@@ -48,6 +48,7 @@ func (s *setup) setSpeedup(factor, noise float64) {
 }
 
 func TestRun(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	s.setSpeedup(1.5, 0.01)
 	before := time.Now().Add(-time.Second)
@@ -81,6 +82,7 @@ func TestRun(t *testing.T) {
 
 // The ledger has the complete run.
 func TestRunIsRecorded(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	s.setSpeedup(1.5, 0.01)
 	r := s.runOne(s.request("stage2"))
@@ -126,6 +128,7 @@ func TestRunIsRecorded(t *testing.T) {
 }
 
 func TestRequiredSpeedupDecides(t *testing.T) {
+	t.Parallel()
 	check := func(factor, noise float64, want, reason string) {
 		t.Helper()
 		s := newSetup(t)
@@ -143,6 +146,7 @@ func TestRequiredSpeedupDecides(t *testing.T) {
 }
 
 func TestStageWithoutParentNeedsOnlyToBeCorrect(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	s.declare("stage0", behaviour{})
 	r := s.runOne(s.request("stage0"))
@@ -154,6 +158,7 @@ func TestStageWithoutParentNeedsOnlyToBeCorrect(t *testing.T) {
 }
 
 func TestWrongOutputs(t *testing.T) {
+	t.Parallel()
 	set := func(element int, value float64) func([]byte) {
 		return func(out []byte) {
 			binary.LittleEndian.PutUint16(out[2*element:], uint16(half.Float16FromFloat64(value)))
@@ -192,6 +197,7 @@ func TestWrongOutputs(t *testing.T) {
 
 // The bytes of the output are hashed, so that two devices can be compared bit for bit.
 func TestOutputsAreHashed(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	s.declare("stage0", behaviour{})
 	r := s.runOne(s.request("stage0"))
@@ -206,6 +212,7 @@ func TestOutputsAreHashed(t *testing.T) {
 
 // A failure that loses the device ends one variant. The next one gets a fresh device.
 func TestLostDeviceEndsOneVariant(t *testing.T) {
+	t.Parallel()
 	fault := &device.Fault{Code: "CUDA_ERROR_ILLEGAL_ADDRESS", Text: "an illegal memory access", Operation: "launch"}
 	second := func(err error) behaviour {
 		return behaviour{Launch: func(number int) error {
@@ -254,6 +261,7 @@ func TestLostDeviceEndsOneVariant(t *testing.T) {
 // A timeout says nothing about the output: the kernel may be slow, or run on a slow simulator. It is
 // never recorded as incorrect.
 func TestTimeoutIsNotMeasured(t *testing.T) {
+	t.Parallel()
 	limit := &device.Timeout{Limit: time.Minute}
 	second := func(number int) error {
 		if number == 1 {
@@ -310,6 +318,7 @@ func TestTimeoutIsNotMeasured(t *testing.T) {
 
 // Without a parent the fault is the variant's own.
 func TestFaultWhileTimedAlone(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	s.declare("stage0", behaviour{Timing: &device.Fault{Code: "CUDA_ERROR_LAUNCH_FAILED", Operation: "replay"}})
 	r := s.runOne(s.request("stage0"))
@@ -318,6 +327,7 @@ func TestFaultWhileTimedAlone(t *testing.T) {
 }
 
 func TestDeviceWithoutClock(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	s.declare("stage0", behaviour{Timing: device.ErrNoClock})
 	r := s.runOne(s.request("stage0"))
@@ -329,6 +339,7 @@ func TestDeviceWithoutClock(t *testing.T) {
 }
 
 func TestNoDevice(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	s.Device = NoDevice("no GPU: there is no driver")
 	r := s.runOne(s.request("stage1"))
@@ -344,6 +355,7 @@ func TestNoDevice(t *testing.T) {
 }
 
 func TestRunUnderSanitizer(t *testing.T) {
+	t.Parallel()
 	broken := errors.New("compute-sanitizer ended with code -1")
 	hang := behaviour{Launch: func(int) error { return &device.Timeout{Limit: time.Second} }}
 	check := func(kernel behaviour, finding []finding.Finding, err error) (*run.Run, error) {
@@ -399,6 +411,7 @@ func newBroken(t *testing.T) *setup {
 }
 
 func TestOverBudget(t *testing.T) {
+	t.Parallel()
 	s := newBroken(t)
 	r := s.runOne(s.request("greedy"))
 	expectOutcome(t, r, "over-budget fail/not-measured/not-measured/not-measured")
@@ -411,6 +424,7 @@ func TestOverBudget(t *testing.T) {
 
 // A source that breaks a rule of attune fails its variant, and the next one runs.
 func TestVariantWithBrokenSource(t *testing.T) {
+	t.Parallel()
 	c, cacheDir := compiler(t)
 	if c == nil {
 		t.Skip(needsCompiler)
@@ -436,6 +450,7 @@ func TestVariantWithBrokenSource(t *testing.T) {
 }
 
 func TestVariantThatDoesNotCompile(t *testing.T) {
+	t.Parallel()
 	s := newBroken(t)
 	s.declare("good", behaviour{})
 	if err := s.run(s.request("garbled", "good")); err != nil {
@@ -455,6 +470,7 @@ func TestVariantThatDoesNotCompile(t *testing.T) {
 }
 
 func TestParentThatCannotBeBuilt(t *testing.T) {
+	t.Parallel()
 	s := newSetupOf(t, kernels.SDPA(), nil, t.TempDir()) // other variants than the shipped ones cannot be built
 	s.declare("stage1", behaviour{})
 	r := s.request("stage1")
@@ -471,6 +487,7 @@ func TestParentThatCannotBeBuilt(t *testing.T) {
 
 // Against another variant the required speedup is 1.
 func TestAgainst(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	s.declare("stage0", behaviour{Seconds: 11e-6})
 	s.declare("stage2", behaviour{})
@@ -485,6 +502,7 @@ func TestAgainst(t *testing.T) {
 }
 
 func TestBenchmarkShapes(t *testing.T) {
+	t.Parallel()
 	check := func(requested, benchmark, want []string) {
 		t.Helper()
 		s := newSetup(t)
@@ -511,6 +529,7 @@ func TestBenchmarkShapes(t *testing.T) {
 
 // The speedup is that over the benchmark shapes.
 func TestOnlyBenchmarkShapesCount(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	s.declare("stage1", behaviour{Seconds: 20e-6})
 	s.declare("stage2", behaviour{OfJob: func(job device.Job) float64 {
@@ -559,6 +578,7 @@ bad_fraction = 0.01
 `
 
 func TestRefusedRequests(t *testing.T) {
+	t.Parallel()
 	refuse := func(s *setup, r Request, want string) {
 		t.Helper()
 		err := s.run(r)
@@ -592,6 +612,7 @@ func TestRefusedRequests(t *testing.T) {
 // Code for a newer chip than the device is refused, and code for an older one is compiled by the
 // driver.
 func TestArchOfTheDevice(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	r := s.request("stage0")
 	r.Arch = "sm_90a"
@@ -612,6 +633,7 @@ func TestArchOfTheDevice(t *testing.T) {
 }
 
 func TestCancel(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	s := newSetup(t)
@@ -680,6 +702,7 @@ func TestCancelEndsTheCompilers(t *testing.T) {
 }
 
 func TestCancelledBeforeTheStart(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	s := newSetup(t)
@@ -692,6 +715,7 @@ func TestCancelledBeforeTheStart(t *testing.T) {
 
 // A failure that the kernel did not cause ends the work. Finished runs are kept.
 func TestFailuresOfTheLab(t *testing.T) {
+	t.Parallel()
 	lost := errors.New("the driver is gone")
 	check := func(want error, breakIt func(s *setup), variants ...string) {
 		t.Helper()
@@ -714,6 +738,7 @@ func TestFailuresOfTheLab(t *testing.T) {
 
 // A run that cannot be recorded is reported without an id.
 func TestLedgerThatCannotBeWritten(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	s.declare("stage0", behaviour{})
 	if err := errors.Join(os.Remove(s.dir), os.WriteFile(s.dir, nil, 0o644)); err != nil { // a file in place of the folder
@@ -729,6 +754,7 @@ func TestLedgerThatCannotBeWritten(t *testing.T) {
 }
 
 func TestProgress(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	s.declare("stage0", behaviour{})
 	s.runOne(s.request("stage0"))
@@ -778,6 +804,7 @@ func TestProgress(t *testing.T) {
 
 // Otherwise `attune run` would fail on a machine without a GPU and a compiler.
 func TestShippedStagesAreWithinTheirBudgets(t *testing.T) {
+	t.Parallel()
 	s := newSetupOf(t, kernels.SDPA(), nil, t.TempDir())
 	s.Device = NoDevice("no GPU")
 	for _, stage := range s.Kernel.Stages {
@@ -792,6 +819,7 @@ func TestShippedStagesAreWithinTheirBudgets(t *testing.T) {
 }
 
 func TestShippedTargets(t *testing.T) {
+	t.Parallel()
 	kernel, err := spec.Load(kernels.SDPA())
 	if err != nil {
 		t.Fatal(err)

@@ -72,6 +72,7 @@ func (s *setup) selected(change func(*Request)) (parts []*run.Run, whole *run.Ru
 func benchmarkAll(r *Request) { r.Benchmark = r.Shapes }
 
 func TestSelectionHasARunPerPart(t *testing.T) {
+	t.Parallel()
 	s := withSelection(t, best)
 	s.declare("stage1", behaviour{Seconds: 20e-6, Noise: 0.001})
 	s.declare("stage2", behaviour{Seconds: 10e-6, Noise: 0.001})
@@ -124,6 +125,7 @@ func TestSelectionHasARunPerPart(t *testing.T) {
 
 // The performance gate counts the benchmark shapes of the whole selection, not those of each part.
 func TestSelectionIsGatedAsAWhole(t *testing.T) {
+	t.Parallel()
 	check := func(long, short float64, change func(*Request), want, wantLong string) {
 		t.Helper()
 		s := withSelection(t, best)
@@ -145,6 +147,7 @@ func TestSelectionIsGatedAsAWhole(t *testing.T) {
 }
 
 func TestSelectionWithAWrongPart(t *testing.T) {
+	t.Parallel()
 	s := withSelection(t, best)
 	for _, name := range []string{"stage1", "stage2"} {
 		s.declare(name, behaviour{})
@@ -163,6 +166,7 @@ func TestSelectionWithAWrongPart(t *testing.T) {
 
 // A selection may choose its parent, with a speedup of exactly 1.
 func TestSelectionMayChooseItsParent(t *testing.T) {
+	t.Parallel()
 	s := withSelection(t, strings.Replace(best, `variant = "stage2"`, `variant = "stage1"`, 1))
 	s.declare("stage1", behaviour{Seconds: 20e-6, Noise: 0.05})
 	s.declare("stage3b", behaviour{Seconds: 5e-6})
@@ -178,6 +182,7 @@ func TestSelectionMayChooseItsParent(t *testing.T) {
 }
 
 func TestSelectionWithoutTimes(t *testing.T) {
+	t.Parallel()
 	s := withSelection(t, best)
 	s.Device.simulation = &run.Simulation{}
 	s.declare("stage2", behaviour{})
@@ -191,6 +196,7 @@ func TestSelectionWithoutTimes(t *testing.T) {
 
 // On a head dim that the parent is not built for there is no parent.
 func TestSelectionOfTwoHeadDims(t *testing.T) {
+	t.Parallel()
 	s := withSelection(t, best)
 	if c, _ := compiler(t); c == nil {
 		t.Skip(needsCompiler)
@@ -214,6 +220,7 @@ func TestSelectionOfTwoHeadDims(t *testing.T) {
 }
 
 func TestSelectionAgainstAnother(t *testing.T) {
+	t.Parallel()
 	s := withSelection(t, best)
 	s.declare("stage0", behaviour{Seconds: 11e-6})
 	s.declare("stage2", behaviour{})
@@ -227,6 +234,7 @@ func TestSelectionAgainstAnother(t *testing.T) {
 }
 
 func TestSelectionIsRefusedBeforeTheStart(t *testing.T) {
+	t.Parallel()
 	check := func(text, shape, arch, want string) {
 		t.Helper()
 		s := withSelection(t, text)
@@ -245,6 +253,7 @@ func TestSelectionIsRefusedBeforeTheStart(t *testing.T) {
 
 // The hash of a selection covers the code of its parts and their shapes.
 func TestHashOfASelection(t *testing.T) {
+	t.Parallel()
 	parts := func(change func([]run.Part)) []run.Part {
 		all := []run.Part{{CodeHash: "a", Shapes: []string{"1x1x1x64", "1x1x2x64"}}, {CodeHash: "b", Shapes: []string{"1x1x3x64"}}}
 		if change != nil {
@@ -268,6 +277,7 @@ func TestHashOfASelection(t *testing.T) {
 }
 
 func TestReproduceSelection(t *testing.T) {
+	t.Parallel()
 	s := withSelection(t, best)
 	s.declare("stage1", behaviour{Seconds: 20e-6, Noise: 0.001})
 	s.declare("stage2", behaviour{Seconds: 10e-6, Noise: 0.001})
@@ -305,6 +315,7 @@ func TestReproduceSelection(t *testing.T) {
 
 // Recorded parts with a former knob name are the parts of today's table.
 func TestFormerNamesOfParts(t *testing.T) {
+	t.Parallel()
 	files := folder(t)
 	files[spec.File] = &fstest.MapFile{Data: append(files[spec.File].Data, `
 [[selection]]
@@ -340,6 +351,7 @@ why = "all shapes"
 }
 
 func TestCheckPromotionOfASelection(t *testing.T) {
+	t.Parallel()
 	s := withSelection(t, best)
 	s.declare("stage1", behaviour{Seconds: 20e-6})
 	s.declare("stage2", behaviour{})
@@ -396,6 +408,7 @@ func TestCheckPromotionOfASelection(t *testing.T) {
 }
 
 func TestBenchOfASelection(t *testing.T) {
+	t.Parallel()
 	s := withSelection(t, best)
 	s.declare("stage3b", behaviour{Seconds: 4e-6})
 	r := s.bench(newPeers(t), "torch-cudnn", "1x1x33x64", "1x2x40x64") // stage1 and stage2 as well
@@ -421,6 +434,7 @@ func TestBenchOfASelection(t *testing.T) {
 }
 
 func TestCompareWithASelection(t *testing.T) {
+	t.Parallel()
 	s := withSelection(t, best)
 	s.declare("stage2", behaviour{Seconds: 10e-6, Noise: 0.001})
 	s.declare("stage3b", behaviour{Seconds: 5e-6, Noise: 0.001})

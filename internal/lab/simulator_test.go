@@ -60,6 +60,7 @@ func TestRunOnTheSimulator(t *testing.T) {
 // Outputs that differ between automatic schedules are judged by the reference. The record has the
 // number of schedules.
 func TestJudgeRescheduled(t *testing.T) {
+	t.Parallel()
 	right, wrong := []byte{0, 0, 128, 63}, []byte{0, 0, 0, 64}
 	for _, c := range []struct {
 		name      string

@@ -11,6 +11,7 @@ import (
 
 // The related times are in the record, and a repeated run has the same L2 state.
 func TestColdL2(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	s.setSpeedup(1.5, 0.01)
 	request := s.request("stage2")
@@ -35,6 +36,7 @@ func TestColdL2(t *testing.T) {
 
 // Samples of a throttled GPU are excluded from the figures, and recorded.
 func TestThrottledSamples(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	s.declare("stage1", behaviour{Seconds: 30e-6, Throttled: []int{1}})
 	s.declare("stage2", behaviour{Seconds: 10e-6, Throttled: []int{3, 4}})
@@ -52,6 +54,7 @@ func TestThrottledSamples(t *testing.T) {
 
 // In a comparison, two rounds in opposite order are excluded together.
 func TestThrottledRounds(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	s.declare("stage1", behaviour{Seconds: 10e-6, Noise: 0.001})
 	s.declare("stage2", behaviour{Seconds: 20e-6, Noise: 0.001, Throttled: []int{2, 7}})

@@ -78,6 +78,7 @@ func newSum(t *testing.T, toml string) *setup {
 // A kernel whose result depends on the order of its sums by design needs an allowance. Its launches
 // are then compared within the tolerance.
 func TestNotRepeatableIsAllowed(t *testing.T) {
+	t.Parallel()
 	s := newSum(t, sumSpec)
 	r := s.runOne(s.declaredRequest("sum"))
 	expectOutcome(t, r, incorrect)
@@ -98,6 +99,7 @@ func TestNotRepeatableIsAllowed(t *testing.T) {
 
 // The allowance of a knob does not reach the default of the knob, although the code is the same.
 func TestNotRepeatableOfAKnob(t *testing.T) {
+	t.Parallel()
 	s := newSum(t, sumSpec+"allow = [\"not-repeatable\"]\n")
 	if err := s.run(s.declaredRequest("sum+UNUSED_KNOB=1", "sum")); err != nil {
 		t.Fatal(err)
@@ -110,6 +112,7 @@ func TestNotRepeatableOfAKnob(t *testing.T) {
 
 // A reference that returns other results for equal inputs is at fault, not the kernel.
 func TestRunWithAReferenceWithState(t *testing.T) {
+	t.Parallel()
 	s := newRMSNorm(t, "reference.py", "return {", "global calls\n    calls = globals().get('calls', -1) + 1\n    scale = scale + calls\n    return {")
 	r := s.runOne(s.declaredRequest("rmsnorm"))
 	expectOutcome(t, r, "not-measured pass/not-measured/not-measured/not-measured")
@@ -120,6 +123,7 @@ func TestRunWithAReferenceWithState(t *testing.T) {
 
 // A kernel that compiles and has more registers than a block of a chip is not launched.
 func TestRunWithTooManyRegisters(t *testing.T) {
+	t.Parallel()
 	s := newDoubling(t, &doubling{threads: 1 << 20})
 	r := s.runOne(s.doublingRequest("plain"))
 	expectOutcome(t, r, "over-budget fail/not-measured/not-measured/not-measured")

@@ -45,6 +45,7 @@ type Knob struct {
 	Formerly []string       // earlier names, which recorded variant names may still use
 	Allow    []finding.Kind // findings of the audit that variants with another value than the default may have
 	Fixed    bool           // a search keeps its value: it changes what the kernel computes or prints
+	Axis     string         // of the shapes: a variant takes only those that have the knob's value there; may be empty
 }
 
 // in reports whether the stages of a source have the knob.

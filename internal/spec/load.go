@@ -113,6 +113,7 @@ func (l *loader) file(t *table) {
 		}
 	}
 	valid := l.stages(t)
+	l.checkAxes(knobs)
 	l.checkSources(knobs, constraints)
 	l.checkFormerNames(knobs)
 	l.checkRetired(retired)

@@ -30,7 +30,8 @@ func (l *loader) knob(t *table) {
 	k.Sources = l.sourceList(t)
 	k.Formerly = l.formerly(t)
 	k.Allow = allowList(t)
-	k.Fixed = t.optionalBool("fixed")
+	k.Axis = t.optionalText("axis")
+	k.Fixed = t.optionalBool("fixed") || k.Axis != "" // the shapes of a search decide it
 	t.close()
 	l.Knobs = append(l.Knobs, k)
 	l.unusable = l.unusable || !ok
@@ -90,6 +91,23 @@ func (l *loader) sourceList(t *table) []string {
 		return []string{source}
 	}
 	return nil
+}
+
+// axes are those of the kernel's shapes.
+func (l *loader) axes() []string {
+	if l.Declared != nil {
+		return l.Declared.Axes
+	}
+	return shapeProperties
+}
+
+// checkAxes reports axes of knobs that no shape has.
+func (l *loader) checkAxes(knobs []*table) {
+	for _, t := range knobs {
+		if axis := t.optionalText("axis"); axis != "" && !slices.Contains(l.axes(), axis) {
+			l.problems.add(t.at("axis"), "the shapes have no axis %q, which %s names%s", axis, t.name, hint(axis, l.axes()))
+		}
+	}
 }
 
 // checkSources reports sources of knobs and constraints that no stage has.

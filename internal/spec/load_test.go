@@ -158,6 +158,7 @@ func TestKnobErrors(t *testing.T) {
 		`kernel.toml:6: unknown key "laier" in [[knob]]; did you mean "layer"?`)
 	swap(`layer = "macro"`, `"Layer" = "macro"`, `kernel.toml:4: [[knob]] has no "layer"`,
 		`kernel.toml:6: unknown key "Layer" in [[knob]]; did you mean "layer"?`)
+	swap(`layer = "macro"`, "axis = \"heds\"\nlayer = \"macro\"", `kernel.toml:6: the shapes have no axis "heds", which [[knob]] names; did you mean "heads"?`)
 	swap(`layer = "macro"`, `layer = "marco"`, `kernel.toml:6: unknown layer "marco" in [[knob]]; did you mean "macro"?`)
 	swap(`layer = "macro"`, `layer = "algorithm"`, `kernel.toml:6: unknown layer "algorithm" in [[knob]]; there are macro, micro`)
 	swap(`name = "USE_WMMA_QK"`, `name = "USE_CP_ASYNC"`,

@@ -35,9 +35,6 @@ type Choice struct {
 	line     int // of the key "variant"
 }
 
-// HeadDimKnob is the knob that must equal the head dim of a shape.
-const HeadDimKnob = "HEAD_DIM"
-
 // shapeProperties are the names that conditions of attention may use.
 var shapeProperties, _ = tensor.Shape{}.Axes()
 
@@ -147,10 +144,7 @@ func (s *Selection) notVariant() error {
 
 // selection reads a selection and tries it on every shape of the file.
 func (l *loader) selection(t *table, valid map[*Stage]bool) {
-	s := &Selection{Name: t.text("name"), properties: shapeProperties}
-	if l.Declared != nil {
-		s.properties, s.declared = l.Declared.Axes, true
-	}
+	s := &Selection{Name: t.text("name"), properties: l.axes(), declared: l.Declared != nil}
 	ok := l.ok(func() {
 		l.checkForm(t, "name", s.Name, nameForm)
 		l.checkUnique(t, s.Name, l.Selection(s.Name) != nil)
@@ -219,8 +213,8 @@ func (l *loader) commonArchs(t *table, s *Selection) {
 }
 
 // tryChoices tries the table on every shape of the file. It reports conditions that fail, and
-// choices that apply only to shapes of another head dim. A choice that also fits some shapes is
-// accepted: a run reports the shapes that it does not fit.
+// choices that apply only to shapes that their variant is not built for. A choice that also fits some
+// shapes is accepted: a run reports the shapes that it does not fit.
 func (l *loader) tryChoices(s *Selection) {
 	misfit, fits := map[int]Shape{}, map[int]bool{} // by the line of the choice
 	for _, g := range l.Groups {
@@ -234,19 +228,22 @@ func (l *loader) tryChoices(s *Selection) {
 				l.problems.add(c.whenLine, "%s: %q cannot be evaluated for %s: %v", s.Name, c.When, shape, err)
 				return
 			}
-			attention, isAttention := shape.(tensor.Shape)
-			if dim, ok := c.Variant.Value(HeadDimKnob); ok && isAttention && dim != attention.HeadDim {
-				misfit[c.line] = shape
-			} else {
+			if c.Variant.Fits(shape) == nil {
 				fits[c.line] = true
+			} else {
+				misfit[c.line] = shape
 			}
 		}
 	}
 	for _, c := range s.Choices {
 		if shape, ok := misfit[c.line]; ok && !fits[c.line] {
-			dim, _ := c.Variant.Value(HeadDimKnob)
-			l.problems.add(c.line, "%s is built for head dim %d, but all shapes of the file that select it have another, such as %s",
-				c.Variant, dim, shape)
+			axes, values := c.Variant.BuiltFor()
+			var built []string
+			for i, axis := range axes {
+				built = append(built, fmt.Sprintf("%s %d", axisWords(axis), values[i]))
+			}
+			l.problems.add(c.line, "%s is built for %s, but all shapes of the file that select it have another, such as %s",
+				c.Variant, strings.Join(built, " and "), shape)
 		}
 	}
 }

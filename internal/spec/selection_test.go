@@ -199,10 +199,11 @@ name = "stage2"`,
 
 // A choice that applies only to shapes of another head dim is an error.
 func TestSelectionHeadDims(t *testing.T) {
-	text := strings.ReplaceAll(strings.ReplaceAll(toyText(t), "TILE_N", HeadDimKnob), "HEAD_DIM = 32", "HEAD_DIM = 64") +
+	text := strings.ReplaceAll(strings.ReplaceAll(toyText(t), "TILE_N", "HEAD_DIM"), "HEAD_DIM = 32", "HEAD_DIM = 64")
+	text = strings.Replace(text, "name = \"HEAD_DIM\"\n", "name = \"HEAD_DIM\"\naxis = \"head_dim\"\n", 1) +
 		strings.ReplaceAll(toySelection, "+TILE_N=16", "+HEAD_DIM=32")
 	_, err := loadText(text)
-	want := `kernel.toml:108: stage1+HEAD_DIM=32 is built for head dim 32, but all shapes of the file that select it have another, such as 1x1x32x64`
+	want := `kernel.toml:109: stage1+HEAD_DIM=32 is built for head dim 32, but all shapes of the file that select it have another, such as 1x1x32x64`
 	if fmt.Sprint(err) != want {
 		t.Errorf("%v\nwant %s", err, want)
 	}

@@ -194,6 +194,32 @@ func (v Variant) Value(name string) (int, bool) {
 	return 0, false
 }
 
+// BuiltFor returns the axes of shapes that the variant is built for one value of, and these values.
+// Most variants have none.
+func (v Variant) BuiltFor() (axes []string, values []int) {
+	for i, value := range v.values {
+		if knob := v.stage.kernel.Knobs[i]; knob.Axis != "" && knob.in(v.stage.Source) {
+			axes, values = append(axes, knob.Axis), append(values, value)
+		}
+	}
+	return axes, values
+}
+
+// Fits refuses a shape that the variant is not built for.
+func (v Variant) Fits(shape Shape) error {
+	names, sizes := shape.Axes()
+	axes, values := v.BuiltFor()
+	for i, axis := range axes {
+		if at := slices.Index(names, axis); at >= 0 && sizes[at] != values[i] {
+			return fmt.Errorf("shape %s has %s %d, and %s is built for %d", shape, axisWords(axis), sizes[at], v, values[i])
+		}
+	}
+	return nil
+}
+
+// axisWords is the name of an axis in messages.
+func axisWords(axis string) string { return strings.ReplaceAll(axis, "_", " ") }
+
 // String returns the canonical name of the variant: the stage, then the knobs that differ from it,
 // in the order of their declaration.
 func (v Variant) String() string {

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -124,7 +125,8 @@ func (s Screen) Paragraph(w io.Writer, margin, text string, hang int) {
 
 // Wrap breaks a text into lines of at most width runes, between words where it can. It keeps the
 // spaces at the beginning. A word that is wider than a line is broken after punctuation, else
-// anywhere.
+// anywhere. A command of attune in backticks is never broken, so that it can be copied: it has a line
+// of its own where it does not fit.
 func Wrap(text string, width int) []string { return wrapFrom(text, width, width) }
 
 // wrapFrom breaks a text into a line of one width and further lines of another.
@@ -134,11 +136,58 @@ func wrapFrom(text string, first, rest int) []string {
 	line := []rune(text)
 	for len(line) > width {
 		end, next := breakAt(line, width)
+		if from, to, found := commandAt(line, end); found {
+			if end, next = outside(line, from, to); next == len(line) {
+				break
+			}
+		}
 		lines = append(lines, strings.TrimRight(string(line[:end]), " "))
 		line = line[next:]
 		width = max(rest, 1)
 	}
 	return append(lines, strings.TrimRight(string(line), " "))
+}
+
+// A command begins with command, and is broken only if it has more than longestCommand runes.
+const (
+	command        = "`attune "
+	longestCommand = 1000
+)
+
+// commandAt finds the command that a break at a place would break: from its first backtick, up to the
+// word behind its last one.
+func commandAt(line []rune, at int) (from, to int, found bool) {
+	for {
+		before := string(line[from:min(len(line), at+len(command)-1)])
+		begin := strings.Index(before, command)
+		if begin < 0 {
+			return 0, 0, false
+		}
+		from += utf8.RuneCountInString(before[:begin])
+		near := line[:min(len(line), from+longestCommand)]
+		last := slices.Index(near[from+1:], '`')
+		if last < 0 {
+			return 0, 0, false
+		}
+		for to = from + 1 + last; to < len(line) && line[to] != ' '; {
+			to++
+		}
+		if at < to {
+			return from, to, true
+		}
+		from = to
+	}
+}
+
+// outside is the break before a command, or behind one that begins its line.
+func outside(line []rune, from, to int) (end, next int) {
+	if strings.TrimSpace(string(line[:from])) != "" {
+		return from, from
+	}
+	for next = to; next < len(line) && line[next] == ' '; {
+		next++
+	}
+	return to, next
 }
 
 // breakAt is where a line longer than width ends, and where the next begins.

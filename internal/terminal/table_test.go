@@ -180,6 +180,11 @@ func TestWrap(t *testing.T) {
 	check("abcdefgh", 3, "abc", "def", "gh")
 	check("stage2+TILE_N=32+TILE_M=16", 20, "stage2+TILE_N=32+", "TILE_M=16")
 	check("/usr/local/bin/attune", 16, "/usr/local/bin/", "attune")
+	check("then `attune run a --x 1`, and more", 20, "then", "`attune run a --x 1`,", "and more")
+	check("`attune run a --shapes b`", 12, "`attune run a --shapes b`")
+	check("`attune a b` or `attune c d`", 16, "`attune a b` or", "`attune c d`")
+	check("use `attune run without an end", 12, "use `attune", "run without", "an end")
+	check("`a b` or `c d`", 4, "`a", "b`", "or", "`c", "d`")
 }
 
 func TestParagraph(t *testing.T) {

@@ -136,24 +136,29 @@ type tableLine struct {
 	kept bool
 }
 
-// table derives the lines of each head dim by itself, because a form is built for one. Head dims
-// without a tuned shape keep the lines that they have. Those of the present table's last line come
-// last again, so that other shapes get the same head dim as before.
+// sizes are values of the axes that forms are built for, such as a head dim. It is empty if the forms
+// take all shapes.
+type sizes []int
+
+// table derives the lines of all sizes by themselves, because a form is built for one. Sizes without
+// a tuned shape keep the lines that they have. Those of the present table's last line come last
+// again, so that other shapes get a form of the same sizes as before.
 func (m *Measured) table(tuned []int, costs [][]float64, cover *Cover) ([]tableLine, error) {
 	loss, err := losses(costs, Tolerance)
 	if err != nil {
 		return nil, err
 	}
 	var lines []tableLine
-	for _, dim := range m.headDims(tuned) {
+	axes, all := m.sizes(tuned)
+	for _, of := range all {
 		var own []int // positions in tuned
 		for i, shape := range tuned {
-			if dim == 0 || headDim(m.Shapes[shape]) == dim {
+			if slices.Equal(sizesOf(m.Shapes[shape], axes), of) {
 				own = append(own, i)
 			}
 		}
 		if own == nil {
-			lines = append(lines, m.keptLines(dim)...)
+			lines = append(lines, m.keptLines(axes, of)...)
 			continue
 		}
 		derived, err := m.derive(own, tuned, loss, cover.Forms)
@@ -161,7 +166,7 @@ func (m *Measured) table(tuned []int, costs [][]float64, cover *Cover) ([]tableL
 			return nil, err
 		}
 		for i := range derived {
-			derived[i].When = inHeadDim(dim, derived[i].When)
+			derived[i].When = of.condition(axes, derived[i].When)
 		}
 		lines = append(lines, derived...)
 	}
@@ -227,60 +232,61 @@ func reason(worst float64, shapes []string) string {
 	return text + strings.Join(shapes, ", ")
 }
 
-// keptLines are the lines of the present table for a head dim.
-func (m *Measured) keptLines(dim int) []tableLine {
+// keptLines are the lines of the present table for sizes.
+func (m *Measured) keptLines(axes []string, of sizes) []tableLine {
 	var lines []tableLine
 	for _, c := range m.Selection.Choices {
-		if own, _ := c.Variant.Value(spec.HeadDimKnob); own == dim {
-			lines = append(lines, tableLine{spec.Choice{When: inHeadDim(dim, c.When), Variant: c.Variant, Why: c.Why}, true})
+		if _, own := c.Variant.BuiltFor(); slices.Equal(own, of) {
+			lines = append(lines, tableLine{spec.Choice{When: of.condition(axes, c.When), Variant: c.Variant, Why: c.Why}, true})
 		}
 	}
 	return lines
 }
 
-// headDims returns the head dims of the table: those of the tuned shapes, and those that the present
-// table has forms for. It is one 0 for a kernel whose forms are not built for a head dim.
-func (m *Measured) headDims(tuned []int) []int {
-	var dims []int
-	add := func(dim int) {
-		if dim != 0 && !slices.Contains(dims, dim) {
-			dims = append(dims, dim)
+// sizes returns the axes that the forms are built for, and the sizes of the table: those of the tuned
+// shapes, and those that the present table has forms for.
+func (m *Measured) sizes(tuned []int) (axes []string, all []sizes) {
+	axes, _ = m.Forms[0].BuiltFor()
+	add := func(of sizes) {
+		if !slices.ContainsFunc(all, func(known sizes) bool { return slices.Equal(known, of) }) {
+			all = append(all, of)
 		}
 	}
-	last, _ := m.Selection.Choices[len(m.Selection.Choices)-1].Variant.Value(spec.HeadDimKnob)
 	for _, i := range tuned {
-		if _, ok := m.Forms[0].Value(spec.HeadDimKnob); ok {
-			add(headDim(m.Shapes[i]))
+		add(sizesOf(m.Shapes[i], axes))
+	}
+	var last sizes
+	for _, c := range m.Selection.Choices {
+		if _, last = c.Variant.BuiltFor(); len(last) == len(axes) {
+			add(last)
 		}
 	}
-	for _, c := range m.Selection.Choices {
-		dim, _ := c.Variant.Value(spec.HeadDimKnob)
-		add(dim)
-	}
-	if dims == nil {
-		return []int{0}
-	}
-	slices.SortStableFunc(dims, func(a, b int) int { return cmp.Or(yes(a == last)-yes(b == last), a-b) })
-	return dims
+	slices.SortStableFunc(all, func(a, b sizes) int {
+		return cmp.Or(yes(slices.Equal(a, last))-yes(slices.Equal(b, last)), slices.Compare(a, b))
+	})
+	return axes, all
 }
 
-const headDimAxis = "head_dim"
-
-// headDim returns the head dim of a shape, 0 if it has none.
-func headDim(shape spec.Shape) int {
+// sizesOf are those of a shape.
+func sizesOf(shape spec.Shape, axes []string) sizes {
+	var of sizes
 	names, values := shape.Axes()
-	if i := slices.Index(names, headDimAxis); i >= 0 {
-		return values[i]
+	for _, axis := range axes {
+		of = append(of, values[slices.Index(names, axis)]) // the kernel's shapes have the axes of its knobs
 	}
-	return 0
+	return of
 }
 
-// inHeadDim restricts a condition to a head dim; 0 is no restriction.
-func inHeadDim(dim int, when string) string {
-	own := fmt.Sprintf("%s == %d", headDimAxis, dim)
+// condition restricts a condition to sizes.
+func (of sizes) condition(axes []string, when string) string {
+	var all []string
+	for i, axis := range axes {
+		all = append(all, fmt.Sprintf("%s == %d", axis, of[i]))
+	}
+	own := strings.Join(all, " and ")
 	either := slices.Contains(strings.Fields(when), "or")
 	switch {
-	case dim == 0 || when == own || strings.HasPrefix(when, own+" and ") && !either:
+	case own == "" || when == own || strings.HasPrefix(when, own+" and ") && !either:
 		return when
 	case when == "":
 		return own

@@ -52,7 +52,7 @@ func asMeasured(t *testing.T, kernel *spec.Kernel, selection string, holdout int
 				t.Fatal(err)
 			}
 			cost := 1.1
-			if dim, ok := form.Value(spec.HeadDimKnob); ok && dim != headDim(shape) {
+			if form.Fits(shape) != nil {
 				cost = math.NaN()
 			} else if chosen.Variant.String() == form.String() {
 				cost = 1
@@ -289,22 +289,24 @@ func TestProposalWhereTermsFail(t *testing.T) {
 	}
 }
 
-func TestHeadDimConditions(t *testing.T) {
+func TestConditionsOfSizes(t *testing.T) {
 	t.Parallel()
+	axes := []string{"head_dim", "group"}
 	for _, test := range []struct {
-		dim        int
+		of         sizes
 		when, want string
 	}{
-		{0, "keys <= 8", "keys <= 8"},
-		{64, "", "head_dim == 64"},
-		{64, "keys <= 8", "head_dim == 64 and keys <= 8"},
-		{64, "head_dim == 64", "head_dim == 64"},
-		{64, "head_dim == 64 and keys <= 8", "head_dim == 64 and keys <= 8"},
-		{64, "head_dim == 64 and keys <= 8 or causal", "head_dim == 64 and (head_dim == 64 and keys <= 8 or causal)"},
-		{64, "causal or keys <= 8", "head_dim == 64 and (causal or keys <= 8)"},
+		{nil, "keys <= 8", "keys <= 8"},
+		{sizes{64}, "", "head_dim == 64"},
+		{sizes{64}, "keys <= 8", "head_dim == 64 and keys <= 8"},
+		{sizes{64}, "head_dim == 64", "head_dim == 64"},
+		{sizes{64}, "head_dim == 64 and keys <= 8", "head_dim == 64 and keys <= 8"},
+		{sizes{64}, "head_dim == 64 and keys <= 8 or causal", "head_dim == 64 and (head_dim == 64 and keys <= 8 or causal)"},
+		{sizes{64}, "causal or keys <= 8", "head_dim == 64 and (causal or keys <= 8)"},
+		{sizes{64, 8}, "keys <= 8", "head_dim == 64 and group == 8 and keys <= 8"},
 	} {
-		if got := inHeadDim(test.dim, test.when); got != test.want {
-			t.Errorf("%d, %q: got %q, want %q", test.dim, test.when, got, test.want)
+		if got := test.of.condition(axes[:len(test.of)], test.when); got != test.want {
+			t.Errorf("%v, %q: got %q, want %q", test.of, test.when, got, test.want)
 		}
 	}
 }

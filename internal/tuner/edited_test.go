@@ -31,6 +31,7 @@ func editable(t *testing.T) (s *setup, edit func(file, old, replacement string))
 
 // A search builds all variants from the sources at its start, whatever is edited meanwhile.
 func TestTuneReadsSourcesOnce(t *testing.T) {
+	t.Parallel()
 	s, edit := editable(t)
 	r := s.tuneRequest()
 	r.Shapes, r.Strategy, r.Fixed = r.Small, "grid", []string{"SCRATCH", "UNUSED", "MODE"}
@@ -53,6 +54,7 @@ func TestTuneReadsSourcesOnce(t *testing.T) {
 
 // The compiler reads headers of -I where they are. A search ends when one changes.
 func TestTuneEndsWhenAHeaderChanges(t *testing.T) {
+	t.Parallel()
 	s, edit := editable(t)
 	headers := t.TempDir()
 	header := filepath.Join(headers, "factor.cuh")
@@ -82,6 +84,7 @@ func TestTuneEndsWhenAHeaderChanges(t *testing.T) {
 // Knobs of the best variant that do not change its simulated cost are reset, also if the search did
 // not evaluate the variant without them.
 func TestSimulatedTiesAreReset(t *testing.T) {
+	t.Parallel()
 	s, edit := editable(t)
 	edit("tuned.cu", "factor * value", "(UNUSED ? __fmul_rz(factor, value) : __fmul_ru(factor, value))")
 	r := s.tuneRequest()

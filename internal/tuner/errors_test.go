@@ -12,8 +12,10 @@ import (
 	"testing"
 
 	"attune/internal/device"
+	"attune/internal/form"
 	"attune/internal/lab"
 	"attune/internal/problem"
+	"attune/internal/problem/attention"
 	"attune/internal/run"
 	"attune/internal/spec"
 	"attune/internal/toolchain"
@@ -63,6 +65,7 @@ func TestTuneIsInterruptedAtEveryStep(t *testing.T) {
 
 // Failures of the disk end a search; what was evaluated is in the journal.
 func TestTuneReportsFailuresOfTheDisk(t *testing.T) {
+	t.Parallel()
 	s := newTuned(t)
 	s.landscape()
 	r := s.tuneRequest()
@@ -104,6 +107,7 @@ func TestTuneReportsFailuresOfTheDisk(t *testing.T) {
 
 // A folder of the caller's own is resumed on request, and only by the same search.
 func TestTuneInAFolder(t *testing.T) {
+	t.Parallel()
 	s := newTuned(t)
 	s.landscape()
 	r := s.tuneRequest()
@@ -145,6 +149,7 @@ func TestTuneInAFolder(t *testing.T) {
 
 // A search that another process runs is not resumed, and one without a description is passed over.
 func TestResumeOfARunningSearch(t *testing.T) {
+	t.Parallel()
 	s := newTuned(t)
 	s.landscape()
 	r := s.tuneRequest()
@@ -175,6 +180,7 @@ func TestResumeOfARunningSearch(t *testing.T) {
 // Patched kernels of a resumed search are made again by their proposer, or known by their results
 // only.
 func TestResumeWithProposals(t *testing.T) {
+	t.Parallel()
 	s := newTuned(t)
 	s.landscape()
 	patched := s.patchedTuned(behaviour{Seconds: 4e-6})
@@ -216,6 +222,7 @@ func TestResumeWithProposals(t *testing.T) {
 // A device that no variant loses alone ends the finals, and a default that turns out to be wrong does
 // too.
 func TestFinalsThatFail(t *testing.T) {
+	t.Parallel()
 	s := newTuned(t)
 	s.landscape()
 	together := s.gpu.Behaviours["tuned+THREADS=256"]
@@ -268,6 +275,7 @@ func TestFinalsThatFail(t *testing.T) {
 // A candidate may fail in each of its measurements. The failure of the default beside it ends the
 // search.
 func TestTuneScreeningFails(t *testing.T) {
+	t.Parallel()
 	s := newTuned(t)
 	r := s.tuneRequest()
 	r.Fixed, r.Budget.Evaluations = []string{"UNUSED", "ITEMS", "MODE", "SCRATCH"}, 5
@@ -319,6 +327,7 @@ func TestTuneScreeningFails(t *testing.T) {
 
 // The errors of a build are failures of the variant, unless the machine is at fault.
 func TestCandidateThatDoesNotBuild(t *testing.T) {
+	t.Parallel()
 	for want, err := range map[string]error{
 		"tuned.cu(3): error: no":      &toolchain.CompileError{Output: "a warning\ntuned.cu(3): error: no\nmore"},
 		"nothing was printed as such": &toolchain.CompileError{Output: "nothing was printed as such\n"},
@@ -337,6 +346,7 @@ func TestCandidateThatDoesNotBuild(t *testing.T) {
 
 // A default that the audit refuses is wrong, and a reference that fails is no result.
 func TestTuneDefaultsThatCannotBeChecked(t *testing.T) {
+	t.Parallel()
 	changed := func(file, old, replacement string) *setup {
 		root := t.TempDir()
 		if err := os.CopyFS(root, os.DirFS(tunedKernel)); err != nil {
@@ -372,13 +382,14 @@ func TestTuneDefaultsThatCannotBeChecked(t *testing.T) {
 // Without small shapes of its own that the variant takes, a request is checked on the smallest shape
 // of the kernel. A head dim that is fixed at build time is no knob of a search.
 func TestTuneShapesOfAttention(t *testing.T) {
+	t.Parallel()
 	kernel, err := spec.Load(kernels.SDPA())
 	if err != nil {
 		t.Fatal(err)
 	}
 	l := &lab.Lab{Kernel: kernel, Problem: lab.NewProblem(kernel, nil, "")}
 	all := kernel.Selection("stage7").Variants()
-	v := all[slices.IndexFunc(all, func(v spec.Variant) bool { return lab.HeadDim(v) == 128 })]
+	v := all[slices.IndexFunc(all, func(v spec.Variant) bool { return attention.HeadDim(v) == 128 })]
 	r := Request{Variant: v, Shapes: shapes(t, "1x1x4096x128"), Seeds: []uint64{0}, Budget: Budget{Evaluations: 5}, Objective: run.ObjectiveTime}
 	planned, space, err := r.plan(l)
 	if err != nil {
@@ -390,7 +401,7 @@ func TestTuneShapesOfAttention(t *testing.T) {
 		}
 	}
 	for _, k := range space.Knobs {
-		if k.Name == spec.HeadDimKnob && len(k.Values) != 1 {
+		if k.Name == form.HeadDimKnob && len(k.Values) != 1 {
 			t.Errorf("%+v", k)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 // A search is not resumed with another reference: the outputs of its earlier variants were compared
 // with the one of then.
 func TestEditedReferenceIsAnotherSearch(t *testing.T) {
+	t.Parallel()
 	hash := func(kind, text string) string {
 		return referenceHash(fstest.MapFS{"reference.py": {Data: []byte(text)}}, spec.Reference{Kind: kind, Path: "reference.py"})
 	}

@@ -96,6 +96,7 @@ func strangersEvaluation(t *testing.T, all []run.TuneEvaluation) run.TuneEvaluat
 // A patched kernel that spoils what is timed beside it fails itself, and neither the default nor the
 // best variant so far.
 func TestPatchedKernelSpoilsOthers(t *testing.T) {
+	t.Parallel()
 	for _, best := range []string{"the default", "another variant"} {
 		s := newTuned(t)
 		s.landscape()
@@ -131,6 +132,7 @@ func TestPatchedKernelSpoilsOthers(t *testing.T) {
 
 // A patched kernel that spoils the default only in the finals fails there.
 func TestPatchedKernelSpoilsTheFinals(t *testing.T) {
+	t.Parallel()
 	for _, how := range []string{"wrong", "lost"} {
 		s := newTuned(t)
 		s.landscape()
@@ -173,6 +175,7 @@ func TestPatchedKernelSpoilsTheFinals(t *testing.T) {
 // What a patch does to the compiler is its own failure, in the search and in the finals of a resumed
 // one.
 func TestPatchedKernelThatDoesNotBuild(t *testing.T) {
+	t.Parallel()
 	s := newTuned(t)
 	s.landscape()
 	outside := s.Patched(map[string][]byte{"tuned.cu": []byte("#include \"../secret.cuh\"\n")})
@@ -201,6 +204,7 @@ func TestPatchedKernelThatDoesNotBuild(t *testing.T) {
 
 // A patch that changes no machine code is dropped: the variant itself is the result.
 func TestPatchWithoutEffect(t *testing.T) {
+	t.Parallel()
 	s := newTuned(t)
 	s.landscape()
 	noop := s.patchedSource("factor * value;", "factor * value;  // faster", behaviour{})
@@ -239,6 +243,7 @@ func TestPatchWithoutEffect(t *testing.T) {
 // A variant of the kernel with the machine code of a patched one takes its place, also if the search
 // is resumed without the proposer. The files of the proposer stay in the record.
 func TestVariantWithTheCodeOfAPatch(t *testing.T) {
+	t.Parallel()
 	for _, resumed := range []bool{false, true} {
 		s := newTuned(t)
 		s.landscape()
@@ -266,6 +271,7 @@ func TestVariantWithTheCodeOfAPatch(t *testing.T) {
 
 // Errors of a proposer's files end a search: what it has found would be lost too.
 func TestKeeperErrors(t *testing.T) {
+	t.Parallel()
 	for _, k := range []*keeper{{openErr: errors.New("no space")}, {closeErr: errors.New("no space"), keepsNone: true}} {
 		s := newTuned(t)
 		s.landscape()
@@ -279,6 +285,7 @@ func TestKeeperErrors(t *testing.T) {
 
 // A search whose strategy has no more variants waits for its proposer, but not for ever.
 func TestTuneWaitsForItsProposer(t *testing.T) {
+	t.Parallel()
 	ended := &keeper{}
 	for _, c := range []struct {
 		proposer Proposer

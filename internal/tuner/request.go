@@ -99,11 +99,7 @@ func (r Request) plan(l *lab.Lab) (Request, *tune.Space, error) {
 	if _, err := lab.Arch(r.Variant.Stage(), r.Arch, l.Device.Facts().Arch); err != nil {
 		return r, nil, err
 	}
-	fixed := r.Fixed
-	if lab.HeadDim(r.Variant) != 0 { // another head dim cannot run the shapes
-		fixed = append(slices.Clone(fixed), spec.HeadDimKnob)
-	}
-	space, err := tune.OfVariant(r.Variant, fixed...)
+	space, err := tune.OfVariant(r.Variant, r.Fixed...)
 	if err != nil {
 		return r, nil, lab.RequestError(err.Error())
 	}

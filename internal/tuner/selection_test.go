@@ -18,6 +18,7 @@ import (
 	"attune/internal/device/devicetest"
 	"attune/internal/document"
 	"attune/internal/lab"
+	"attune/internal/problem/attention"
 	"attune/internal/run"
 	"attune/internal/spec"
 	"attune/internal/tune"
@@ -73,6 +74,7 @@ func (s *setup) selectionRequest(names ...string) SelectionRequest {
 func ignoreSearch(spec.Shape, run.TuneEvaluation) {}
 
 func TestTuneSelection(t *testing.T) {
+	t.Parallel()
 	s := newSelected(t)
 	seen := map[string]int{}
 	result, err := SearchSelection(t.Context(), s.Lab, s.selectionRequest("n=100", "n=3000", "n=900", "n=300"),
@@ -132,6 +134,7 @@ func (s *setup) checkSelectionRecord(result *run.SelectionTuning) {
 
 // A form that is wrong on a shape, cheats on it or crashes there is not its best form.
 func TestTuneSelectionWithWrongForms(t *testing.T) {
+	t.Parallel()
 	s := newSelected(t)
 	// Wrong on the held-out shape only: it wins the searches, and is timed on all shapes.
 	cheat := s.gpu.Behaviours["selected+THREADS=256"]
@@ -162,6 +165,7 @@ func TestTuneSelectionWithWrongForms(t *testing.T) {
 
 // A form that is wrong only while it is timed beside others has no cost.
 func TestCompareFormsDropsCheats(t *testing.T) {
+	t.Parallel()
 	s := newSelected(t)
 	cheat := s.gpu.Behaviours["selected+THREADS=128"]
 	cheat.Timed = func(out []byte) { out[3] ^= 0x40 }
@@ -184,6 +188,7 @@ func TestCompareFormsDropsCheats(t *testing.T) {
 
 // The energy of a launch is another objective.
 func TestTuneSelectionByEnergy(t *testing.T) {
+	t.Parallel()
 	s := newSelected(t)
 	r := s.selectionRequest("n=100", "n=3000")
 	r.Search.Objective = run.ObjectiveEnergy
@@ -195,6 +200,7 @@ func TestTuneSelectionByEnergy(t *testing.T) {
 
 // Without a GPU the costs are those of the simulator.
 func TestTuneSelectionOnSimulator(t *testing.T) {
+	t.Parallel()
 	s := newDeclared(t, "testdata/selected")
 	// 64 blocks on the simulator's two multiprocessors: sm_89 runs 24 on each, in two waves, and sm_90,
 	// which stands for an unknown architecture, 32 in one.
@@ -230,6 +236,7 @@ func (s *setup) killSelection(steps int, r SelectionRequest) (*run.SelectionTuni
 // Killed at ten random moments and resumed, also with a torn journal, the call proposes the table of
 // one that was never killed.
 func TestKilledSelectionTuningResumes(t *testing.T) {
+	t.Parallel()
 	s := newSelected(t)
 	r := s.selectionRequest("n=100", "n=3000")
 	whole, err := SearchSelection(t.Context(), s.Lab, r, ignoreSearch)
@@ -278,6 +285,7 @@ func TestKilledSelectionTuningResumes(t *testing.T) {
 
 // A finished search of another device or compiler is not used.
 func TestResumeOfAnotherSelectionTuning(t *testing.T) {
+	t.Parallel()
 	s := newSelected(t)
 	r := s.selectionRequest("n=100", "n=3000")
 	evaluations := 0
@@ -338,6 +346,7 @@ func TestResumeOfAnotherSelectionTuning(t *testing.T) {
 }
 
 func TestTuneSelectionRefuses(t *testing.T) {
+	t.Parallel()
 	s := newSelected(t)
 	for want, change := range map[string]func(*SelectionRequest){
 		"every shape is held out":            func(r *SelectionRequest) { r.Holdout = []bool{true, true} },
@@ -368,6 +377,7 @@ func TestTuneSelectionRefuses(t *testing.T) {
 
 // A selection whose first search has no result leaves nothing that could be resumed.
 func TestTuneSelectionWithoutResult(t *testing.T) {
+	t.Parallel()
 	s := newSelected(t)
 	s.gpu.Behaviours["selected"] = behaviour{Output: spoil}
 	if _, err := SearchSelection(t.Context(), s.Lab, s.selectionRequest("n=100", "n=77"), ignoreSearch); !errors.As(err, new(*lab.WrongError)) {
@@ -381,6 +391,7 @@ func TestTuneSelectionWithoutResult(t *testing.T) {
 // A selection that claims exact exponentials is searched among exact variants, and only with the head
 // dim of each shape.
 func TestTuneSelectionKeepsClaim(t *testing.T) {
+	t.Parallel()
 	kernel, err := spec.Load(kernels.SDPA())
 	if err != nil {
 		t.Fatal(err)
@@ -407,7 +418,7 @@ func TestTuneSelectionKeepsClaim(t *testing.T) {
 		}
 		for range 100 {
 			v, err := tune.VariantOf(r.Variant.Stage(), space, space.Random(random))
-			if err != nil || v.Exponentials() != spec.ExactExponentials || lab.HeadDim(v) != dim {
+			if err != nil || v.Exponentials() != spec.ExactExponentials || attention.HeadDim(v) != dim {
 				t.Errorf("%s, %v: %s exponentials", v, err, v.Exponentials())
 			}
 		}

@@ -122,6 +122,7 @@ func evaluationOf(t *testing.T, all []run.TuneEvaluation, variant string) run.Tu
 // A variant is wrong, one crashes, one is over the resources, one cheats while it is timed, one does
 // not compile, and one is really the fastest: it wins.
 func TestTune(t *testing.T) {
+	t.Parallel()
 	s := newTuned(t)
 	s.landscape()
 	result, all := s.tuned(s.tuneRequest())
@@ -201,6 +202,7 @@ func (s *setup) checkTuningRecord(result *run.Tuning) {
 
 // Variants with equal machine code are checked and timed once, and do not count against the budget.
 func TestTuneMeasuresEqualCodeOnce(t *testing.T) {
+	t.Parallel()
 	s := newTuned(t)
 	s.landscape()
 	r := s.tuneRequest()
@@ -231,6 +233,7 @@ func TestTuneMeasuresEqualCodeOnce(t *testing.T) {
 // A candidate that is many times slower costs one estimate on each shape and no rounds. One that is
 // a little slower gets the first rounds only.
 func TestTuneGivesUpSlowVariantsEarly(t *testing.T) {
+	t.Parallel()
 	s := newTuned(t)
 	s.landscape()
 	_, all := s.tuned(s.tuneRequest())
@@ -259,6 +262,7 @@ func TestTuneGivesUpSlowVariantsEarly(t *testing.T) {
 
 // Noise alone makes no variant the best.
 func TestTuneKeepsTheDefault(t *testing.T) {
+	t.Parallel()
 	s := newTuned(t)
 	for name := range s.gpu.Behaviours {
 		s.gpu.Behaviours[name] = behaviour{Seconds: 10e-6, Noise: 0.01}
@@ -296,6 +300,7 @@ func (s *setup) killAfter(steps int, r Request) (*run.Tuning, error) {
 // A search that is killed at ten random moments and resumed gives the answer of one that was not. The
 // journal may end in the middle of a line.
 func TestKilledTuningResumes(t *testing.T) {
+	t.Parallel()
 	s := newTuned(t)
 	s.landscape()
 	whole, _ := s.tuned(s.tuneRequest())
@@ -361,6 +366,7 @@ func (s *setup) cutJournal(random *rand.Rand) {
 // A search is resumed only if everything that it depends on is the same. The refusal names the
 // difference.
 func TestResumeOfAnotherSearch(t *testing.T) {
+	t.Parallel()
 	s := newTuned(t)
 	s.landscape()
 	if _, err := s.killAfter(20, s.tuneRequest()); !errors.Is(err, context.Canceled) {
@@ -395,6 +401,7 @@ func TestResumeOfAnotherSearch(t *testing.T) {
 }
 
 func TestTuneRefuses(t *testing.T) {
+	t.Parallel()
 	s := newTuned(t)
 	for want, change := range map[string]func(*Request){
 		"the objective cost is an estimate for machines without a GPU": func(r *Request) { r.Objective = run.ObjectiveCost },
@@ -431,6 +438,7 @@ func TestTuneRefuses(t *testing.T) {
 
 // The default must run: a search starts from it, and the finals compare with it.
 func TestTuneNeedsADefaultThatRuns(t *testing.T) {
+	t.Parallel()
 	s := newTuned(t)
 	try := func(variant string, b behaviour) error {
 		t.Helper()
@@ -470,6 +478,7 @@ func TestTuneNeedsADefaultThatRuns(t *testing.T) {
 // The best variant so far cheats when it is timed again: it loses its place, also for a search that
 // is resumed.
 func TestTuneDemotesACheat(t *testing.T) {
+	t.Parallel()
 	s := newTuned(t)
 	s.landscape()
 	times := 0
@@ -498,6 +507,7 @@ func TestTuneDemotesACheat(t *testing.T) {
 
 // A variant that is right on the small shape and wrong on another seed is not called best.
 func TestFinalsCheckAllSeeds(t *testing.T) {
+	t.Parallel()
 	s := newTuned(t)
 	s.landscape()
 	const wrong = "tuned+THREADS=256+ITEMS=2"
@@ -518,6 +528,7 @@ func TestFinalsCheckAllSeeds(t *testing.T) {
 // Variants that fail in the timing of the finals are found, whether they are wrong or lose the
 // device.
 func TestFinalsDropVariantsThatFail(t *testing.T) {
+	t.Parallel()
 	s := newTuned(t)
 	s.landscape()
 	inFinals := func() bool { return s.gpu.Planned[len(s.gpu.Planned)-1].Samples > maxScreenRounds/2 }
@@ -551,6 +562,7 @@ func TestFinalsDropVariantsThatFail(t *testing.T) {
 
 // Energy is compared like time, by several measurements.
 func TestTuneEnergy(t *testing.T) {
+	t.Parallel()
 	s := newTuned(t)
 	s.landscape()
 	for name, b := range s.gpu.Behaviours {
@@ -604,6 +616,7 @@ func (p *proposer) Restore(_ context.Context, variant, _ string, patch []byte) (
 // Proposals are evaluated between the variants of the strategy. One of another kernel does not teach
 // the strategy, and may still win.
 func TestTuneProposals(t *testing.T) {
+	t.Parallel()
 	s := newTuned(t)
 	s.landscape()
 	root := t.TempDir()
@@ -662,6 +675,7 @@ func (hinted) Hints() profile.Hints {
 
 // What the simulator counts of a new best suggests knobs to the strategy, on a GPU too.
 func TestTuneSuggestsKnobs(t *testing.T) {
+	t.Parallel()
 	s := newTuned(t)
 	s.landscape()
 	s.Problem = hinted{s.Problem}
@@ -712,6 +726,7 @@ func TestTuneOnTheSimulator(t *testing.T) {
 
 // Without a ledger and a folder nothing is written.
 func TestTuneWithoutAFolder(t *testing.T) {
+	t.Parallel()
 	s := newTuned(t)
 	s.landscape()
 	s.Ledger = nil
@@ -725,6 +740,7 @@ func TestTuneWithoutAFolder(t *testing.T) {
 
 // A space of variants with equal code ends.
 func TestTuneEndsWithoutNewCode(t *testing.T) {
+	t.Parallel()
 	s := &search{request: Request{Budget: Budget{Evaluations: 2}}, standings: &standings{counted: 1, evaluations: make([]run.TuneEvaluation, 22)}}
 	if got := s.over(); got != "21 variants had machine code that was evaluated before" {
 		t.Error(got)
@@ -732,6 +748,7 @@ func TestTuneEndsWithoutNewCode(t *testing.T) {
 }
 
 func TestBlockNeeds(t *testing.T) {
+	t.Parallel()
 	for want, n := range map[string]blockNeeds{
 		"": {threads: 256, warps: 8, registers: 255, shared: 90000},
 		"2048 threads of a block; the chip allows 1024":                 {threads: 2048, warps: 64},
@@ -762,6 +779,7 @@ func TestBlockNeeds(t *testing.T) {
 }
 
 func TestCost(t *testing.T) {
+	t.Parallel()
 	needs := blockNeeds{threads: 256, warps: 8, registers: 32}
 	base := device.Counters{"sim__inst_executed.sum": 8000, "memory_l1_wavefronts_shared": 100, "memory_l2_theoretical_sectors_global": 10}
 	cost := func(change device.Counters, blocks int, n blockNeeds) float64 {

@@ -37,7 +37,7 @@ func (p *Problem) DType() string { return "e4m3" }
 
 // CheckShapes refuses shapes that exceed a grid, and head dims that the variant is not built for.
 func (p *Problem) CheckShapes(v spec.Variant, shapes []spec.Shape) error {
-	dim, fixed := v.Value(spec.HeadDimKnob)
+	dim, fixed := v.Value(form.HeadDimKnob)
 	for _, s := range shapes {
 		shape := s.(tensor.Shape)
 		if err := form.CheckGrid(shape); err != nil {
@@ -50,19 +50,20 @@ func (p *Problem) CheckShapes(v spec.Variant, shapes []spec.Shape) error {
 	return nil
 }
 
-// Common reports whether two variants are built for the same head dim.
-func (p *Problem) Common(a, b spec.Variant) bool {
-	x, _ := a.Value(spec.HeadDimKnob)
-	y, _ := b.Value(spec.HeadDimKnob)
-	return x == y
+// HeadDim is the head dim that a variant is built for; 0 if it is not fixed at build time.
+func HeadDim(v spec.Variant) int {
+	dim, _ := v.Value(form.HeadDimKnob)
+	return dim
 }
+
+// Common reports whether two variants are built for the same head dim.
+func (p *Problem) Common(a, b spec.Variant) bool { return HeadDim(a) == HeadDim(b) }
 
 // Budget is the stage's, with shared memory in proportion to the head dim: tiles grow with it.
 func (p *Problem) Budget(v spec.Variant) spec.Budget {
 	b := v.Stage().Budget
-	if own, fixed := v.Stage().Variant().Value(spec.HeadDimKnob); fixed {
-		dim, _ := v.Value(spec.HeadDimKnob)
-		b.SharedBytes = b.SharedBytes * dim / own
+	if own := HeadDim(v.Stage().Variant()); own != 0 {
+		b.SharedBytes = b.SharedBytes * HeadDim(v) / own
 	}
 	return b
 }

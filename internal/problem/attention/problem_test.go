@@ -173,3 +173,12 @@ func TestTimed(t *testing.T) {
 		t.Errorf("another output than that of the rotated inputs; %v", err)
 	}
 }
+
+func TestHeadDim(t *testing.T) {
+	if got := HeadDim(variant(t, "stage2")); got != 64 {
+		t.Errorf("stage2 is for head dim %d, want 64", got)
+	}
+	if got := HeadDim(spec.Variant{}); got != 0 {
+		t.Errorf("a kernel without that knob is for head dim %d, want 0", got)
+	}
+}

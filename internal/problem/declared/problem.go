@@ -47,9 +47,13 @@ func (p *Problem) DType() string {
 	return strings.Join(names, ", ")
 }
 
-// CheckShapes evaluates all expressions for the shapes.
+// CheckShapes refuses shapes that the variant is not built for, and evaluates all expressions for
+// the others.
 func (p *Problem) CheckShapes(v spec.Variant, shapes []spec.Shape) error {
 	for _, s := range shapes {
+		if err := v.Fits(s); err != nil {
+			return err
+		}
 		if err := p.Check(v, s); err != nil {
 			first, _, _ := strings.Cut(err.Error(), "\n")
 			return fmt.Errorf("%s: %s", v, first)
@@ -58,8 +62,12 @@ func (p *Problem) CheckShapes(v spec.Variant, shapes []spec.Shape) error {
 	return nil
 }
 
-// Common is true: every variant runs every shape.
-func (p *Problem) Common(a, b spec.Variant) bool { return true }
+// Common reports whether two variants are built for the same shapes.
+func (p *Problem) Common(a, b spec.Variant) bool {
+	axes, values := a.BuiltFor()
+	otherAxes, others := b.BuiltFor()
+	return slices.Equal(axes, otherAxes) && slices.Equal(values, others)
+}
 
 // Budget is that of the stage.
 func (p *Problem) Budget(v spec.Variant) spec.Budget { return v.Stage().Budget }

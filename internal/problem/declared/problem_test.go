@@ -234,6 +234,29 @@ func TestProblem(t *testing.T) {
 	}
 }
 
+// A knob with an axis builds variants for the shapes that have its value there.
+func TestVariantsOfAnAxis(t *testing.T) {
+	p := load(t, strings.Replace(forms, "name = \"THREADS\"\n", "name = \"THREADS\"\naxis = \"n\"\n", 1), map[string]string{"naive.cu": ""})
+	v, other := p.kernel.Stages[0].Variant(), p.kernel.Stages[0].Variant()
+	for _, value := range p.kernel.Knobs[0].Values {
+		if own, _ := v.Value("THREADS"); value != own {
+			var err error
+			if other, err = p.kernel.Variant(fmt.Sprintf("%s+THREADS=%d", v, value)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	_, sizes := v.BuiltFor()
+	shape := spec.Axes(fmt.Sprintf("rows=8,n=%d", sizes[0]))
+	if err := p.CheckShapes(v, []spec.Shape{shape}); err != nil || p.Common(v, other) || !p.Common(v, v) {
+		t.Errorf("%v; %s and %s", err, v, other)
+	}
+	want := fmt.Sprintf("shape rows=8,n=7 has n 7, and %s is built for %d", v, sizes[0])
+	if err := p.CheckShapes(v, []spec.Shape{shape, spec.Axes("rows=8,n=7")}); fmt.Sprint(err) != want {
+		t.Errorf("%v; want %s", err, want)
+	}
+}
+
 func TestParameters(t *testing.T) {
 	p := load(t, forms, map[string]string{"naive.cu": ""})
 	var got []string
