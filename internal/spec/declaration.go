@@ -8,8 +8,12 @@ type Declaration struct {
 	Source string // path of the CUDA source, relative to kernel.toml
 	Entry  string // the entry function
 	Flags  []string
-	Axes   []string // in the order of their first appearance in [shapes]
+	Axes   []string // in the order of their first appearance in [shapes], then in [axes]
 	Args   []Arg    // in the order of the kernel's parameters
+
+	// AxisDefaults are the values of axes that a shape need not give. They are a part of the shape all
+	// the same.
+	AxisDefaults map[string]int
 
 	FlagsAt string // the line of Flags, such as kernel.toml:3; empty without flags
 

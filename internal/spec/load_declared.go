@@ -15,7 +15,7 @@ import (
 
 // The keys of a file by the problem that has them. A file of either has the name.
 var (
-	declaredKeys  = []string{"arg", "launch", "reference", "source", "entry", "flags", "archs", "work", "peer"}
+	declaredKeys  = []string{"arg", "launch", "reference", "source", "entry", "flags", "archs", "work", "peer", "axes"}
 	attentionKeys = []string{"about", "stage", "selection", "run", "tolerance", "knob", "constraint", "retired", "shapes"}
 )
 

@@ -375,3 +375,40 @@ func TestDeclaredRun(t *testing.T) {
 		SimShapes: []string{"b"}, SimSeeds: []uint64{7}, Quick: []string{"b"}, SimQuick: []string{"b"},
 	})
 }
+
+// A default of [axes] is a part of every shape that does not give the axis, under the same name as if
+// it did.
+func TestAxisDefaults(t *testing.T) {
+	text := strings.Replace(declaredText(t), "small = { rows = 8, n = 256 }", "small = { n = 1, rows = 2 }\nfew = { rows = 3 }\npadded = { rows = 4, pad = 8 }", 1) +
+		"\n[axes]\npad = 0\nn = 256\n"
+	k := mustLoadDeclared(t, text)
+	want := []string{"n=1,rows=2,pad=0", "n=256,rows=3,pad=0", "n=256,rows=4,pad=8"}
+	for i, w := range want {
+		if got := k.Groups[i].Shapes[0].String(); got != w {
+			t.Errorf("%s is %s, want %s", k.Groups[i].Name, got, w)
+		}
+	}
+	for text, w := range map[string]string{
+		"rows=7": "n=256,rows=7,pad=0", "pad=1,rows=7": "n=256,rows=7,pad=1", "rows=7,rows=8": "n=256,rows=7,pad=0 n=256,rows=8,pad=0",
+		"n=256,rows=3,pad=0": "n=256,rows=3,pad=0",
+	} {
+		shapes, err := k.Shapes(text)
+		if got := strings.Trim(fmt.Sprint(shapes), "[]"); err != nil || got != w {
+			t.Errorf("%s is %s, %v; want %s", text, got, err, w)
+		}
+	}
+	if _, err := k.Shapes("n=2"); err == nil || !strings.Contains(err.Error(), `shape "n=2" has no rows`) {
+		t.Errorf("a shape without an axis that has no default: %v", err)
+	}
+}
+
+func TestAxisDefaultErrors(t *testing.T) {
+	swap := declaredSwap(t)
+	swap("[shapes]", "[axes]\nrows = -1\n2x = 3\n[shapes]",
+		`kernel.toml:7: "rows" in [axes] is -1; want an integer from 0 to 2147483647`,
+		`kernel.toml:8: axis "2x" in [axes] is no name of an axis; want a letter, then letters, digits or _`)
+	swap("[shapes]", "[axes]\nn = 3\n[shape]", `kernel.toml:6: [axes] gives defaults to the axes of [shapes], which the file does not have`,
+		`kernel.toml:8: unknown key "shape" in the file; did you mean "shapes"?`,
+		`kernel.toml:16: "shape" in [[arg]] "x" is "rows": unknown axis or knob "rows"; there are THREADS; [shapes] declares no axis`,
+		`kernel.toml:16: "shape" in [[arg]] "x" is "n": unknown axis or knob "n"; there are THREADS; [shapes] declares no axis`)
+}

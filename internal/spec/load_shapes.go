@@ -20,7 +20,11 @@ func (l *loader) namedShapes(file *table) {
 	if n != nil && n.table == nil {
 		file.wrongType("shapes", n, "a table [shapes] with lines such as small = { n = 256 }")
 	}
+	defaults := l.axisDefaults(file)
 	if n == nil || n.table == nil {
+		if n == nil && defaults != nil {
+			l.problems.add(defaults.line, "%s gives defaults to the axes of [shapes], which the file does not have", defaults.name)
+		}
 		l.Groups = []Group{{string(noAxes), []Shape{noAxes}}}
 		return
 	}
@@ -41,6 +45,9 @@ func (l *loader) namedShapes(file *table) {
 	}
 	if len(l.Groups) == 0 {
 		l.problems.add(t.line, "%s has no shape; write one such as small = { n = 256 }", t.name)
+	}
+	if defaults != nil {
+		l.axisNames(defaults)
 	}
 	for i, shape := range shapes {
 		var axes Axes
@@ -68,10 +75,29 @@ func (l *loader) axisNames(t *table) {
 	}
 }
 
-// axisValues reads a shape, which must have every axis of the kernel.
+// axisDefaults reads the values of axes that a shape need not give.
+func (l *loader) axisDefaults(file *table) *table {
+	t := file.inner("axes", "[axes]", optional)
+	if t == nil {
+		return nil
+	}
+	l.Declared.AxisDefaults = map[string]int{}
+	for _, name := range t.keys {
+		l.Declared.AxisDefaults[name] = t.integer(name, 0, maxAxis)
+	}
+	t.close()
+	return t
+}
+
+// axisValues reads a shape. It must have every axis of the kernel that has no default.
 func (l *loader) axisValues(t *table) Axes {
 	values := make([]int, len(l.Declared.Axes))
 	for i, name := range l.Declared.Axes {
+		value, known := l.Declared.AxisDefaults[name]
+		if t.get(name) == nil && known {
+			values[i] = value
+			continue
+		}
 		if t.get(name) == nil {
 			l.problems.add(t.line, "%s has no axis %q, which %s has", t.name, name, l.firstWith[name])
 			continue
@@ -93,7 +119,7 @@ func newAxes(names []string, values []int) Axes {
 	return Axes(strings.Join(items, ","))
 }
 
-// parse parses axis=value items, in any order.
+// parse parses axis=value items, in any order. Axes with a default may be missing.
 func (d *Declaration) parse(text string) (Axes, error) {
 	if len(d.Axes) == 0 {
 		if text == string(noAxes) {
@@ -123,7 +149,12 @@ func (d *Declaration) parse(text string) (Axes, error) {
 		values[i], set[i] = value, true
 	}
 	for i, name := range d.Axes {
-		if !set[i] {
+		value, known := d.AxisDefaults[name]
+		switch {
+		case set[i]:
+		case known:
+			values[i] = value
+		default:
 			return "", fmt.Errorf("shape %q has no %s%s", text, name, axes)
 		}
 	}

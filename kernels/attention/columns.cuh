@@ -6,13 +6,14 @@
 #include "../include/output.cuh"
 #include "row_state.cuh"
 
-namespace stage7b {
+namespace attention {
 
 // Stores the columns of the lane's upper (half = 0) or lower row. A lane has columns 4t .. 4t+3 of
 // every 16.
-template <bool kBf16>
-__device__ __forceinline__ void store_columns(const RowState& rows, int half, float scale,
+template <bool kBf16, class Traits>
+__device__ __forceinline__ void store_columns(const RowState<Traits>& rows, int half, float scale,
                                               uint16_t* row) {
+  using Sizes = TileSizes<Traits>;
 #pragma unroll
   for (int i = 0; i < Sizes::kHeadDim / 16; ++i) {
     constexpr int kBlocks = Sizes::kPartColumns / 16;
@@ -23,4 +24,4 @@ __device__ __forceinline__ void store_columns(const RowState& rows, int half, fl
   }
 }
 
-}  // namespace stage7b
+}  // namespace attention

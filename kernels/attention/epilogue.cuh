@@ -1,4 +1,4 @@
-// The epilogue of a work tile: merge the consumers that split the keys. form.cuh stores O.
+// The epilogue of a work tile: merge the consumers that split the keys. The form stores O.
 #pragma once
 
 #include "../include/ptx.cuh"
@@ -6,15 +6,18 @@
 #include "row_state.cuh"
 #include "shared_storage.cuh"
 
-namespace stage7b {
+namespace attention {
 
 // Merges the rows of two consumers with split keys. Each passes half of its columns to the other
 // through shared memory, and ends with the other half merged.
 //
 // The buffer has room for two tiles. A slot is written again two tiles later; the barrier in
 // between orders the reads of this tile before that write.
-__device__ __forceinline__ void merge_split_keys(RowState& rows, const SharedStorage& smem,
-                                                 int consumer, unsigned round) {
+template <class Traits>
+__device__ __forceinline__ void merge_split_keys(RowState<Traits>& rows,
+                                                 const SharedStorage<Traits>& smem, int consumer,
+                                                 unsigned round) {
+  using Sizes = TileSizes<Traits>;
   constexpr int kHalf = Sizes::kHeadDim / 4;  // elements of O of a lane, in half of the columns
   const auto o = [&](int i) -> float& {
     return rows.o[i / (Sizes::kPartColumns / 2)][i % (Sizes::kPartColumns / 2)];
@@ -62,4 +65,4 @@ __device__ __forceinline__ void merge_split_keys(RowState& rows, const SharedSto
   }
 }
 
-}  // namespace stage7b
+}  // namespace attention

@@ -3,17 +3,17 @@
 
 #include "../include/ptx.cuh"
 #include "../include/wgmma.cuh"
-#include "query.cuh"
 #include "row_state.cuh"
 #include "softmax.cuh"
 #include "tile_sizes.cuh"
 
-namespace stage7b {
+namespace attention {
 
 // Issues S (64, TILE_N) = Q (64, D) * K (TILE_N, D)^T. The caller waits for it.
-template <bool kInShared>
-__device__ __forceinline__ void issue_scores(float (&s)[Sizes::kScores], const Query<kInShared>& q,
+template <class Traits>
+__device__ __forceinline__ void issue_scores(Scores<Traits>& s, const Query<Traits>& q,
                                              uint32_t k) {
+  using Sizes = TileSizes<Traits>;
   ptx::discard_registers(s);
   ptx::wgmma_fence();
 #pragma unroll
@@ -27,14 +27,15 @@ __device__ __forceinline__ void issue_scores(float (&s)[Sizes::kScores], const Q
 
 // One part of P·V: kPartColumns columns of O. The last part includes the rows of ones below V^T,
 // whose column is the row sum of P.
-template <int kIndex>
+template <class Traits, int kIndex>
 struct PvPart {
+  using Sizes = TileSizes<Traits>;
   static constexpr bool kLast = kIndex == Sizes::kParts - 1;
   static constexpr int kColumns = kLast ? Sizes::kPartColumns + 8 : Sizes::kPartColumns;
   float step[kColumns / 2];  // P·V of this step alone
 
   // Issues step (64, kColumns) = P (64, TILE_N) * V (TILE_N, kColumns). The caller waits for it.
-  __device__ __forceinline__ void issue(const Probabilities& p, uint32_t v_t) {
+  __device__ __forceinline__ void issue(const Probabilities<Traits>& p, uint32_t v_t) {
     v_t += Sizes::kPartColumns / 16 * kIndex * Sizes::kPanelKeys;
     ptx::discard_registers(step);
     ptx::wgmma_fence();
@@ -50,7 +51,7 @@ struct PvPart {
 
   // O = O * rescale + step, and the same for the row sum, in FP32. The caller has waited for the
   // product.
-  __device__ __forceinline__ void accumulate(RowState& rows) {
+  __device__ __forceinline__ void accumulate(RowState<Traits>& rows) {
     ptx::fence_registers(step);
 #pragma unroll
     for (int i = 0; i < Sizes::kPartColumns / 2; ++i) {
@@ -68,14 +69,15 @@ struct PvPart {
 
 // Accumulates `part`, which has been issued, and all parts after it. Each part is multiplied while
 // the one before is accumulated.
-template <int kIndex>
-__device__ __forceinline__ void accumulate_from(PvPart<kIndex>& part, RowState& rows,
-                                                const Probabilities& p, uint32_t v_t) {
+template <class Traits, int kIndex>
+__device__ __forceinline__ void accumulate_from(PvPart<Traits, kIndex>& part,
+                                                RowState<Traits>& rows,
+                                                const Probabilities<Traits>& p, uint32_t v_t) {
   if constexpr (part.kLast) {
     ptx::wgmma_wait_group<0>();
     part.accumulate(rows);
   } else {
-    PvPart<kIndex + 1> next;
+    PvPart<Traits, kIndex + 1> next;
     next.issue(p, v_t);
     ptx::wgmma_wait_group<1>();
     part.accumulate(rows);
@@ -84,10 +86,12 @@ __device__ __forceinline__ void accumulate_from(PvPart<kIndex>& part, RowState& 
 }
 
 // O = O * rescale + P·V, and the row sum with it.
-__device__ __forceinline__ void multiply_pv(RowState& rows, const Probabilities& p, uint32_t v_t) {
-  PvPart<0> first;
+template <class Traits>
+__device__ __forceinline__ void multiply_pv(RowState<Traits>& rows, const Probabilities<Traits>& p,
+                                            uint32_t v_t) {
+  PvPart<Traits, 0> first;
   first.issue(p, v_t);
   accumulate_from(first, rows, p, v_t);
 }
 
-}  // namespace stage7b
+}  // namespace attention

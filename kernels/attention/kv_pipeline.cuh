@@ -6,7 +6,7 @@
 #include "../include/wgmma.cuh"
 #include "shared_storage.cuh"
 
-namespace stage7b {
+namespace attention {
 
 // One arrival per warp. It depends on `computed`, which is at most 1 or NaN: ptxas keeps the order
 // of arrivals and waits, but moves arithmetic across them, and this keeps the computation before
@@ -19,13 +19,15 @@ __device__ __forceinline__ void arrive_warp(uint64_t* barrier, float computed = 
 // Without USE_OVERLAP k_state and v_state are equal between steps. With it K is one step ahead of
 // V^T. k_state refers to a variable of the caller: as a member nvcc would number registers
 // differently, and the machine code would no longer be the measured one.
+template <class Traits>
 struct KvPipeline {
-  Barriers* barriers;
+  using Sizes = TileSizes<Traits>;
+  Barriers<Traits>* barriers;
   uint32_t k, v_t;  // descriptor addresses of stage 0
-  KvState v_state;
-  KvState& k_state;
+  KvState<Traits> v_state;
+  KvState<Traits>& k_state;
 
-  __device__ __forceinline__ KvPipeline(const SharedStorage& smem, KvState& k_state)
+  __device__ __forceinline__ KvPipeline(const SharedStorage<Traits>& smem, KvState<Traits>& k_state)
       : barriers(smem.barriers),
         k(ptx::descriptor_address(smem.k)),
         v_t(ptx::descriptor_address(smem.v_t)),
@@ -42,8 +44,8 @@ struct KvPipeline {
   // faster with four consumers.
   __device__ __forceinline__ void release_k(float rescale) {
     arrive_warp(&barriers->k_empty[k_state.stage],
-                knob::kOverlap || Sizes::kConsumers > 3 ? rescale : 0.0f);
-    if (knob::kOverlap) k_state.advance();
+                Traits::kOverlap || Sizes::kConsumers > 3 ? rescale : 0.0f);
+    if (Traits::kOverlap) k_state.advance();
   }
 
   // Waits for V^T and returns its descriptor address.
@@ -55,7 +57,7 @@ struct KvPipeline {
   __device__ __forceinline__ void release_v_t() {
     arrive_warp(&barriers->v_t_empty[v_state.stage]);
     v_state.advance();
-    if (!knob::kOverlap) k_state = v_state;
+    if (!Traits::kOverlap) k_state = v_state;
   }
 
   // Releases a step that is not used.
@@ -75,4 +77,4 @@ struct KvPipeline {
   }
 };
 
-}  // namespace stage7b
+}  // namespace attention

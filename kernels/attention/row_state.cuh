@@ -5,22 +5,28 @@
 #include "online_softmax.cuh"
 #include "tile_sizes.cuh"
 
-namespace stage7b {
+namespace attention {
 
 // Index of this thread's consumer warpgroup. The shuffle tells the compiler that it is the same for
 // all lanes.
+template <class Traits>
 __device__ __forceinline__ int consumer_index() {
+  using Sizes = TileSizes<Traits>;
   return __shfl_sync(0xFFFFFFFF, threadIdx.x / 128 - Sizes::kFirstConsumer / 128, 0);
 }
 
 // First row of a consumer warpgroup in the tile.
+template <class Traits>
 __device__ __forceinline__ constexpr int first_row(int consumer) {
+  using Sizes = TileSizes<Traits>;
   return Sizes::kSplitKeys ? 0 : consumer * 64;
 }
 
 // Position of a lane in the tile. It is derived again at each use: the mainloop needs the
 // registers.
+template <class Traits>
 struct Lane {
+  using Sizes = TileSizes<Traits>;
   int g, t;  // lane 4g + t of its warp
   int row;   // the lane has rows `row` and `row + 8` of the tile
 
@@ -31,7 +37,9 @@ struct Lane {
   }
 };
 
+template <class Traits>
 struct RowState {
+  using Sizes = TileSizes<Traits>;
   float neg_row_max_scaled[2];  // the row max as online_softmax.cuh stores it
   float row_sum[2];
   float o[Sizes::kParts][Sizes::kPartColumns / 2];
@@ -48,4 +56,4 @@ struct RowState {
   }
 };
 
-}  // namespace stage7b
+}  // namespace attention

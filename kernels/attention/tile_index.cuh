@@ -3,7 +3,7 @@
 
 #include "../include/ptx.cuh"
 
-namespace stage7b {
+namespace attention {
 
 // Position of a block in the sequence of all tiles. A block takes one tile of each round of
 // gridDim.x tiles. Odd rounds run from the last block to the first: with a causal mask tiles get
@@ -49,4 +49,4 @@ struct Divisor {
   }
 };
 
-}  // namespace stage7b
+}  // namespace attention

@@ -1,29 +1,30 @@
-// The tile sizes of stage7b, and everything derived from them: threads, registers, shared memory.
+// The tile sizes that follow from the traits of a form: threads, registers, shared memory.
 #pragma once
 
-#include "knobs.cuh"
+#include "traits.cuh"
 
-namespace stage7b {
+namespace attention {
 
-struct Sizes {
+template <class Traits>
+struct TileSizes {
   // ---- tile of a block ----
-  static constexpr int kHeadDim = knob::kHeadDim;
-  static constexpr int kBlockM = knob::kTileM;     // query rows
-  static constexpr int kBlockN = knob::kTileN;     // keys of a step
-  static constexpr int kStages = knob::kKvStages;  // K/V tiles in the pipeline
+  static constexpr int kHeadDim = Traits::kHeadDim;
+  static constexpr int kBlockM = Traits::kBlockM;  // query rows
+  static constexpr int kBlockN = Traits::kBlockN;  // keys of a step
+  static constexpr int kStages = Traits::kStages;  // K/V tiles in the pipeline
 
   // ---- warpgroups: the producer, then the consumers with 64 query rows each ----
-  // kernels/attention/native has no producer: its consumers issue the loads.
+  // Without a producer the consumers issue the loads.
   // With split keys all consumers have the same 64 rows and alternate over the steps.
-  static constexpr bool kSplitKeys = knob::kKeyGroups > 1;
-  static constexpr int kConsumers = kSplitKeys ? knob::kKeyGroups : kBlockM / 64;
-  static constexpr int kFirstConsumer = knob::kHalves ? 0 : 128;  // its first thread
+  static constexpr bool kSplitKeys = Traits::kKeyGroups > 1;
+  static constexpr int kConsumers = kSplitKeys ? Traits::kKeyGroups : kBlockM / 64;
+  static constexpr int kFirstConsumer = Traits::kHasProducer ? 128 : 0;  // its first thread
   static constexpr int kThreads = kFirstConsumer + 128 * kConsumers;
   static constexpr int kBlocksPerSm = 1;  // the kernel is persistent
 
   // ---- registers per thread ----
   static constexpr int kLaunchRegisters = 65536 / kThreads / 8 * 8;
-  static constexpr int kProducerRegisters = knob::kProducerRegisters;
+  static constexpr int kProducerRegisters = Traits::kProducerRegisters;
   static constexpr int kConsumerRegisters =
       (kLaunchRegisters * (kConsumers + 1) - kProducerRegisters) / kConsumers / 8 * 8;
 
@@ -38,9 +39,9 @@ struct Sizes {
   static constexpr int kBoxes = kHeadDim / kRowBytes;
   static constexpr int kBoxBytes = kBlockN * kRowBytes;
   static constexpr int kTileBytes = kBlockN * kHeadDim;  // of K, or of V
-  static constexpr int kVBytes = knob::kDirectV ? 0 : kTileBytes;  // of V before the transpose
-  static constexpr int kQBytes =
-      (2 * knob::kMixed + knob::kQInShared) * kBlockM * kHeadDim;  // in 16 bits, or E4M3
+  static constexpr int kVBytes = Traits::kDirectV ? 0 : kTileBytes;  // of V before the transpose
+  static constexpr int kQBytes =  // in 16 bits, or E4M3
+      (2 * Traits::kConvertsQuery + Traits::kQInShared) * kBlockM * kHeadDim;
 
   // ---- V^T in shared memory: D rows, then 8 rows of ones ----
   // Panels of at most 128 keys: a swizzled wgmma operand has rows of at most 128 bytes. With
@@ -55,23 +56,34 @@ struct Sizes {
   static constexpr int kMergeChunks = kHeadDim / 16 + 1;  // of 16 bytes per lane
   static constexpr int kMergeBytes = kSplitKeys ? 2 * kConsumers * kMergeChunks * 128 * 16 : 0;
 
-  static constexpr int kQBarriers = knob::kMixed ? 4 * kConsumers : kConsumers;
+  static constexpr int kQBarriers = Traits::kConvertsQuery ? 4 * kConsumers : kConsumers;
   static constexpr int kBarrierBytes = 8 * (6 * kStages + kQBarriers);
 
-  // ---- with options ----
-  static constexpr int kRowKeys = knob::kOptions ? 4 * kConsumers : 0;  // of 16 bytes
+  // ---- with sequences ----
+  static constexpr int kRowKeys = Traits::kHasSequences ? 4 * kConsumers : 0;  // of 16 bytes
   static constexpr int kCursorBytes = 72;
-  static constexpr int kOptionBytes =
-      knob::kOptions ? 16 * kRowKeys + 4 * kStages + kCursorBytes : 0;
+  static constexpr int kSequenceBytes =
+      Traits::kHasSequences ? 16 * kRowKeys + 4 * kStages + kCursorBytes : 0;
 
   static constexpr int kSharedBytes =
       kQBytes + kStages * (kTileBytes + kVBytes + kVtBytes) + kMergeBytes + kBarrierBytes +
-      kOptionBytes;
+      kSequenceBytes;
+
+  // Whether Q and the first K and V are loaded before the block-wide barrier. Three consumers have
+  // too few registers for Q until setmaxnreg. Two consumers with Q in shared memory have a wide O,
+  // for which the compiler finds registers only without code before it.
+  static constexpr bool kEarlyLoads = Traits::kQInShared ? kConsumers != 2 : kConsumers < 3;
 };
 
-// Whether Q and the first K and V are loaded before the block-wide barrier. Three consumers have
-// too few registers for Q until setmaxnreg. Two consumers with Q in shared memory have a wide O,
-// for which the compiler finds registers only without code before it.
-constexpr bool kEarlyLoads = knob::kQInShared ? Sizes::kConsumers != 2 : Sizes::kConsumers < 3;
+// The scores of a step in a consumer lane: two rows.
+template <class Traits>
+using Scores = float[TileSizes<Traits>::kScores];
 
-}  // namespace stage7b
+// The steps of a work tile.
+template <class Traits>
+__device__ __forceinline__ int num_n_blocks(const WorkTile<Traits>& tile) {
+  using Sizes = TileSizes<Traits>;
+  return (tile.key_end + Sizes::kBlockN - 1) / Sizes::kBlockN;
+}
+
+}  // namespace attention

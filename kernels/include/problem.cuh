@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "knobs.cuh"
 #include "ptx.cuh"
 
 // The kernel arguments.
@@ -29,7 +28,7 @@ struct Head {
   unsigned q, kv;
 };
 
-// The work of a block at a time: TILE_M query rows of one head.
+// The work of a block at a time: kBlockM query rows of one head.
 struct WorkTile {
   const uint8_t* q;  // (queries, D) of the head
   const uint8_t* k;  // (keys, D)
@@ -63,8 +62,9 @@ __device__ __forceinline__ Scales load_scales(const Problem& p, Head head) {
   return {softmax_scale_log2(p, p.descale_q[head.q], p.descale_k[head.kv]), p.descale_v[head.kv]};
 }
 
+template <int kBlockM>
 __device__ __forceinline__ unsigned tiles_per_head(const Problem& p) {
-  return (static_cast<unsigned>(p.queries) + knob::kTileM - 1) / knob::kTileM;
+  return (static_cast<unsigned>(p.queries) + kBlockM - 1) / kBlockM;
 }
 
 __device__ __forceinline__ Head head_at(const Problem& p, unsigned q) {
@@ -80,15 +80,16 @@ __device__ __forceinline__ Head block_head(const Problem& p) {
 
 // Tile number `order` of a head in launch order. The last rows come first: with a causal mask they
 // attend to the most keys, so the longest tiles do not start last.
+template <int kBlockM, int kHeadDim>
 __device__ __forceinline__ WorkTile work_tile(const Problem& p, Head head, unsigned order) {
   WorkTile t;
   t.head = head;
-  t.first_query = (tiles_per_head(p) - 1 - order) * knob::kTileM;
+  t.first_query = (tiles_per_head<kBlockM>(p) - 1 - order) * kBlockM;
   // Lengths are not negative, so each product is one 32-by-32-bit multiplication.
   const size_t queries =
-      static_cast<size_t>(head.q) * static_cast<unsigned>(p.queries) * knob::kHeadDim;
+      static_cast<size_t>(head.q) * static_cast<unsigned>(p.queries) * kHeadDim;
   const size_t keys =
-      ptx::opaque(static_cast<size_t>(head.kv) * static_cast<unsigned>(p.keys)) * knob::kHeadDim;
+      ptx::opaque(static_cast<size_t>(head.kv) * static_cast<unsigned>(p.keys)) * kHeadDim;
   t.q = p.q + queries;
   t.o = p.o + queries;
   t.lse = p.lse + static_cast<size_t>(head.q) * static_cast<unsigned>(p.queries);
@@ -97,7 +98,7 @@ __device__ __forceinline__ WorkTile work_tile(const Problem& p, Head head, unsig
   // With a causal mask query i attends to the keys up to i + keys - queries (bottom-right aligned).
   t.causal_key_end = t.first_query + p.keys - p.queries + 1;
   t.key_end =
-      p.causal ? min(p.keys, max(0, t.causal_key_end + knob::kTileM - 1)) : p.keys;
+      p.causal ? min(p.keys, max(0, t.causal_key_end + kBlockM - 1)) : p.keys;
   return t;
 }
 

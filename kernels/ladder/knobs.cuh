@@ -1,7 +1,8 @@
 // The knobs of the mma.sync kernels as named constants.
+//
+// `attune build` passes each knob of kernel.toml as -DNAME=VALUE. Only this file reads these
+// macros, and sdpa.cu where the preprocessor must decide. kernel.toml has the constraints.
 #pragma once
-
-#include "../include/knobs.cuh"
 
 namespace knob {
 
@@ -10,6 +11,10 @@ constexpr bool kChipHasFp8Mma = true;
 #else
 constexpr bool kChipHasFp8Mma = false;
 #endif
+
+constexpr int kHeadDim = HEAD_DIM;
+constexpr int kTileM = TILE_M;  // query rows of a block
+constexpr int kTileN = TILE_N;  // keys of a step
 
 constexpr int kWarps = NUM_WARPS;     // warps of a block that compute
 constexpr int kKeyWarps = KEY_WARPS;  // of these, warps that split the keys

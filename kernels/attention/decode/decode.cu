@@ -41,7 +41,7 @@
 // them zero.
 //
 // Headers, each built only on those above it:
-//   knobs.cuh           knobs and sizes
+//   traits.cuh          knobs and sizes
 //   params.cuh          arguments, and the keys that a row sees
 //   schedule.cuh        tile scheduler
 //   shared_storage.cuh  shared memory, pipeline, swizzle
@@ -51,6 +51,8 @@
 //   epilogue.cuh        merge, normalise, store
 #include "epilogue.cuh"
 #include "producer.cuh"
+
+namespace attention::decode {
 
 // The heads of a block, one after the other. The first thread finds the next head while the others
 // compute this one. The barriers of the epilogue order that with the reads.
@@ -79,7 +81,11 @@ __device__ __forceinline__ void consume(const Params& p, SharedStorage& shared) 
   }
 }
 
-extern "C" __global__ void __launch_bounds__(Sizes::kThreads, knob::kBlocksPerSm)
+}  // namespace attention::decode
+
+using namespace attention::decode;
+
+extern "C" __global__ void __launch_bounds__(Sizes::kThreads, Sizes::kBlocksPerSm)
 decode(const uint8_t* q, const uint8_t*, const uint8_t*, __half* o, __nv_bfloat16* o_bf16,
        float* lse, const float* descale_q, const float* descale_k, const float* descale_v,
        const float* sinks, const int* lengths, const int* page_table, float* parts,

@@ -5,6 +5,8 @@
 #include "include/output.cuh"
 #include "mainloop.cuh"
 
+namespace attention::decode {
+
 constexpr float kLn2 = 0.6931471805599453f;
 
 // Four columns of a row, not normalised, with the row max in log2 units.
@@ -187,3 +189,5 @@ __device__ __forceinline__ bool epilogue(const Params& p, SharedStorage& shared,
   if (shared.is_last) merge_blocks(p, output, first_block, count);
   return cursor.end > cursor.head_end();
 }
+
+}  // namespace attention::decode

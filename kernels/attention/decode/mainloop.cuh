@@ -3,6 +3,8 @@
 
 #include "query.cuh"
 
+namespace attention::decode {
+
 // P is at most 2^8, which moves small P out of the subnormal range of FP16.
 constexpr float kMaxOffset = 8.0f;
 constexpr float kLog2E = 1.4426950408889634f;
@@ -248,3 +250,5 @@ __device__ __forceinline__ void mainloop(const Params& p, SharedStorage& shared,
     state.advance();
   }
 }
+
+}  // namespace attention::decode

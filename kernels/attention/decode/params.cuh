@@ -4,7 +4,9 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-#include "knobs.cuh"
+#include "traits.cuh"
+
+namespace attention::decode {
 
 // The result of some tiles of a head, before it is normalised. Padding is not written.
 struct Part {
@@ -49,3 +51,5 @@ struct Params {
     return causal ? end - queries + i + 1 : end;
   }
 };
+
+}  // namespace attention::decode

@@ -3,6 +3,8 @@
 
 #include "shared_storage.cuh"
 
+namespace attention::decode {
+
 // Where a tile is in global memory.
 struct Source {
   int head;
@@ -99,3 +101,5 @@ class Producer {
   Cursor cursor_;
   Source next_;
 };
+
+}  // namespace attention::decode

@@ -5,6 +5,8 @@
 
 #include "shared_storage.cuh"
 
+namespace attention::decode {
+
 __device__ __forceinline__ uint32_t pack_half2(float x, float y) {
   const __half2 pair = __floats2half2_rn(x, y);
   return reinterpret_cast<const uint32_t&>(pair);
@@ -107,3 +109,5 @@ struct Queries {
     return {low.x, high.x, low.y, high.y};
   }
 };
+
+}  // namespace attention::decode

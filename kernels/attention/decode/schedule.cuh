@@ -11,6 +11,8 @@
 
 #include "params.cuh"
 
+namespace attention::decode {
+
 // The keys of a sequence that some query row sees, and the tiles that hold them.
 struct Keys {
   int end;         // keys of the sequence
@@ -148,3 +150,5 @@ struct Cursor {
     }
   }
 };
+
+}  // namespace attention::decode

@@ -6,6 +6,8 @@
 #include "include/tma.cuh"
 #include "schedule.cuh"
 
+namespace attention::decode {
+
 struct SharedStorage {
   alignas(1024) uint8_t k[Sizes::kStages][Sizes::kTileBytes];
   alignas(1024) uint8_t v[Sizes::kStages][Sizes::kTileBytes];
@@ -78,3 +80,5 @@ struct LaneOffsets {
     }
   }
 };
+
+}  // namespace attention::decode

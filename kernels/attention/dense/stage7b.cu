@@ -32,33 +32,19 @@
 // The tensor cores keep 13 bits of an E4M3 sum. Sums leave them after every step of TILE_N keys and
 // are FP32 from there on.
 //
-// Headers in stage7b/, each built only on those above it:
-//   tile_sizes.cuh      threads, registers and bytes
-//   shared_storage.cuh  shared memory and barriers
-//   tile_index.cuh      position of a persistent block
-//   row_state.cuh       O, row max and row sum of a lane
-//   form.cuh            plain/: tiles and their order, mask, addresses, stores. kernels/attention/prefill is
-//                       built from these headers with options/ in place of plain/,
-//                       kernels/attention/native with halves/, kernels/attention/mixed with mixed/.
-//   schedule.cuh        the producer's order of loads
-//   producer.cuh        TMA loads, transpose of V; kernels/attention/prefill takes the loads from options/
-//   query.cuh           Q
-//   softmax.cuh         row max, exponentials, P
-//   gemm.cuh            Q·K^T and P·V
-//   kv_pipeline.cuh     consumer side of the pipeline
-//   mainloop.cuh        the steps of a tile
-//   epilogue.cuh        merge of split keys
-//   consumer.cuh        the tiles of a consumer
-//   kernel.cuh          roles
+// traits.cuh chooses the tile, the knobs and the types of this form. kernels/README.md has the map
+// of the headers.
 #include "../../include/launch.cuh"
 #include "../../include/problem.cuh"
 #include "../../include/tma.cuh"
 #include "../kernel.cuh"
+#include "traits.cuh"
 
-using stage7b::Sizes;
+using Traits = attention::dense::Traits;
+using Sizes = attention::TileSizes<Traits>;
 
 ATTUNE_LAUNCH(Sizes::kThreads, Sizes::kBlockM, Sizes::kSharedBytes, Sizes::kBlocksPerSm);
-ATTUNE_OUTPUTS(knob::kLse ? stage7b::kLseKind : 0, knob::kBf16Out);
+ATTUNE_OUTPUTS(Traits::kLse ? 2 : 0, Traits::kBf16Out);
 #if USE_Q_IN_SHARED
 ATTUNE_TENSOR_MAPS({0, 64, Sizes::kRowBytes, Sizes::kRowBytes},
                    {1, Sizes::kBlockN, Sizes::kRowBytes, Sizes::kRowBytes},
@@ -91,8 +77,8 @@ sdpa(const uint8_t* __restrict__ q,        // (B*H, queries, D) E4M3
                            descale_k, descale_v, heads, group, queries, keys,
                            causal != 0, softmax_scale};
 #if USE_Q_IN_SHARED
-  stage7b::forward(problem, &q_map, &k_map, &v_map);
+  attention::forward<Traits>(problem, &q_map, &k_map, &v_map);
 #else
-  stage7b::forward(problem, nullptr, &k_map, &v_map);
+  attention::forward<Traits>(problem, nullptr, &k_map, &v_map);
 #endif
 }

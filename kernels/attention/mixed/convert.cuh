@@ -6,9 +6,9 @@
 
 #include <cstdint>
 
-#include "../../include/ptx.cuh"
+#include "include/ptx.cuh"
 
-namespace stage7b {
+namespace attention::mixed {
 
 // The largest magnitude of elements, as bits of their type. NaN does not count.
 template <bool kBf16>
@@ -75,4 +75,4 @@ __device__ __forceinline__ uint32_t convert_four(uint32_t first, uint32_t second
   return convert_pair<kBf16>(first, scale) | convert_pair<kBf16>(second, scale) << 16;
 }
 
-}  // namespace stage7b
+}  // namespace attention::mixed

@@ -1,20 +1,22 @@
 // Q in 16 bits by TMA, converted to E4M3 by the warp that multiplies it.
 #pragma once
 
-#include "../row_state.cuh"
-#include "../shared_storage.cuh"
+#include "attention/row_state.cuh"
+#include "attention/shared_storage.cuh"
 #include "convert.cuh"
-#include "../../include/ptx.cuh"
-#include "../../include/tma.cuh"
-#include "../../include/wgmma.cuh"
+#include "include/ptx.cuh"
+#include "include/tma.cuh"
+#include "include/wgmma.cuh"
 #include "problem.cuh"
 
-namespace stage7b {
+namespace attention::mixed {
 
 // 16 rows of Q of a warp in shared memory, which share a scale. The warp converts them when their
 // tile begins. Then their place is free, and its lane 0 loads the rows of the next tile there. No
 // other warp is concerned.
+template <class Traits>
 struct StagedQuery {
+  using Sizes = TileSizes<Traits>;
   static constexpr int kBytes = 16 * Sizes::kHeadDim * 2;
   static constexpr int kBoxBytes = 16 * 128;  // of 64 columns
   const TensorMap* map;
@@ -22,7 +24,7 @@ struct StagedQuery {
   uint64_t* full;
   uint32_t phase = 0;
 
-  __device__ __forceinline__ void attach(const SharedStorage& smem, int consumer,
+  __device__ __forceinline__ void attach(const SharedStorage<Traits>& smem, int consumer,
                                          const TensorMap* tensor_map) {
     const int warp = 4 * consumer + threadIdx.x / 32 % 4;
     map = tensor_map;
@@ -36,12 +38,12 @@ struct StagedQuery {
     }
     __syncwarp();
   }
-  __device__ __forceinline__ void load(const Problem&, const WorkTile&) const {}
+  __device__ __forceinline__ void load(const Problem&, const WorkTile<Traits>&) const {}
   __device__ __forceinline__ void wait() const {}
 
   // Issues the TMA loads of a tile. Rows beyond the last query are zeros; their results are not
   // stored.
-  __device__ __forceinline__ void stage(const WorkTile& tile) const {
+  __device__ __forceinline__ void stage(const WorkTile<Traits>& tile) const {
     const unsigned thread = ptx::opaque(threadIdx.x);
     __syncwarp();  // all lanes have read the rows before
     if (thread % 32 > 0) return;
@@ -99,25 +101,23 @@ struct StagedQuery {
 };
 
 // Q (64, D) as operand A of S = Q·K^T, in registers.
-template <bool kInShared>
-struct Query;
-
-template <>
-struct Query<false> : StagedQuery {
+template <class Traits>
+struct Query : StagedQuery<Traits> {
+  using Sizes = TileSizes<Traits>;
   uint32_t words[Sizes::kHeadDim / 32][4];
 
   __device__ __forceinline__ float convert(const Problem& p) {
-    return StagedQuery::convert(words, p.q_bf16);
+    return StagedQuery<Traits>::convert(words, p.q_bf16);
   }
 
   // s += Q[:, 32i .. 32i+31] * K^T; the first product overwrites s.
-  __device__ __forceinline__ void multiply(float (&s)[Sizes::kScores], int i, uint64_t k) const {
+  __device__ __forceinline__ void multiply(Scores<Traits>& s, int i, uint64_t k) const {
     ptx::wgmma_m64k32_e4m3<Sizes::kBlockN>(s, words[i], k, i > 0);
   }
 };
 
 // The factors of a tile. That of Q is known when Q is converted.
-struct Descales {
+struct KvDescales {
   float q, k, v;
 
   __device__ __forceinline__ void load(const Problem& p, Head head) {
@@ -125,4 +125,4 @@ struct Descales {
   }
 };
 
-}  // namespace stage7b
+}  // namespace attention::mixed

@@ -6,7 +6,7 @@
 #include "softmax.cuh"
 #include "storage.cuh"
 
-namespace native {
+namespace attention::native {
 
 // Units of 16 bytes, as descriptors count, in a row of 64 columns.
 constexpr int kRowUnits = 8;
@@ -67,4 +67,4 @@ __device__ __forceinline__ void wait_pv(Rows& rows) {
   rows.fence();
 }
 
-}  // namespace native
+}  // namespace attention::native

@@ -1,15 +1,15 @@
 // The kernel: consumer warpgroups with 64 query rows each, which also issue the loads.
 #pragma once
 
-#include "attention/form.cuh"
 #include "gemm.cuh"
 #include "include/ptx.cuh"
 #include "include/tma.cuh"
 #include "loads.cuh"
+#include "output.cuh"
 #include "softmax.cuh"
 #include "storage.cuh"
 
-namespace native {
+namespace attention::native {
 
 // x, which all lanes have. The shuffle tells the compiler so.
 __device__ __forceinline__ uint32_t uniform(uint32_t x) { return __shfl_sync(0xFFFFFFFF, x, 0); }
@@ -35,7 +35,7 @@ struct Consumer {
     ptx::mbarrier_try_wait_parity(&Storage::barriers().q_full[index()], round % 2);
 #pragma unroll 1
     for (int n_block = steps() - 1;; --n_block) {
-      if (knob::kSkipMasked && mask.hides(n_block)) {
+      if (Traits::kSkipMasked && mask.hides(n_block)) {
         issue_loads(n_block);
       } else {
         step(rows, mask, n_block);
@@ -55,7 +55,7 @@ struct Consumer {
     mask.apply(s, n_block);
     update_row_max(s, rows, scale_log2);
     probabilities.exponentiate(s, rows, scale_log2);
-    if (!kBf16 && knob::kExp2Segments == 2) mask.clear(probabilities.words, n_block);
+    if (!kBf16 && Traits::kExp2Segments == 2) mask.clear(probabilities.words, n_block);
     issue_pv(rows, probabilities, uniform(v),
              uniform(with_ones(v, ptx::descriptor_address(Storage::ones()))));
     issue_loads(n_block);
@@ -150,4 +150,4 @@ __device__ __forceinline__ void forward(const Problem& p, const TensorMap* q_map
   consumer_loop(p, loads);
 }
 
-}  // namespace native
+}  // namespace attention::native

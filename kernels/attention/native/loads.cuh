@@ -1,12 +1,22 @@
-// The TMA loads of Q, K and V.
+// The TMA loads of Q, K and V, by maps of four dimensions: column, row, head, batch.
 #pragma once
 
-#include "attention/form.cuh"
 #include "include/ptx.cuh"
 #include "include/tma.cuh"
 #include "storage.cuh"
 
-namespace native {
+namespace attention::native {
+
+// Issues the loads of kRows rows, 64 columns a box.
+template <int kRows>
+__device__ __forceinline__ void issue_box_loads(unsigned char* shared, const TensorMap* map,
+                                                int row, unsigned head, unsigned batch,
+                                                uint64_t* full) {
+#pragma unroll
+  for (int box = 0; box < Sizes::kHeadDim / 64; ++box) {
+    ptx::cp_async_bulk_tensor_4d(shared + box * kRows * 128, map, box * 64, row, head, batch, full);
+  }
+}
 
 // The loads of all steps of a team, in their order. There is no producer, whose warps would leave
 // the others fewer registers: in every step another warp issues the loads of a later one, into the
@@ -48,7 +58,7 @@ struct Loads {
   __device__ __forceinline__ void issue_query(const Tile& tile, int consumer) const {
     uint64_t* full = &Storage::barriers().q_full[consumer];
     ptx::mbarrier_arrive_expect_tx(full, kQBytes);
-    stage7b::issue_box_loads<64>(Storage::q() + consumer * kQBytes, q_map,
+    issue_box_loads<64>(Storage::q() + consumer * kQBytes, q_map,
                                  tile.first_query + 64 * consumer, tile.head, tile.batch, full);
   }
 
@@ -60,9 +70,9 @@ struct Loads {
     --at.n_block;
     Storage::cursor() = at;
     ptx::mbarrier_arrive_expect_tx(full, 2 * kTileBytes);
-    stage7b::issue_box_loads<Sizes::kBlockN>(Storage::k() + to, k_map, first_key, at.kv_head,
+    issue_box_loads<Sizes::kBlockN>(Storage::k() + to, k_map, first_key, at.kv_head,
                                              at.batch, full);
-    stage7b::issue_box_loads<Sizes::kBlockN>(Storage::v() + to, v_map, first_key, at.kv_head,
+    issue_box_loads<Sizes::kBlockN>(Storage::v() + to, v_map, first_key, at.kv_head,
                                              at.batch, full);
   }
   // Tells the consumers that there are no more tiles.
@@ -81,10 +91,10 @@ struct Loads {
       to.steps = 0;
       return false;
     }
-    const WorkTile tile = scheduler.tile(p, index);
+    const ::WorkTile tile = scheduler.tile(p, index);
     const unsigned batch = tile.head.kv / p.kv_heads;
     const unsigned head = tile.head.q - batch * p.kv_heads * p.group;
-    const int steps = max(1, stage7b::num_n_blocks(tile));  // one if no row attends to a key
+    const int steps = max(1, num_n_blocks<Traits>(tile));  // one if no row attends to a key
     to = {p.o_strides.batch * batch + p.o_strides.head * head,
           static_cast<int64_t>(tile.head.q) * p.queries, head, batch, tile.first_query,
           tile.causal_key_end, steps};
@@ -104,4 +114,4 @@ struct Loads {
   }
 };
 
-}  // namespace native
+}  // namespace attention::native

@@ -1,23 +1,22 @@
-// The problem of kernels/attention/native: Q, K and V in 16 bits, and strides of O.
+// The problem: Q, K and V in 16 bits, and strides of O.
 #pragma once
 
 #include <cstdint>
 
-#include "../../include/problem.cuh"
+#include "include/problem.cuh"
 
-namespace stage7b {
+namespace attention::native {
 
 // Strides in elements; columns are contiguous.
 struct Strides {
   int64_t batch, head, row;
 };
 
-// The headers of stage7b find this one where they say Problem. Of ::Problem, `heads` are those of
-// all batches, o has the type of the inputs, and lse may be null. q, k, v and the descale factors
-// are not used.
+// Of ::Problem, `heads` are those of all batches, o has the type of the inputs, and lse may be
+// null. q, k, v and the descale factors are not used.
 struct Problem : ::Problem {
   unsigned kv_heads;  // of a batch
   Strides o_strides;
 };
 
-}  // namespace stage7b
+}  // namespace attention::native

@@ -10,10 +10,10 @@
 #include "include/wgmma.cuh"
 #include "storage.cuh"
 
-namespace native {
+namespace attention::native {
 
 // O, row max and row sum of the two query rows of a lane.
-struct Rows : stage7b::RowState {
+struct Rows : RowState<Traits> {
   float sums[4];  // of P: two equal ones for each row
   // The bits of the largest score that needs no new row max. As integers the bits of floats sort
   // like the floats unless they are negative: if the limit is, it is INT_MIN, and every score but a
@@ -21,7 +21,7 @@ struct Rows : stage7b::RowState {
   int limit[2];
 
   __device__ __forceinline__ void clear() {
-    RowState::clear();
+    RowState<Traits>::clear();
 #pragma unroll
     for (int i = 0; i < 4; ++i) sums[i] = 0.0f;
     limit[0] = limit[1] = INT_MIN;
@@ -53,7 +53,7 @@ struct Mask {
     if (!cuts(n_block)) return;
     int ends[2];
     find_ends(ends, n_block);
-    stage7b::mask_scores(s, ends);
+    dense::Mask<Traits>::apply(s, ends);
   }
   // Clears the P of masked scores that are linear: in FP16 two segments of minus infinity are more
   // than 0, 2^-15.5.
@@ -64,7 +64,7 @@ struct Mask {
     find_ends(ends, n_block);
 #pragma unroll
     for (int i = 0; i < Sizes::kScores; i += 2) {
-      if (!stage7b::is_linear(i)) continue;
+      if (!is_linear<Traits>(i)) continue;
       const int key = i / 4 * 8, end = ends[i / 2 % 2];
       uint32_t& word = words[i / 8][i / 2 % 4];
       if (key + 1 >= end) word = key >= end ? 0 : word & 0xFFFF;
@@ -78,7 +78,7 @@ struct Mask {
   }
   // The ends of the keys of the lane's rows, counted from its first key of the step.
   __device__ __forceinline__ void find_ends(int (&ends)[2], int n_block) const {
-    const stage7b::Lane lane;
+    const Lane<Traits> lane;
     const int first_key = n_block * Sizes::kBlockN + 2 * lane.t;
     const int row_end = end + lane.row % 64;
     ends[0] = min(keys, row_end) - first_key, ends[1] = min(keys, row_end + 8) - first_key;
@@ -119,12 +119,12 @@ __device__ __forceinline__ void take_row_max(Rows& rows, const float (&step_max)
 // Updates the row max with the scores of a step, if one of the warp's rows exceeds its limit.
 __device__ __forceinline__ void update_row_max(const float (&s)[Sizes::kScores], Rows& rows,
                                                float softmax_scale_log2) {
-  const int upper = stage7b::lane_max_bits(s, 0), lower = stage7b::lane_max_bits(s, 1);
+  const int upper = lane_max_bits(s, 0), lower = lane_max_bits(s, 1);
   if (!__any_sync(0xFFFFFFFF, upper > rows.limit[0] || lower > rows.limit[1])) return;
-  const int bits[2] = {stage7b::quad_max(upper), stage7b::quad_max(lower)};
+  const int bits[2] = {quad_max(upper), quad_max(lower)};
   float step_max[2] = {__int_as_float(bits[0]), __int_as_float(bits[1])};
   if (!__all_sync(0xFFFFFFFF, (bits[0] | bits[1]) >= 0)) {
-    step_max[0] = stage7b::step_row_max(s, 0), step_max[1] = stage7b::step_row_max(s, 1);
+    step_max[0] = step_row_max(s, 0), step_max[1] = step_row_max(s, 1);
   }
   take_row_max(rows, step_max, softmax_scale_log2);
 }
@@ -139,13 +139,13 @@ __device__ __forceinline__ void update_row_max(const float (&s)[Sizes::kScores],
 struct LinearExp2 {
   static constexpr float kRange = kBf16 ? 256.0f : kExp2LinearRange;  // of x, in 16 bits
   // Two segments begin with 2^(x-1). Bits that are cut off are half a bit on average.
-  static constexpr float kBias = (kBf16 ? 127.0f : 15.0f) - 0.0575f - (knob::kExp2Segments - 1) -
+  static constexpr float kBias = (kBf16 ? 127.0f : 15.0f) - 0.0575f - (Traits::kExp2Segments - 1) -
                                  (kBf16 ? 0x1p-8f : 0x1p-11f);
 
   __device__ __forceinline__ static uint32_t pair(float s0, float s1, float scale, float offset) {
     const uint32_t rest = __byte_perm(carry(s0, scale, offset), carry(s1, scale, offset), 0x6521);
     const uint32_t bits = 0x80008000 - rest;
-    if constexpr (knob::kExp2Segments == 1) return bits;
+    if constexpr (Traits::kExp2Segments == 1) return bits;
     if constexpr (!kBf16) return exp2_two_segments(bits);
     constexpr uint32_t kHalfOctave = 0x00400040, kSqrtHalf = 0x3F353F35;  // 0.70703 twice
     return ptx::fma_rn_bf16x2(bits + kHalfOctave, kSqrtHalf, bits);
@@ -167,11 +167,11 @@ struct Probabilities {
                                                float scale) {
 #pragma unroll
     for (int i = 0; i < Sizes::kScores; i += 2) {
-      if (!stage7b::is_linear(i)) exponentiate_pair(s, i, rows, scale);
+      if (!is_linear<Traits>(i)) exponentiate_pair(s, i, rows, scale);
     }
 #pragma unroll
     for (int i = 0; i < Sizes::kScores; i += 2) {
-      if (stage7b::is_linear(i)) exponentiate_pair(s, i, rows, scale);
+      if (is_linear<Traits>(i)) exponentiate_pair(s, i, rows, scale);
     }
   }
 
@@ -181,31 +181,13 @@ struct Probabilities {
     const int half = i / 2 % 2;
     const float offset = rows.neg_row_max_scaled[half];
     uint32_t& word = words[i / 8][i / 2 % 4];
-    if (stage7b::is_linear(i)) {
+    if (is_linear<Traits>(i)) {
       word = LinearExp2::pair(s[i], s[i + 1], scale, offset);
     } else {
-      word = pack_output<knob::kBf16Out>(ptx::ex2_approx_ftz(fmaf(s[i], scale, offset)),
+      word = pack_output<kBf16>(ptx::ex2_approx_ftz(fmaf(s[i], scale, offset)),
                          ptx::ex2_approx_ftz(fmaf(s[i + 1], scale, offset)));
     }
   }
 };
 
-// Stores O / row_sum, and the log-sum-exp if it is wanted.
-__device__ __forceinline__ void store_output(const Problem& p, const Rows& rows, const Tile& tile) {
-  const stage7b::Lane lane;
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int query = tile.first_query + lane.row % Sizes::kBlockM + 8 * half;
-    // A row that attends to no key is 0: the linear exp2 of minus infinity is a little more than 0.
-    const bool empty = rows.neg_row_max_scaled[half] == kNoRowMax;
-    const float row_sum = empty ? 0.0f : rows.sums[2 * half];
-    const float scale = row_sum > 0.0f ? ptx::rcp_approx_ftz(row_sum) : 0.0f;
-    const bool inside = query < p.queries;
-    if (inside && p.lse != nullptr && lane.t == 0) {
-      p.lse[tile.lse + query] = log_sum_exp(row_sum, rows.neg_row_max_scaled[half]);
-    }
-    stage7b::store_row(rows, half, scale, p.o + tile.o + p.o_strides.row * query, lane.t, inside);
-  }
-}
-
-}  // namespace native
+}  // namespace attention::native

@@ -4,20 +4,12 @@
 
 #include <cstdint>
 
-#include "attention/form.cuh"
-#include "attention/shared_storage.cuh"
 #include "include/tma.cuh"
+#include "traits.cuh"
 
-namespace native {
+namespace attention::native {
 
-using stage7b::KvState;
-using stage7b::Problem;
-using stage7b::Sizes;
-using stage7b::TileIndex;
-using stage7b::TileScheduler;
-
-constexpr bool kBf16 = knob::kBf16Out;  // Q, K, V, P and O; otherwise FP16
-constexpr int kTeams = TEAMS;
+constexpr int kTeams = Traits::kTeams;
 constexpr int kWarps = 4 * Sizes::kConsumers;  // of a team
 constexpr int kTeamThreads = 32 * kWarps;
 constexpr int kThreads = kTeams * kTeamThreads;
@@ -121,4 +113,4 @@ __device__ __forceinline__ void fill_ones() {
   ptx::fence_proxy_async();
 }
 
-}  // namespace native
+}  // namespace attention::native

@@ -1,45 +1,53 @@
 // The addresses of Q, K and V of sequences: strided, packed or paged.
 #pragma once
 
-#include "../row_state.cuh"
-#include "../tile_sizes.cuh"
-#include "../../include/ptx.cuh"
-#include "../../include/tma.cuh"
+#include "attention/row_state.cuh"
+#include "attention/tile_sizes.cuh"
+#include "include/ptx.cuh"
+#include "include/tma.cuh"
 #include "problem.cuh"
 
-namespace stage7b {
+namespace attention::prefill {
 
-// Loads a lane's two rows of Q as operand A. Rows beyond the last query read the last one; their
-// results are not stored.
-__device__ __forceinline__ void load_query_words(uint32_t (&words)[Sizes::kHeadDim / 32][4],
-                                                 const Problem& p, const WorkTile& tile) {
-  const Lane lane;
+template <class Traits>
+struct Loads {
+  using Sizes = TileSizes<Traits>;
+
+  // Loads a lane's two rows of Q as operand A. Rows beyond the last query read the last one; their
+  // results are not stored.
+  __device__ __forceinline__ static void load_query_words(
+      uint32_t (&words)[Sizes::kHeadDim / 32][4], const Problem& p, const WorkTile& tile) {
+    const Lane<Traits> lane;
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int row = min(tile.first_query + lane.row + 8 * half, tile.queries - 1);
-    const uint8_t* from = tile.q + p.q_strides.row * row + 4 * lane.t;
+    for (int half = 0; half < 2; ++half) {
+      const int row = min(tile.first_query + lane.row + 8 * half, tile.queries - 1);
+      const uint8_t* from = tile.q + p.q_strides.row * row + 4 * lane.t;
 #pragma unroll
-    for (int i = 0; i < Sizes::kHeadDim / 16; ++i) {
-      words[i / 2][i % 2 * 2 + half] = *reinterpret_cast<const uint32_t*>(from + 16 * i);
+      for (int i = 0; i < Sizes::kHeadDim / 16; ++i) {
+        words[i / 2][i % 2 * 2 + half] = *reinterpret_cast<const uint32_t*>(from + 16 * i);
+      }
     }
   }
-}
 
-// Issues the TMA loads of 64 rows of Q.
-__device__ __forceinline__ void issue_query_load(unsigned char* shared, const TensorMap* map,
-                                                 const Problem& p, const WorkTile& tile, int row,
-                                                 uint64_t* full) {
+  // Issues the TMA loads of 64 rows of Q.
+  __device__ __forceinline__ static void issue_query(unsigned char* shared, const TensorMap* map,
+                                                     const Problem& p, const WorkTile& tile,
+                                                     int row, uint64_t* full) {
 #pragma unroll
-  for (int box = 0; box < Sizes::kBoxes; ++box) {
-    ptx::cp_async_bulk_tensor_4d(shared + box * 64 * Sizes::kRowBytes, map, box * Sizes::kRowBytes,
-                                 tile.first_row + tile.first_query + row, tile.sequence_head,
-                                 p.cu_queries != nullptr ? 0 : tile.sequence, full);
+    for (int box = 0; box < Sizes::kBoxes; ++box) {
+      ptx::cp_async_bulk_tensor_4d(shared + box * 64 * Sizes::kRowBytes, map,
+                                   box * Sizes::kRowBytes, tile.first_row + tile.first_query + row,
+                                   tile.sequence_head,
+                                   p.cu_queries != nullptr ? 0 : tile.sequence, full);
+    }
   }
-}
+};
 
 // Where the keys of a tile are. A page holds whole boxes of 64 keys; other keys are loaded in boxes
 // of a whole step.
+template <class Traits>
 struct KvSource {
+  using Sizes = TileSizes<Traits>;
   static constexpr int kPageBoxKeys = 64;
   int kv_head = 0;    // in its sequence
   int outer = 0;      // the map's last coordinate; the sequence if it is paged
@@ -116,4 +124,4 @@ struct KvSource {
   }
 };
 
-}  // namespace stage7b
+}  // namespace attention::prefill

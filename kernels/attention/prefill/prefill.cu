@@ -1,20 +1,19 @@
 // FP8 attention of many query rows with options, on Hopper (sm_90a): strides, packed sequences,
 // paged K and V, windows, sinks, log-sum-exp, FP16 or BF16. docs/prefill.md has the arguments.
 //
-// The kernel is that of attention/dense/stage7b.cu: its headers are included with
-// STAGE7B_OPTIONS, which chooses prefill/ in place of dense/. Main loop, softmax,
-// products and transpose are the same. What differs:
+// Main loop, softmax, products and transpose are those of attention/dense/stage7b.cu. traits.cuh
+// chooses the tile, the knobs and what differs:
 //   tiles   a tile belongs to a sequence with own numbers of queries and keys. Its steps start at
 //           the first key that a row attends to, rounded down to 64.
 //   mask    each row has a first and a last key. Steps between those of all rows have no mask.
 //   loads   a step of keys, or 64 keys of a page, by maps of four dimensions. One thread loads K,
 //           another V. V behind the last key becomes 0 before it is transposed.
 //   stores  strides, the type of O, the log-sum-exp and sinks are decided at run time.
-#include "knobs.cuh"
-
 #include "attention/kernel.cuh"
+#include "traits.cuh"
 
-using stage7b::Sizes;
+using Traits = attention::prefill::Traits;
+using Sizes = attention::TileSizes<Traits>;
 
 extern "C" __global__ void __launch_bounds__(Sizes::kThreads, Sizes::kBlocksPerSm)
 prefill(const uint8_t* __restrict__ q, const uint8_t*, const uint8_t*, uint16_t* __restrict__ o,
@@ -29,7 +28,7 @@ prefill(const uint8_t* __restrict__ q, const uint8_t*, const uint8_t*, uint16_t*
         int64_t o_stride_head, int64_t o_stride_row, int64_t lse_stride_batch,
         int64_t lse_stride_head, const __grid_constant__ TensorMap q_map,
         const __grid_constant__ TensorMap k_map, const __grid_constant__ TensorMap v_map) {
-  stage7b::Problem p;
+  Traits::Problem p;
   p.q = q, p.k = nullptr, p.v = nullptr;
   p.o = o_bf16 != nullptr ? o_bf16 : o, p.bf16 = o_bf16 != nullptr;
   p.lse = lse;
@@ -45,5 +44,5 @@ prefill(const uint8_t* __restrict__ q, const uint8_t*, const uint8_t*, uint16_t*
   p.q_strides = {q_stride_batch, q_stride_head, q_stride_row};
   p.o_strides = {o_stride_batch, o_stride_head, o_stride_row};
   p.lse_strides = {lse_stride_batch, lse_stride_head, 1};
-  stage7b::forward(p, &q_map, &k_map, &v_map);
+  attention::forward<Traits>(p, &q_map, &k_map, &v_map);
 }

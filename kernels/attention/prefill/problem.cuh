@@ -1,11 +1,11 @@
-// The problem of kernels/attention/prefill: sequences of different lengths, strides, windows and sinks.
+// The problem: sequences of different lengths, with strides, windows and sinks.
 #pragma once
 
 #include <cstdint>
 
-#include "../../include/problem.cuh"
+#include "include/problem.cuh"
 
-namespace stage7b {
+namespace attention::prefill {
 
 // Strides in elements; columns are contiguous.
 struct Strides {
@@ -59,8 +59,9 @@ __device__ __forceinline__ int keys_of(const Problem& p, int sequence) {
   return keys;
 }
 
+template <int kBlockM>
 __device__ __forceinline__ int tiles_of(int queries) {
-  return static_cast<int>(static_cast<unsigned>(queries + knob::kTileM - 1) / knob::kTileM);
+  return static_cast<int>(static_cast<unsigned>(queries + kBlockM - 1) / kBlockM);
 }
 
 // The keys on a side of a row. -1, no limit, is the largest unsigned number. It is derived at each
@@ -70,10 +71,11 @@ __device__ __forceinline__ int limit(int window) {
 }
 
 // The keys that some row of a tile attends to. Row 0 of the tile is at key `own` of its sequence.
+template <int kBlockM>
 __device__ __forceinline__ void find_keys(WorkTile& t, const Problem& p, int own, int keys) {
   const int left = limit(p.window_left), right = p.causal ? 0 : limit(p.window_right);
   const int begin = max(0, own - left);
-  const int end = min(keys, own + right + knob::kTileM);
+  const int end = min(keys, own + right + kBlockM);
   t.first_key = begin & ~63;
   t.key_end = end > begin ? end - t.first_key : 0;
   t.keys = keys - t.first_key;
@@ -82,6 +84,7 @@ __device__ __forceinline__ void find_keys(WorkTile& t, const Problem& p, int own
 }
 
 // Tile number `order` of a head, the last rows first, if the sequence has as many tiles.
+template <int kBlockM>
 __device__ __forceinline__ WorkTile work_tile(const Problem& p, Head head, int sequence,
                                               unsigned sequence_head, unsigned order) {
   WorkTile t;
@@ -90,13 +93,13 @@ __device__ __forceinline__ WorkTile work_tile(const Problem& p, Head head, int s
   t.sequence_head = sequence_head;
   t.first_row = p.cu_queries != nullptr ? p.cu_queries[sequence] : 0;
   t.queries = queries_of(p, sequence);
-  t.first_query = (tiles_of(t.queries) - 1 - static_cast<int>(order)) * knob::kTileM;
+  t.first_query = (tiles_of<kBlockM>(t.queries) - 1 - static_cast<int>(order)) * kBlockM;
   t.q = p.q + p.q_strides.offset(sequence, sequence_head, t.first_row);
   t.o = p.o + p.o_strides.offset(sequence, sequence_head, t.first_row);
   t.lse = p.lse + p.lse_strides.offset(sequence, sequence_head, t.first_row);
   const int keys = keys_of(p, sequence);
-  find_keys(t, p, t.first_query + keys - t.queries, keys);
+  find_keys<kBlockM>(t, p, t.first_query + keys - t.queries, keys);
   return t;
 }
 
-}  // namespace stage7b
+}  // namespace attention::prefill

@@ -108,23 +108,28 @@ __device__ __forceinline__ void prologue(const SharedStorage& smem) {
   if constexpr (knob::kKvLut || knob::kWarpSpecialization) __syncthreads();
 }
 
+__device__ __forceinline__ WorkTile tile_of(const Problem& problem, Head head, unsigned order) {
+  return work_tile<Sizes::kBlockM, Sizes::kHeadDim>(problem, head, order);
+}
+
 __device__ __forceinline__ void forward(const Problem& problem) {
   const SharedStorage smem = shared_storage(shared_memory<Sizes::kSharedBytes>());
   const Position at = thread_position();
   prologue(smem);
   KvState state;
   if constexpr (knob::kPersistent) {
-    const unsigned per_head = tiles_per_head(problem), tiles = per_head * problem.heads;
+    const unsigned per_head = tiles_per_head<Sizes::kBlockM>(problem);
+    const unsigned tiles = per_head * problem.heads;
     for (;;) {
       const unsigned tile = take_tile(smem, tiles);
       if (tile >= tiles) break;
       const Head head = head_at(problem, tile / per_head);
-      compute_tile(state, problem, work_tile(problem, head, tile % per_head), smem, at);
+      compute_tile(state, problem, tile_of(problem, head, tile % per_head), smem, at);
     }
   } else {
     const Head head = block_head(problem);
     if (head.q >= problem.heads) return;
-    compute_tile(state, problem, work_tile(problem, head, blockIdx.x), smem, at);
+    compute_tile(state, problem, tile_of(problem, head, blockIdx.x), smem, at);
   }
 }
 

@@ -76,7 +76,7 @@ __device__ __forceinline__ void forward(const Problem& problem) {
   const int warp = threadIdx.x / 32u, lane = threadIdx.x % 32u;
   const Head head = block_head(problem);
   if (head.q >= problem.heads) return;
-  const WorkTile tile = work_tile(problem, head, blockIdx.x);
+  const WorkTile tile = work_tile<Sizes::kBlockM, Sizes::kHeadDim>(problem, head, blockIdx.x);
   const Scales scales = load_scales(problem, head);
   const int steps = (static_cast<unsigned>(tile.key_end) + Sizes::kBlockN - 1) / Sizes::kBlockN;
   prologue(smem, problem, tile, steps);

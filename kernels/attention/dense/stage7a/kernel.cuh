@@ -61,7 +61,7 @@ __device__ __forceinline__ void compute_tile(const Problem& problem, Head head,
 __device__ __forceinline__ void forward(const Problem& problem) {
   const Head head = block_head(problem);
   if (head.q >= problem.heads) return;
-  const WorkTile tile = work_tile(problem, head, blockIdx.x);
+  const WorkTile tile = work_tile<Sizes::kBlockM, Sizes::kHeadDim>(problem, head, blockIdx.x);
   if (num_steps(tile) == 1 && Sizes::kStepKeys <= problem.keys) {
     compute_tile<true>(problem, head, tile);
   } else {

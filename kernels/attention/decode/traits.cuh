@@ -1,30 +1,27 @@
-// The knobs of kernel.toml, and the sizes that follow from them.
+// The traits of decode: knobs, and the sizes that follow from them.
 #pragma once
 
 #include <cstdint>
 
-namespace knob {
-constexpr int kHeadDim = HEAD_DIM;            // columns of Q, K, V and O
-constexpr int kTileN = TILE_N;                // keys of a tile
-constexpr int kKvStages = KV_STAGES;          // tiles of K and V in the pipeline
-constexpr int kBlocksPerSm = BLOCKS_PER_SM;   // blocks that share a multiprocessor
-constexpr bool kQInShared = USE_Q_IN_SHARED;  // Q is read from shared memory in every step
-constexpr int kQBits = Q_BITS;                // of an element of Q: E4M3, or FP16 and BF16
-}  // namespace knob
+namespace attention::decode {
 
-struct Sizes {
-  static constexpr int kHeadDim = knob::kHeadDim;
-  static constexpr int kTileN = knob::kTileN;
-  static constexpr int kStages = knob::kKvStages;
+// The knobs of kernel.toml. No other file reads the macros.
+struct Traits {
+  static constexpr int kHeadDim = HEAD_DIM;            // columns of Q, K, V and O
+  static constexpr int kTileN = TILE_N;                // keys of a tile
+  static constexpr int kStages = KV_STAGES;            // tiles of K and V in the pipeline
+  static constexpr int kBlocksPerSm = BLOCKS_PER_SM;   // blocks that share a multiprocessor
+  static constexpr bool kQInShared = USE_Q_IN_SHARED;  // Q is read from shared memory in every step
+  static constexpr bool kQInHalves = Q_BITS == 16;     // Q is FP16 or BF16, otherwise E4M3
+};
 
-  static constexpr int kRows = 16;      // query rows of mma.m16n8k32, some of them padding
-  static constexpr int kWarpN = 32;     // keys of a consumer warp in a tile: one k-step of P·V
+struct Sizes : Traits {
+  static constexpr int kRows = 16;      // query rows of mma.m16n8k16, some of them padding
+  static constexpr int kWarpN = 32;     // keys of a consumer warp in a tile: two k-steps of P·V
   static constexpr int kWarps = kTileN / kWarpN;  // consumer warps
   static constexpr int kConsumers = 32 * kWarps;  // threads
   static constexpr int kThreads = kConsumers + 32;
 
-  static constexpr bool kQInShared = knob::kQInShared;
-  static constexpr bool kQInHalves = knob::kQBits == 16;
   // Converted queries go through shared memory. Loaded by 16 bytes, they are in registers as mma
   // wants them; ptxas would copy those of two branches in every step.
   static constexpr bool kQStaged = kQInShared || kQInHalves;
@@ -41,3 +38,5 @@ struct Sizes {
   static_assert(kQInShared || kHeadDim < 256, "O of 256 columns leaves no registers for Q");
   static_assert(kTileN % kBoxN == 0, "whole boxes");
 };
+
+}  // namespace attention::decode
