@@ -119,6 +119,8 @@ func (g *gpu) plan(c *call, all [4]*operand, at func(name string) gpuTensor) (*f
 		return nil, refuse("q is %s and k %s; k and v in 16 bits need q in the same", all[0].dtype, all[1].dtype)
 	case c.QueryLengths != nil:
 		return nil, refuse("QueryLengths")
+	case c.PageTable != nil && all[1].shape[2]%pageUnit != 0:
+		return nil, refuse("pages of %d keys; the kernels take multiples of %d", all[1].shape[2], pageUnit)
 	}
 	call, err := g.table.Plan(c.problem(all, at))
 	if errors.Is(err, form.ErrUnsupported) {
@@ -129,6 +131,12 @@ func (g *gpu) plan(c *call, all [4]*operand, at func(name string) gpuTensor) (*f
 	}
 	return call, nil
 }
+
+// pageUnit divides the keys of a page.
+const pageUnit = 64
+
+// maxPages is the number of pages of the longest sequence.
+func (c *call) maxPages(pageSize int) int { return ceilDiv(c.keys, pageSize) }
 
 // problem is a call as the kernels see it.
 func (c *call) problem(all [4]*operand, at func(name string) gpuTensor) form.Problem {
@@ -148,10 +156,26 @@ func (c *call) problem(all [4]*operand, at func(name string) gpuTensor) form.Pro
 		into  *device.Address
 		name  string
 		given bool
-	}{{&p.LSE, "LSE", c.LSE != nil}, {&p.Sinks, "Sinks", c.Sinks != nil}, {&p.KeyLengths, "KeyLengths", c.KeyLengths != nil}} {
+	}{
+		{&p.LSE, "LSE", c.LSE != nil},
+		{&p.Sinks, "Sinks", c.Sinks != nil},
+		{&p.KeyLengths, "KeyLengths", c.KeyLengths != nil},
+		{&p.CuQueries, "QueryOffsets", c.QueryOffsets != nil},
+		{&p.CuKeys, "KeyOffsets", c.KeyOffsets != nil},
+		{&p.PageTable, "PageTable", c.PageTable != nil},
+	} {
 		if option.given {
 			*option.into = at(option.name).data
 		}
+	}
+	if c.QueryOffsets != nil {
+		p.TotalQueries = all[0].shape[2]
+	}
+	if c.KeyOffsets != nil {
+		p.TotalKeys = all[1].shape[2]
+	}
+	if c.PageTable != nil {
+		p.Pages, p.PageSize, p.MaxPages = all[1].shape[0], all[1].shape[2], c.maxPages(all[1].shape[2])
 	}
 	return p
 }
@@ -166,7 +190,7 @@ func (g *gpu) attend(ctx context.Context, c *call, all [4]*operand) error {
 		}
 		at[x.name] = t
 	}
-	if err := g.placeOptions(c, at); err != nil {
+	if err := g.placeOptions(c, all, at); err != nil {
 		return err
 	}
 	plan, err := g.plan(c, all, func(name string) gpuTensor { return at[name] })
@@ -188,13 +212,23 @@ func (g *gpu) attend(ctx context.Context, c *call, all [4]*operand) error {
 }
 
 // placeOptions copies the arrays of a problem to the GPU, and allocates that of the log-sum-exp.
-func (g *gpu) placeOptions(c *call, at map[string]gpuTensor) error {
+func (g *gpu) placeOptions(c *call, all [4]*operand, at map[string]gpuTensor) error {
 	var sinks []byte
 	if c.Sinks != nil {
 		sinks = make([]byte, 4*len(c.Sinks))
 		vectors.narrow(sinks, c.Sinks, FP32)
 	}
-	for name, data := range map[string][]byte{"Sinks": sinks, "KeyLengths": int32s(c.KeyLengths)} {
+	arrays := map[string][]byte{
+		"Sinks": sinks, "KeyLengths": int32s(c.KeyLengths), "QueryOffsets": int32s(c.QueryOffsets), "KeyOffsets": int32s(c.KeyOffsets),
+	}
+	if c.PageTable != nil {
+		width := c.maxPages(all[1].shape[2])
+		for _, row := range c.PageTable {
+			padded := append(slices.Clone(row[:min(width, len(row))]), make([]int, max(width-len(row), 0))...)
+			arrays["PageTable"] = append(arrays["PageTable"], int32s(padded)...)
+		}
+	}
+	for name, data := range arrays {
 		if data == nil {
 			continue
 		}
@@ -206,7 +240,37 @@ func (g *gpu) placeOptions(c *call, at map[string]gpuTensor) error {
 		}
 	}
 	if c.LSE != nil {
-		return g.array("LSE", 4*len(c.LSE), at)
+		if err := g.array("LSE", 4*len(c.LSE), at); err != nil {
+			return err
+		}
+	}
+	return g.placeFactors(c, all, at)
+}
+
+// placeFactors writes the factors of packed and paged tensors in E4M3, which have those of a head
+// once: the kernels read them for each sequence.
+func (g *gpu) placeFactors(c *call, all [4]*operand, at map[string]gpuTensor) error {
+	for i, x := range all[:3] {
+		shared := c.QueryOffsets != nil && i == 0 || (c.KeyOffsets != nil || c.PageTable != nil) && i > 0
+		if !shared || x.dtype != E4M3 {
+			continue
+		}
+		heads, factors := x.shape[1], x.factors()
+		scaled, name := at[x.name], "factors of "+x.name
+		if err := g.array(name, 4*c.batch*heads, at); err != nil {
+			return err
+		}
+		to := gpuTensor{descale: at[name].data, heads: c.batch * heads}
+		if err := g.writeFactors(to, func(i int) float32 {
+			if factors == nil {
+				return 1
+			}
+			return factors[i%heads]
+		}); err != nil {
+			return err
+		}
+		scaled.descale = to.descale
+		at[x.name] = scaled
 	}
 	return nil
 }
@@ -252,9 +316,13 @@ func (g *gpu) readLSE(c *call, from gpuTensor) error {
 	if c.Sinks == nil {
 		return nil
 	}
+	rows := c.queries
+	if c.QueryOffsets != nil {
+		rows = len(c.LSE) / c.heads
+	}
 	for i, lse := range c.LSE {
 		if math.IsInf(float64(lse), -1) {
-			c.LSE[i] = c.Sinks[i/c.queries%c.heads]
+			c.LSE[i] = c.Sinks[i/rows%c.heads]
 		}
 	}
 	return nil
