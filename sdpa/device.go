@@ -136,6 +136,14 @@ type operand struct {
 	remote *DeviceTensor // on a GPU
 }
 
+// factors are the descale factors of the operand, nil for none.
+func (o *operand) factors() []float32 {
+	if o.host != nil {
+		return o.host.Descale
+	}
+	return o.remote.remote.factors
+}
+
 // shares reports whether two operands have memory in common.
 func (o *operand) shares(other *operand) bool {
 	if o.host == nil || other.host == nil {
@@ -361,6 +369,13 @@ func (d *Device) check(p Problem, q, k, v, o Operand) (*call, [4]*operand, error
 			return nil, all, fmt.Errorf("sdpa: o shares memory with %s; it is written while %s is read", name, name)
 		}
 	}
+	if p.PageTable != nil {
+		for _, x := range all[1:3] {
+			if _, err := pageFactors(x.name, x.factors(), x.shape[1]); err != nil {
+				return nil, all, err
+			}
+		}
+	}
 	c, err := newCall(p, all[0].tensorForm, all[1].tensorForm, all[2].tensorForm, all[3].tensorForm)
 	return c, all, err
 }
@@ -374,7 +389,11 @@ func attendOnHost(ctx context.Context, c *call, all [4]*operand) error {
 			return err
 		}
 	}
-	if err := attendCPU(ctx, c, host[0], host[1], host[2], host[3]); err != nil {
+	attend := attendCPU
+	if c.hasSequences() {
+		attend = attendSequences
+	}
+	if err := attend(ctx, c, host[0], host[1], host[2], host[3]); err != nil {
 		return fmt.Errorf("sdpa: %w", err)
 	}
 	if o := all[3].remote; o != nil {

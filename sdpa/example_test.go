@@ -67,6 +67,21 @@ func ExampleForward_window() {
 	// [4.00 8.00 16.00 32.00]
 }
 
+// Two sequences lie one behind the other: one query over two keys, and two queries over one key.
+func ExampleForward_packed() {
+	q := tensor([4]int{1, 1, 3, 1}, 0, 0, 0)
+	k := tensor([4]int{1, 1, 3, 1}, 1, 1, 1)
+	v := must(sdpa.FromFloat32(sdpa.E4M3, [4]int{1, 1, 3, 1}, []float32{8, 16, 32}))
+	o := must(sdpa.NewTensor(sdpa.FP32, q.Shape))
+
+	problem := sdpa.Problem{QueryOffsets: []int{0, 1, 3}, KeyOffsets: []int{0, 2, 3}}
+	if err := sdpa.Forward(context.Background(), sdpa.CPU(), problem, q, k, v, o); err != nil {
+		panic(err)
+	}
+	fmt.Printf("%.2f\n", must(o.Float32s()))
+	// Output: [12.00 32.00 32.00]
+}
+
 // K and V stay on the device; each call copies a query and its output.
 func ExampleDevice_Upload() {
 	dev := must(sdpa.Auto())

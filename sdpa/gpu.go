@@ -3,21 +3,16 @@
 package sdpa
 
 import (
-	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"sync"
 
-	"attune/internal/array"
 	"attune/internal/device"
 	"attune/internal/device/cuda"
 	"attune/internal/form"
 	"attune/internal/spec"
-	"attune/internal/toolchain"
 	"attune/kernels"
 )
 
@@ -99,125 +94,25 @@ func (g *gpu) close() error {
 // failure is the error of a kernel that has lost the context.
 func (g *gpu) failure() error { return g.lost }
 
-// supports reports why the GPU has no kernel for a call.
-func (g *gpu) supports(c *call, all [4]*operand) error {
-	_, err := g.plan(c, all, func(string) gpuTensor { return gpuTensor{data: 1, descale: 1} })
-	return err
-}
-
-// plan chooses the forms for a call whose tensors and options are at addresses.
-func (g *gpu) plan(c *call, all [4]*operand, at func(name string) gpuTensor) (*form.Call, error) {
-	refuse := func(format string, args ...any) error {
-		return fmt.Errorf("sdpa: %s: %w; set Fallback to use the CPU", fmt.Sprintf(format, args...), ErrUnsupported)
+// place returns the memory of an operand. Host tensors are copied to the staging memory of their
+// position; the output is not.
+func (g *gpu) place(i int, x *operand) (gpuTensor, error) {
+	if x.remote != nil {
+		return x.remote.remote, nil
 	}
-	switch {
-	case all[0].dtype == FP32 || all[1].dtype == FP32:
-		return nil, refuse("q is %s and k %s; the kernels take E4M3, FP16 and BF16", all[0].dtype, all[1].dtype)
-	case all[3].dtype == FP32:
-		return nil, refuse("o is FP32; the kernels write FP16 and BF16")
-	case all[1].dtype != E4M3 && all[0].dtype != all[1].dtype:
-		return nil, refuse("q is %s and k %s; k and v in 16 bits need q in the same", all[0].dtype, all[1].dtype)
-	case c.QueryLengths != nil:
-		return nil, refuse("QueryLengths")
-	}
-	call, err := g.table.Plan(c.problem(all, at))
-	if errors.Is(err, form.ErrUnsupported) {
-		return nil, refuse("%s", strings.TrimSuffix(err.Error(), ": "+form.ErrUnsupported.Error()))
-	}
-	if err != nil {
-		return nil, fmt.Errorf("sdpa: %w", err)
-	}
-	return call, nil
-}
-
-// problem is a call as the kernels see it.
-func (c *call) problem(all [4]*operand, at func(name string) gpuTensor) form.Problem {
-	p := form.Problem{
-		Batch: c.batch, Heads: c.heads, KVHeads: c.kvHeads, Queries: c.queries, Keys: c.keys, HeadDim: c.dim,
-		Causal: c.Causal, WindowLeft: c.left, WindowRight: c.right, Scale: float32(c.scale),
-	}
-	types := map[DType]array.DType{E4M3: array.E4M3, FP16: array.F16, BF16: array.BF16}
-	for i, into := range []*form.Tensor{&p.Q, &p.K, &p.V, &p.O} {
-		x := at(all[i].name)
-		into.Address, into.Type = x.data, types[all[i].dtype]
-		if i < 3 && all[i].dtype == E4M3 {
-			*[]*device.Address{&p.DescaleQ, &p.DescaleK, &p.DescaleV}[i] = x.descale
-		}
-	}
-	for _, option := range []struct {
-		into  *device.Address
-		name  string
-		given bool
-	}{{&p.LSE, "LSE", c.LSE != nil}, {&p.Sinks, "Sinks", c.Sinks != nil}, {&p.KeyLengths, "KeyLengths", c.KeyLengths != nil}} {
-		if option.given {
-			*option.into = at(option.name).data
-		}
-	}
-	return p
-}
-
-// attend launches the kernels of a call and waits for them.
-func (g *gpu) attend(ctx context.Context, c *call, all [4]*operand) error {
-	at := map[string]gpuTensor{}
-	for i, x := range all {
-		t, err := g.place(i, x)
+	to := &g.staging[i]
+	heads := x.host.heads()
+	if len(x.host.Data) > to.bytes || heads > to.heads {
+		fresh, err := g.grown(*to, len(x.host.Data), heads)
+		*to = fresh
 		if err != nil {
-			return err
-		}
-		at[x.name] = t
-	}
-	if err := g.placeOptions(c, at); err != nil {
-		return err
-	}
-	plan, err := g.plan(c, all, func(name string) gpuTensor { return at[name] })
-	if err != nil {
-		return err
-	}
-	if err := g.launch(ctx, plan); err != nil {
-		return err
-	}
-	if c.LSE != nil {
-		if err := g.readLSE(c, at["LSE"]); err != nil {
-			return err
+			return gpuTensor{}, err
 		}
 	}
-	if o := all[3].host; o != nil {
-		return g.wrap(g.machine.Read(o.Data, at["o"].data))
+	if x.name == "o" {
+		return *to, nil
 	}
-	return nil
-}
-
-// placeOptions copies the arrays of a problem to the GPU, and allocates that of the log-sum-exp.
-func (g *gpu) placeOptions(c *call, at map[string]gpuTensor) error {
-	var sinks []byte
-	if c.Sinks != nil {
-		sinks = make([]byte, 4*len(c.Sinks))
-		vectors.narrow(sinks, c.Sinks, FP32)
-	}
-	for name, data := range map[string][]byte{"Sinks": sinks, "KeyLengths": int32s(c.KeyLengths)} {
-		if data == nil {
-			continue
-		}
-		if err := g.array(name, len(data), at); err != nil {
-			return err
-		}
-		if err := g.wrap(g.machine.Write(at[name].data, data)); err != nil {
-			return err
-		}
-	}
-	if c.LSE != nil {
-		return g.array("LSE", 4*len(c.LSE), at)
-	}
-	return nil
-}
-
-// int32s are integers as the kernels read them; nil for none.
-func int32s(numbers []int) []byte {
-	var data []byte
-	for _, n := range numbers {
-		data = binary.LittleEndian.AppendUint32(data, uint32(int32(n)))
-	}
-	return data
+	return *to, g.copyIn(*to, x.host)
 }
 
 // array finds memory of some bytes for an option, which later calls use again.
@@ -239,113 +134,6 @@ func (g *gpu) grown(old gpuTensor, bytes, heads int) (gpuTensor, error) {
 		return gpuTensor{}, err
 	}
 	return g.alloc(bytes, heads)
-}
-
-// readLSE copies the log-sum-exp to the host. The kernels write minus infinity for a row without keys
-// also if it has a sink, whose logarithm it then is.
-func (g *gpu) readLSE(c *call, from gpuTensor) error {
-	data := make([]byte, 4*len(c.LSE))
-	if err := g.wrap(g.machine.Read(data, from.data)); err != nil {
-		return err
-	}
-	vectors.widen(c.LSE, data, FP32)
-	if c.Sinks == nil {
-		return nil
-	}
-	for i, lse := range c.LSE {
-		if math.IsInf(float64(lse), -1) {
-			c.LSE[i] = c.Sinks[i/c.queries%c.heads]
-		}
-	}
-	return nil
-}
-
-// launch launches the kernels of a plan, one after the other.
-func (g *gpu) launch(ctx context.Context, plan *form.Call) error {
-	if g.workspace.bytes < plan.WorkspaceBytes {
-		if err := g.growWorkspace(plan.WorkspaceBytes); err != nil {
-			return err
-		}
-	}
-	functions := map[string]device.Function{}
-	for _, f := range []**form.Form{&plan.Quantiser, &plan.Form} {
-		if *f == nil {
-			continue
-		}
-		l, err := g.load(ctx, *f)
-		if err != nil {
-			return err
-		}
-		*f, functions[l.Variant()] = l.Form, l.function
-	}
-	if err := context.Cause(ctx); err != nil { // the copies of long tensors take a while
-		return fmt.Errorf("sdpa: %w", err)
-	}
-	for _, l := range plan.Launches(g.workspace.data, g.machine.Facts()) {
-		values, err := device.Values(g.machine, l.Job, l.Addresses)
-		if err != nil {
-			return g.wrap(err)
-		}
-		if err := g.wrap(g.machine.Launch(functions[l.Form.Variant()], &l.Job, values)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// growWorkspace allocates a workspace whose counters are zero.
-func (g *gpu) growWorkspace(bytes int) error {
-	var err error
-	if g.workspace, err = g.grown(g.workspace, bytes, 0); err != nil {
-		return err
-	}
-	if err := g.wrap(g.machine.Write(g.workspace.data, make([]byte, form.ZeroedBytes))); err != nil {
-		old := g.workspace
-		g.workspace = gpuTensor{}
-		return errors.Join(err, g.free(old))
-	}
-	return nil
-}
-
-// load loads a form once.
-func (g *gpu) load(ctx context.Context, f *form.Form) (*loaded, error) {
-	if l := g.forms[f.Variant()]; l != nil {
-		return l, nil
-	}
-	image, _, err := toolchain.NewBuilder(f.Folder(), nil, "").Build(ctx, f.Target)
-	if err != nil {
-		return nil, fmt.Errorf("sdpa: %w", err)
-	}
-	l := &loaded{Form: f}
-	if f.Kernel == form.DenseKernel {
-		l.Form = form.Dense(image)
-	}
-	if l.function, err = g.machine.Load(image.PTX, image.Record.EntryName()); err != nil {
-		return nil, g.wrap(err)
-	}
-	g.forms[f.Variant()] = l
-	return l, nil
-}
-
-// place returns the memory of an operand. Host tensors are copied to the staging memory of their
-// position; the output is not.
-func (g *gpu) place(i int, x *operand) (gpuTensor, error) {
-	if x.remote != nil {
-		return x.remote.remote, nil
-	}
-	to := &g.staging[i]
-	heads := x.host.heads()
-	if len(x.host.Data) > to.bytes || heads > to.heads {
-		fresh, err := g.grown(*to, len(x.host.Data), heads)
-		*to = fresh
-		if err != nil {
-			return gpuTensor{}, err
-		}
-	}
-	if x.name == "o" {
-		return *to, nil
-	}
-	return *to, g.copyIn(*to, x.host)
 }
 
 // wrap names the package in an error of the machine. After a fault of a kernel the context is lost,

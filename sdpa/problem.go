@@ -20,8 +20,17 @@ type Problem struct {
 	// QueryLengths and KeyLengths are the lengths of the sequences of a batch, where they are shorter
 	// than the tensors. The output of the rows behind a sequence is zero.
 	QueryLengths, KeyLengths []int
-	// LSE receives the natural logarithm of each row's sum of exponentials: [batch, heads, queries].
-	// For a row that sees no key it is the sink, or -Inf without one. Nil requests none.
+	// QueryOffsets and KeyOffsets pack sequences one behind the other: q and o are [1, heads, rows of all
+	// sequences, head dim], and k and v likewise. Sequence b has the rows from QueryOffsets[b] to
+	// QueryOffsets[b+1]-1. Other libraries call them cu_seqlens_q and cu_seqlens_k. Beside packed
+	// queries k and v may also be a batch, or pages.
+	QueryOffsets, KeyOffsets []int
+	// PageTable has the pages of each sequence: k and v are [pages, kv heads, page size, head dim], and
+	// key j of sequence b is row j % page size of page PageTable[b][j / page size]. KeyLengths has the
+	// keys of each sequence. All pages have the same descale factors.
+	PageTable [][]int
+	// LSE receives the natural logarithm of each row's sum of exponentials: [batch, heads, queries], or
+	// [heads, rows] of packed sequences. For a row that sees no key it is the sink, or -Inf without one. Nil requests none.
 	LSE []float32
 	// Fallback computes on the CPU what a GPU does not support. Without it that is ErrUnsupported.
 	Fallback bool
@@ -57,7 +66,10 @@ func newCall(p Problem, q, k, v, o tensorForm) (*call, error) {
 		Problem: p, batch: q.shape[0], heads: q.shape[1], kvHeads: k.shape[1],
 		queries: q.shape[2], keys: k.shape[2], dim: q.shape[3], left: -1, right: -1, scale: p.Scale,
 	}
-	if err := checkForms(q, k, v, o); err != nil {
+	if err := checkForms(c.hasSequences(), q, k, v, o); err != nil {
+		return nil, err
+	}
+	if err := c.setSequences(q, k); err != nil {
 		return nil, err
 	}
 	if c.dim > maxHeadDim {
@@ -78,9 +90,9 @@ func newCall(p Problem, q, k, v, o tensorForm) (*call, error) {
 	if err := checkLengths("KeyLengths", p.KeyLengths, c.batch, c.keys); err != nil {
 		return nil, err
 	}
-	if want := c.batch * c.heads * c.queries; p.LSE != nil && len(p.LSE) != want {
+	if want := q.shape[0] * c.heads * q.shape[2]; p.LSE != nil && len(p.LSE) != want {
 		return nil, fmt.Errorf("sdpa: LSE has %d elements; %d batches of %d heads and %d queries have %d",
-			len(p.LSE), c.batch, c.heads, c.queries, want)
+			len(p.LSE), q.shape[0], c.heads, q.shape[2], want)
 	}
 	c.simplify()
 	return c, nil
@@ -109,8 +121,9 @@ func (c *call) simplify() {
 	}
 }
 
-// checkForms compares the formats and shapes of the tensors.
-func checkForms(q, k, v, o tensorForm) error {
+// checkForms compares the formats and shapes of the tensors. Those of sequences need not have one
+// batch.
+func checkForms(sequences bool, q, k, v, o tensorForm) error {
 	if k.dtype != q.dtype && k.dtype != E4M3 {
 		return fmt.Errorf("sdpa: k is %s and q is %s; they have one format, unless k and v are E4M3", k.dtype, q.dtype)
 	}
@@ -120,7 +133,7 @@ func checkForms(q, k, v, o tensorForm) error {
 	if o.dtype == E4M3 {
 		return fmt.Errorf("sdpa: o is E4M3; an output is FP16, BF16 or FP32")
 	}
-	if k.shape[0] != q.shape[0] || k.shape[3] != q.shape[3] {
+	if !sequences && k.shape[0] != q.shape[0] || k.shape[3] != q.shape[3] {
 		return fmt.Errorf("sdpa: k has the shape %v and q %v; batch and head dim must agree", k.shape, q.shape)
 	}
 	if v.shape != k.shape {

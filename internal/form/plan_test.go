@@ -1,0 +1,114 @@
+package form
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"attune/internal/array"
+	"attune/internal/spec"
+	"attune/kernels"
+)
+
+func newTable(t *testing.T) *Table {
+	t.Helper()
+	kernel, err := spec.Load(kernels.SDPA())
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := NewTable(kernel.Selection("stage7"), "sm_90a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return table
+}
+
+// typed is a problem on contiguous tensors of these formats.
+func typed(p Problem, q, kv, o array.DType) Problem {
+	p.Q.Type, p.K.Type, p.V.Type, p.O.Type = q, kv, kv, o
+	p.WindowLeft, p.WindowRight = -1, -1
+	return p
+}
+
+// What no form computes is refused with its reason. The C library refuses the same: package clib
+// compares them.
+func TestUnsupported(t *testing.T) {
+	table := newTable(t)
+	long := Problem{Batch: 2, Heads: 4, KVHeads: 4, Queries: 300, Keys: 300, HeadDim: 64}
+	with := func(change func(p *Problem)) Problem {
+		p := long
+		change(&p)
+		return p
+	}
+	for want, p := range map[string]Problem{
+		"the head dim is 96; the kernels have 64 128 256": typed(with(func(p *Problem) { p.HeadDim = 96 }), array.E4M3, array.E4M3, array.F16),
+		"paged keys, and keys beside packed queries that are not packed, are E4M3": typed(with(func(p *Problem) {
+			p.PageTable, p.PageSize, p.Pages, p.MaxPages = 1, 64, 9, 5
+		}), array.F16, array.F16, array.F16),
+		"k and v are bf16": typed(with(func(p *Problem) { p.CuQueries, p.TotalQueries = 1, 600 }), array.BF16, array.BF16, array.BF16),
+		"the quantiser counts at most 8190 heads": typed(with(func(p *Problem) {
+			p.Batch, p.Heads, p.KVHeads, p.Sinks = 3000, 1, 1, 1
+		}), array.BF16, array.BF16, array.BF16),
+		"a grid of grouped heads holds at most 65535": typed(with(func(p *Problem) {
+			p.Batch, p.Heads, p.KVHeads, p.Queries, p.Keys = 1, 140000, 70000, 20, 1
+		}), array.E4M3, array.E4M3, array.F16),
+		"more than 2^31 elements": typed(with(func(p *Problem) { p.Heads, p.KVHeads, p.Keys = 64, 64, 1<<24 }), array.E4M3, array.E4M3, array.F16),
+	} {
+		if _, err := table.Plan(p); !errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), want) {
+			t.Errorf("the error is %v, want %s", err, want)
+		}
+	}
+}
+
+// Every form has a folder whose image it is, and a value for each of its arguments.
+func TestArguments(t *testing.T) {
+	table := newTable(t)
+	p := typed(Problem{Batch: 1, Heads: 2, KVHeads: 1, Queries: 4, Keys: 4, HeadDim: 64}, array.BF16, array.E4M3, array.BF16)
+	p.simplify()
+	for _, f := range table.declared {
+		kernel, err := spec.Load(f.Folder())
+		if err != nil || kernel.Name != string(f.Kernel) {
+			t.Errorf("the folder of %s has the kernel %v, error %v", f.Variant(), kernel, err)
+		}
+		if f.Kernel == Cast || f.Kernel == Quantize || f.Kernel == Append {
+			continue
+		}
+		v := p.values(f)
+		for _, name := range []string{"even_blocks", "parts", "arrived"} { // of decode, from the call
+			v.int32s(map[string]int{name: 0})
+		}
+		if l := f.launch([3]int{1, 1, 1}, v, p.tensorMap); len(l.Job.Args) != len(f.Arguments) || len(l.Addresses) != len(f.Arguments) {
+			t.Errorf("%s has %d arguments, and the launch %d", f.Variant(), len(f.Arguments), len(l.Job.Args))
+		}
+	}
+	if kernel, err := spec.Load((&Form{Kernel: DenseKernel}).Folder()); err != nil || kernel.Name != "sdpa" {
+		t.Errorf("the folder of a dense form has the kernel %v, error %v", kernel, err)
+	}
+	defer func() {
+		if problem, _ := recover().(string); !strings.Contains(problem, "for which there is no value") {
+			t.Errorf("a missing value is %q", problem)
+		}
+	}()
+	(&Form{Arguments: []Argument{{Name: "other"}}}).launch([3]int{1, 1, 1}, values{}, nil)
+}
+
+// A shape is chosen once, until many others are known.
+func TestChosen(t *testing.T) {
+	table := newTable(t)
+	p := typed(Problem{Batch: 1, Heads: 1, KVHeads: 1, Queries: 100, Keys: 100, HeadDim: 64}, array.E4M3, array.E4M3, array.F16)
+	for i := range maxChosen + 3 {
+		p.Keys = 100 + i
+		for range 2 {
+			if _, err := table.Plan(p); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if len(table.chosen) != 3 {
+		t.Errorf("%d shapes are known", len(table.chosen))
+	}
+	even, none := evenBlocks(7, 132), evenBlocks(1, 0)
+	if even != 126 || none != 1 {
+		t.Errorf("the blocks are %d, and %d without multiprocessors", even, none)
+	}
+}

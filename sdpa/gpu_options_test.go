@@ -1,0 +1,155 @@
+//go:build linux || darwin
+
+package sdpa
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"attune/internal/tensor"
+)
+
+// optionTest is a problem of a GPU that the dense forms do not compute.
+type optionTest struct {
+	name    string
+	problem Problem
+	q, k, v *Tensor
+	out     DType
+	// launches are the entry functions of the kernels.
+	launches []string
+	// tolerance is relative to the RMS of the output: E4M3 inputs or P cost some percent.
+	tolerance float64
+	slow      bool
+}
+
+// optionTests have each kernel, and each option.
+func optionTests(t *testing.T) []optionTest {
+	t.Helper()
+	r := rand.New(rand.NewPCG(21, 22))
+	draw := func(dtype DType, shape ...int) *Tensor { return randomTensor(t, r, dtype, [4]int(shape)) }
+	sinks := []float32{0.5, -1, 2, 0}
+	cache := newSequences(t, r, BF16, E4M3, 4, 2, 64, 64, []int{2, 2, 2}, []int{70, 0, 130})
+	packed := newSequences(t, r, E4M3, E4M3, 4, 2, 64, 64, []int{20, 0, 33}, []int{30, 9, 70})
+	halves := newSequences(t, r, BF16, BF16, 4, 2, 64, 64, []int{20, 1, 33}, []int{30, 9, 70})
+	decode := &Tensor{DType: BF16, Shape: [4]int{3, 4, 2, 64}, Data: slices.Concat(cache.q[0].Data, cache.q[1].Data, cache.q[2].Data)}
+	return []optionTest{
+		{"BF16", Problem{Causal: true}, draw(BF16, 1, 2, 40, 64), draw(BF16, 1, 2, 50, 64), draw(BF16, 1, 2, 50, 64), BF16, []string{"native_attention"}, 0.03, false},
+		{"FP16 with LSE", Problem{LSE: make([]float32, 2*40)}, draw(FP16, 1, 2, 40, 64), draw(FP16, 1, 1, 50, 64), draw(FP16, 1, 1, 50, 64), FP16, []string{"native_attention"}, 0.02, false},
+		{"few queries", Problem{}, draw(E4M3, 2, 4, 1, 128), draw(E4M3, 2, 2, 150, 128), draw(E4M3, 2, 2, 150, 128), FP16, []string{"decode"}, 0.03, true},
+		{"BF16 to FP16", Problem{}, draw(BF16, 1, 2, 40, 64), draw(BF16, 1, 2, 50, 64), draw(BF16, 1, 2, 50, 64), FP16, []string{"cast", "sdpa"}, 0.15, true},
+		{"window", Problem{Window: &Window{9, 3}}, draw(E4M3, 1, 2, 40, 64), draw(E4M3, 1, 2, 50, 64), draw(E4M3, 1, 2, 50, 64), FP16, []string{"prefill"}, 0.15, true},
+		{
+			"sinks, LSE and lengths",
+			Problem{Sinks: sinks, KeyLengths: []int{0, 33}, LSE: make([]float32, 2*4*20)},
+			draw(E4M3, 2, 4, 20, 64), draw(E4M3, 2, 2, 50, 64), draw(E4M3, 2, 2, 50, 64), BF16,
+			[]string{"prefill"},
+			0.15, false,
+		},
+		{"BF16 with sinks", Problem{Sinks: sinks}, draw(BF16, 1, 4, 20, 64), draw(BF16, 1, 2, 50, 64), draw(BF16, 1, 2, 50, 64), BF16, []string{"cast", "prefill"}, 0.2, true},
+		{
+			"a paged cache",
+			Problem{Causal: true, Sinks: sinks, PageTable: cache.table, KeyLengths: cache.keys, LSE: make([]float32, 3*4*2)},
+			decode, cache.pages[1], cache.pages[2], BF16,
+			[]string{"decode"},
+			0.03, false,
+		},
+		{
+			"packed",
+			Problem{Causal: true, QueryOffsets: offsets(packed.queries), KeyOffsets: offsets(packed.keys), LSE: make([]float32, 4*53)},
+			packed.packed[0], packed.packed[1], packed.packed[2], FP16,
+			[]string{"prefill"},
+			0.15, false,
+		},
+		{
+			"packed over pages",
+			Problem{QueryOffsets: offsets(packed.queries), PageTable: packed.table, KeyLengths: packed.keys},
+			packed.packed[0], packed.pages[1], packed.pages[2], FP16,
+			[]string{"prefill"},
+			0.15, true,
+		},
+		{
+			"packed BF16",
+			Problem{QueryOffsets: offsets(halves.queries), KeyOffsets: offsets(halves.keys)},
+			halves.packed[0], halves.packed[1], halves.packed[2], BF16,
+			[]string{"cast", "prefill"},
+			0.2, true,
+		},
+	}
+}
+
+// check compares Forward on a device with the CPU.
+func (o optionTest) check(t *testing.T, d *Device) {
+	t.Helper()
+	on := func(d *Device) (values, lse []float32) {
+		out, err := NewTensor(o.out, o.q.Shape)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := o.problem
+		p.LSE = slices.Clone(p.LSE)
+		if err := Forward(t.Context(), d, p, o.q, o.k, o.v, out); err != nil {
+			t.Fatalf("%s: %v", o.name, err)
+		}
+		return floats(t, out), p.LSE
+	}
+	got, gotLSE := on(d)
+	want, wantLSE := on(CPU())
+	var square float64
+	for _, x := range want {
+		square += float64(x) * float64(x)
+	}
+	rms := math.Sqrt(square / float64(len(want)))
+	var off float64
+	for i := range want {
+		off += math.Pow(float64(got[i]-want[i]), 2)
+	}
+	if off = math.Sqrt(off/float64(len(want))) / rms; !(off <= o.tolerance) {
+		t.Errorf("%s: the output is off by %.3f of its RMS", o.name, off)
+	}
+	near(t, o.name+", LSE", gotLSE, widened(wantLSE), 0.05)
+}
+
+// A simulated GPU computes every option with the kernel for it, as the CPU does.
+func TestGPUOptions(t *testing.T) {
+	for _, test := range optionTests(t) {
+		if testing.Short() && test.slow {
+			continue
+		}
+		d, m := openSim(t)
+		if err := d.Supports(test.problem, test.q, test.k, test.v, &Tensor{DType: test.out, Shape: test.q.Shape, Data: make([]byte, 2*test.q.elements())}); err != nil {
+			t.Errorf("%s: %v", test.name, err)
+		}
+		test.check(t, d)
+		if !slices.Equal(m.launches, test.launches) {
+			t.Errorf("%s: the kernels are %q, want %q", test.name, m.launches, test.launches)
+		}
+		if err := d.Close(); err != nil || len(m.memory) > 0 {
+			t.Errorf("%s: Close returns %v, and %d buffers are left", test.name, err, len(m.memory))
+		}
+	}
+}
+
+// The counters of a workspace are zero after every call, and a larger one replaces it.
+func TestGPUWorkspace(t *testing.T) {
+	d, m := openSim(t)
+	g := d.gpu.(*gpu)
+	for _, batch := range []int{1, 3, 2} {
+		q, k, v, o := randomInputs(t, tensor.Shape{Batch: batch, Heads: 2, SeqQ: 40, SeqK: 30, HeadDim: 64}, BF16, FP16)
+		if err := Forward(t.Context(), d, Problem{}, q, k, v, o); err != nil {
+			t.Fatal(err)
+		}
+		if counters := m.at(g.workspace.data, 65536); slices.Max(counters) != 0 {
+			t.Errorf("batch %d: the counters are not zero", batch)
+		}
+	}
+}
+
+// On a GPU the options agree with the CPU.
+func TestOptionsOnGPU(t *testing.T) {
+	d := openGPU(t)
+	for _, test := range optionTests(t) {
+		test.check(t, d)
+	}
+}
