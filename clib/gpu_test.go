@@ -188,7 +188,7 @@ func TestCompanionsMatchLabOnGPU(t *testing.T) {
 			for _, s := range shapes {
 				shape := librarysShape(s, min(132, machine.Facts().Multiprocessors))
 				job := labJob(t, folder, companion, shape)
-				call := gpuCall{lines: append(asked[record.Kernel](shape, record.Knobs[headDimKnob]), halfQueries(companion, shape)...), inputs: map[string][]byte{}, outputs: map[string]int{}}
+				call := gpuCall{lines: append(asked[record.Kernel](shape, record.Knobs[form.HeadDimKnob]), halfQueries(companion, shape)...), inputs: map[string][]byte{}, outputs: map[string]int{}}
 				var names []string
 				for _, arg := range job.Args {
 					field := fieldOf(record.Kernel, arg.Name)
@@ -254,7 +254,7 @@ func TestPackedInputsMatchLabOnGPU(t *testing.T) {
 		if prefill.Image.Record.Kernel != "prefill" {
 			continue
 		}
-		dim := prefill.Image.Record.Knobs[headDimKnob]
+		dim := prefill.Image.Record.Knobs[form.HeadDimKnob]
 		quantise := labJob(t, kernels.Cast(), companionOf(t, l, "cast"), spec.Axes(fmt.Sprintf(
 			"batch=1,heads=%d,kv_heads=%d,q_rows=%d,kv_rows=%d,dim=%d,bf16=1,bshd=1,span=3,pad=0,copies=%d",
 			heads, kvHeads, queries, keys, dim, batch)))
