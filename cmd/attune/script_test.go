@@ -57,6 +57,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("COLUMNS", "300") // so that the scripts can match whole lines
 			env.Setenv("CASES", cases)
 			env.Setenv("DECLARED", filepath.Join(filepath.Dir(filepath.Dir(filepath.Dir(broken))), "problem/declared/testdata"))
+			env.Setenv("TUNED", filepath.Join(filepath.Dir(filepath.Dir(filepath.Dir(broken))), "tuner/testdata/tuned"))
 			if path := numpy(); path != "" { // itself: a shim of the machine may need a home
 				env.Setenv("ATTUNE_PYTHON", path)
 			}
