@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"attune/internal/form"
 	"attune/internal/problem"
 	"attune/internal/run"
 	"attune/internal/spec"
