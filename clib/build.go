@@ -7,6 +7,7 @@ import (
 	"attune/internal/form"
 	"attune/internal/spec"
 	"attune/internal/toolchain"
+	"attune/kernels"
 )
 
 // Item is an image that a library needs.
@@ -30,7 +31,7 @@ type Plan struct {
 // architecture that all its variants have, and the companions.
 func NewPlan(kernel *spec.Kernel, folder fs.FS, s *spec.Selection, outputs []int) (*Plan, error) {
 	p := &Plan{
-		Folders:  append([]fs.FS{folder}, form.Folders()...),
+		Folders:  append([]fs.FS{folder}, kernels.Forms()...),
 		library:  Library{Selection: s, Arch: s.Archs[len(s.Archs)-1]},
 		variants: make([][Outputs]string, len(s.Choices)),
 	}

@@ -13,6 +13,7 @@ import (
 	"attune/internal/device"
 	"attune/internal/form"
 	"attune/internal/toolchain"
+	"attune/kernels"
 )
 
 // randomProblem is a problem of attention on the addresses of the probe.
@@ -125,7 +126,7 @@ func TestPlansMatchGo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	table, err := form.NewTable(l.Selection, l.Arch)
+	table, err := form.NewTable(l.Selection, kernels.SDPA(), kernels.Forms(), l.Arch)
 	if err != nil {
 		t.Fatal(err)
 	}

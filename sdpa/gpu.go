@@ -71,7 +71,7 @@ func newGPU(machine device.Machine) (*Device, error) {
 		return nil, fmt.Errorf("sdpa: %s is %s and the kernels are for %s: %w; use the CPU",
 			facts.Name, facts.Arch, strings.Join(selection.Archs, ", "), ErrUnsupported)
 	}
-	table, err := form.NewTable(selection, selection.Archs[index])
+	table, err := form.NewTable(selection, kernels.SDPA(), kernels.Forms(), selection.Archs[index])
 	if err != nil {
 		return nil, fmt.Errorf("sdpa: %w", err)
 	}

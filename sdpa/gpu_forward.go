@@ -277,7 +277,7 @@ func (g *gpu) load(ctx context.Context, f *form.Form) (*loaded, error) {
 	if l := g.forms[f.Variant()]; l != nil {
 		return l, nil
 	}
-	image, _, err := toolchain.NewBuilder(f.Folder(), nil, "").Build(ctx, f.Target)
+	image, _, err := toolchain.NewBuilder(f.Folder, nil, "").Build(ctx, f.Target)
 	if err != nil {
 		return nil, fmt.Errorf("sdpa: %w", err)
 	}

@@ -11,7 +11,6 @@ import (
 	"attune/internal/spec"
 	"attune/internal/tensormap"
 	"attune/internal/toolchain"
-	"attune/kernels"
 )
 
 // Kernel is the kind of a form: its kernel, or Dense for variants of the attention kernel.
@@ -46,14 +45,10 @@ var knobsOf = map[Kernel][]string{
 // exponentialsKnob is how many of eight exponentials are approximated.
 const exponentialsKnob = "EXP2_LINEAR_EIGHTHS"
 
-// Folders are the folders of the declared kernels.
-func Folders() []fs.FS {
-	return []fs.FS{kernels.Decode(), kernels.Prefill(), kernels.Native(), kernels.Mixed(), kernels.Cast(), kernels.Quantize(), kernels.Append()}
-}
-
 // Form is a variant of a kernel with its launch. Numbers that a kernel does not have are 0.
 type Form struct {
 	Kernel Kernel
+	Folder fs.FS            // of the kernel; nil for a form of an image
 	Target toolchain.Target // that its image is built for
 	Image  *toolchain.Image // nil until it is built
 
@@ -181,6 +176,7 @@ func Declared(folder fs.FS, arch string) ([]*Form, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", stage.Name, err)
 		}
+		f.Folder = folder
 		forms = append(forms, f)
 	}
 	return forms, nil

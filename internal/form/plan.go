@@ -10,7 +10,6 @@ import (
 	"attune/internal/device"
 	"attune/internal/spec"
 	"attune/internal/tensor"
-	"attune/kernels"
 )
 
 const (
@@ -35,6 +34,7 @@ const (
 // Table has the forms that a program launches: those of a selection and the declared ones.
 type Table struct {
 	selection *spec.Selection
+	folder    fs.FS // of the selection's kernel
 	arch      string
 	declared  []*Form
 	headDims  []int // of the selection's variants, in order
@@ -51,10 +51,11 @@ type choice struct {
 // millisecond.
 const maxChosen = 1024
 
-// NewTable loads the declared kernels beside a selection, for an architecture.
-func NewTable(selection *spec.Selection, arch string) (*Table, error) {
-	t := &Table{selection: selection, arch: arch, chosen: map[tensor.Shape]choice{}}
-	for _, folder := range Folders() {
+// NewTable has the forms of a selection of the kernel in a folder, and of declared kernels, for an
+// architecture.
+func NewTable(selection *spec.Selection, folder fs.FS, declared []fs.FS, arch string) (*Table, error) {
+	t := &Table{selection: selection, folder: folder, arch: arch, chosen: map[tensor.Shape]choice{}}
+	for _, folder := range declared {
 		forms, err := Declared(folder, arch)
 		if err != nil {
 			return nil, err
@@ -68,18 +69,6 @@ func NewTable(selection *spec.Selection, arch string) (*Table, error) {
 	slices.Sort(t.headDims)
 	t.headDims = slices.Compact(t.headDims)
 	return t, nil
-}
-
-// Folder is the folder that the image of a form is built from.
-func (f *Form) Folder() fs.FS {
-	folders := map[Kernel]fs.FS{
-		Decode: kernels.Decode(), Prefill: kernels.Prefill(), Native: kernels.Native(), Mixed: kernels.Mixed(),
-		Cast: kernels.Cast(), Quantize: kernels.Quantize(), Append: kernels.Append(),
-	}
-	if folder, ok := folders[f.Kernel]; ok {
-		return folder
-	}
-	return kernels.SDPA()
 }
 
 // choose evaluates the rules of the selection, once for a shape.
@@ -266,7 +255,7 @@ func (t *Table) selectForm(c *Call, rules choice) error {
 			return fmt.Errorf("%w: %w", err, ErrUnsupported)
 		}
 		v := rules.variant
-		c.Form = &Form{Kernel: DenseKernel, Target: Target(v.Stage().Kernel(), v, t.arch), HeadDim: p.HeadDim}
+		c.Form = &Form{Kernel: DenseKernel, Folder: t.folder, Target: Target(v.Stage().Kernel(), v, t.arch), HeadDim: p.HeadDim}
 	}
 	if c.Form == nil && !p.manyKeys() {
 		c.Form = t.find(Prefill, p.HeadDim, nil)

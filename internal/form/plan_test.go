@@ -16,7 +16,7 @@ func newTable(t *testing.T) *Table {
 	if err != nil {
 		t.Fatal(err)
 	}
-	table, err := NewTable(kernel.Selection("stage7"), "sm_90a")
+	table, err := NewTable(kernel.Selection("stage7"), kernels.SDPA(), kernels.Forms(), "sm_90a")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func TestArguments(t *testing.T) {
 	p := typed(Problem{Batch: 1, Heads: 2, KVHeads: 1, Queries: 4, Keys: 4, HeadDim: 64}, array.BF16, array.E4M3, array.BF16)
 	p.simplify()
 	for _, f := range table.declared {
-		kernel, err := spec.Load(f.Folder())
+		kernel, err := spec.Load(f.Folder)
 		if err != nil || kernel.Name != string(f.Kernel) {
 			t.Errorf("the folder of %s has the kernel %v, error %v", f.Variant(), kernel, err)
 		}
@@ -81,7 +81,11 @@ func TestArguments(t *testing.T) {
 			t.Errorf("%s has %d arguments, and the launch %d", f.Variant(), len(f.Arguments), len(l.Job.Args))
 		}
 	}
-	if kernel, err := spec.Load((&Form{Kernel: DenseKernel}).Folder()); err != nil || kernel.Name != "sdpa" {
+	dense, err := table.Plan(typed(Problem{Batch: 1, Heads: 1, KVHeads: 1, Queries: 100, Keys: 100, HeadDim: 64}, array.E4M3, array.E4M3, array.F16))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if kernel, err := spec.Load(dense.Form.Folder); err != nil || kernel.Name != "sdpa" {
 		t.Errorf("the folder of a dense form has the kernel %v, error %v", kernel, err)
 	}
 	defer func() {

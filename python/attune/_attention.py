@@ -1,14 +1,14 @@
 """attune.sdpa and attune.sdpa_varlen."""
 
 from collections.abc import Sequence
-from typing import Literal, Optional, overload
+from typing import Any, Literal, Optional, overload
 
 import torch
 from torch import Tensor
 
 from attune import _check, _library, _operators
 from attune._check import Result, Window
-from attune._renamed import renamed
+from attune._renamed import REQUIRED, renamed
 
 _attend = _library.attend
 _is_compiling = torch.compiler.is_dynamo_compiling
@@ -26,7 +26,6 @@ def sdpa(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = ..., scale: Optional
          smooth_k: bool = ..., hadamard: bool = ..., fallback: bool = ...) -> tuple[Tensor, Tensor]: ...  # fmt: skip
 
 
-@renamed(window="window_size")
 def sdpa(
     q: Tensor,
     k: Tensor,
@@ -42,6 +41,7 @@ def sdpa(
     smooth_k: bool = False,
     hadamard: bool = False,
     fallback: bool = False,
+    **old: Any,
 ) -> Result:
     """softmax(scale * q @ k^T) @ v in FP8, or in 16 bits if keys are few, on the current CUDA stream.
 
@@ -60,6 +60,8 @@ def sdpa(
 
     There is no backward pass. With fallback=True PyTorch computes what attune does not support.
     """
+    if old:
+        return renamed(sdpa, old, dict(locals()))
     if not _is_compiling():
         try:
             result = _attend(q, k, v, causal, scale, window_size, sinks, descale, return_lse, out, smooth_k, hadamard,
@@ -93,21 +95,14 @@ def sdpa_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlen
          smooth_k: bool = ..., hadamard: bool = ..., fallback: bool = ...) -> tuple[Tensor, Tensor]: ...  # fmt: skip
 
 
-@renamed(
-    window="window_size",
-    cu_queries="cu_seqlens_q",
-    cu_keys="cu_seqlens_k",
-    max_queries="max_seqlen_q",
-    max_keys="max_seqlen_k",
-)
 def sdpa_varlen(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    cu_seqlens_q: Tensor,
-    cu_seqlens_k: Tensor,
-    max_seqlen_q: int,
-    max_seqlen_k: int,
+    cu_seqlens_q: Tensor = REQUIRED,
+    cu_seqlens_k: Tensor = REQUIRED,
+    max_seqlen_q: int = REQUIRED,
+    max_seqlen_k: int = REQUIRED,
     *,
     causal: bool = False,
     scale: Optional[float] = None,
@@ -119,6 +114,7 @@ def sdpa_varlen(
     smooth_k: bool = False,
     hadamard: bool = False,
     fallback: bool = False,
+    **old: Any,
 ) -> Result:
     """attune.sdpa of sequences of different lengths, packed one behind the other.
 
@@ -130,6 +126,8 @@ def sdpa_varlen(
 
     The other arguments are those of attune.sdpa, for each sequence.
     """
+    if old:
+        return renamed(sdpa_varlen, old, dict(locals()))
     if not _is_compiling():
         try:
             result = _attend(q, k, v, causal, scale, window_size, sinks, descale, return_lse, out, smooth_k, hadamard,

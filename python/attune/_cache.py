@@ -1,7 +1,7 @@
 """attune.decode and attune.append: attention over a cache of keys and values in E4M3."""
 
 from collections.abc import Sequence
-from typing import Literal, Optional, overload
+from typing import Any, Literal, Optional, overload
 
 import torch
 from torch import Tensor
@@ -28,7 +28,6 @@ def decode(q: Tensor, k_cache: Tensor, v_cache: Tensor, lengths: Tensor, *, page
          ) -> tuple[Tensor, Tensor]: ...  # fmt: skip
 
 
-@renamed(window="window_size")
 def decode(
     q: Tensor,
     k_cache: Tensor,
@@ -44,6 +43,7 @@ def decode(
     return_lse: bool = False,
     out: Optional[Tensor] = None,
     fallback: bool = False,
+    **old: Any,
 ) -> Result:
     """Attention of the last queries of each sequence over its cache, on the current CUDA stream.
 
@@ -56,6 +56,8 @@ def decode(
 
     The output has the dtype of q. The other arguments are those of attune.sdpa.
     """
+    if old:
+        return renamed(decode, old, dict(locals()))
     if not _is_compiling():
         try:
             result = _attend(q, k_cache, v_cache, causal, scale, window_size, sinks, descale, return_lse, out, False, False,
