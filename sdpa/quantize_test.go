@@ -18,7 +18,7 @@ import (
 // reference runs the reference of the kernel quantize on three tensors and writes its outputs.
 const reference = `
 import sys
-sys.path.insert(0, "../kernels/quantize/quantize")
+sys.path.insert(0, "../kernels/quantize")
 import numpy as np
 from reference import reference
 folder, batch, heads, kv, rows, keys, dim, smooth, hadamard = sys.argv[1], *map(int, sys.argv[2:])

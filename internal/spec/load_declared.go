@@ -135,7 +135,8 @@ func (l *loader) flags(t *table) []string {
 	return flags
 }
 
-// path reads the path of a file below the folder of the kernel.
+// path reads the path of a file below the folder of the kernel. Several kernels may share the Python
+// reference of a folder above.
 func (l *loader) path(t *table, key, absent string) string {
 	if t.get(key) == nil {
 		return absent
@@ -145,6 +146,9 @@ func (l *loader) path(t *table, key, absent string) string {
 		return absent
 	}
 	clean := path.Clean(text)
+	if key == "python" && isShared(clean) {
+		return clean
+	}
 	if !fs.ValidPath(clean) || clean == "." && key != "files" {
 		l.problems.add(t.at(key), "%q in %s is %q; want a path below the directory of %s", key, t.name, text, File)
 		return ""
@@ -152,7 +156,18 @@ func (l *loader) path(t *table, key, absent string) string {
 	return clean
 }
 
-// checkFile reports a file or a folder that does not exist. An empty path has been reported.
+// isShared reports whether a clean path leads out of the folder of the kernel, to a file that several
+// kernels share.
+func isShared(clean string) bool {
+	rest, outside := strings.CutPrefix(clean, "../")
+	for outside && strings.HasPrefix(rest, "../") {
+		rest = rest[len("../"):]
+	}
+	return outside && rest != ".." && fs.ValidPath(rest)
+}
+
+// checkFile reports a file or a folder that does not exist. An empty path has been reported. Shared
+// files are not in the folder that the file is read from; the reference reports them when it starts.
 func (l *loader) checkFile(t *table, key, name string, folder bool) {
 	if name == "" || !fs.ValidPath(name) {
 		return

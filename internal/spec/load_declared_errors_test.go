@@ -301,6 +301,13 @@ func TestDeclaredReferenceErrors(t *testing.T) {
 		`kernel.toml:42: "entry" in [reference] is "naive kernel"; want a letter or _, then letters, digits or _`,
 		`kernel.toml:43: "block" in [reference] ("THREADS * 8") for rows=8,n=256 with THREADS=256: it is 2048; want 1 to 1024`)
 	swap(`python = "reference.py"`, `files = "."`, none)
+	swap(`python = "reference.py"`, `python = "../shared/./reference.py"`, none)
+	swap(`python = "reference.py"`, `python = ".."`,
+		`kernel.toml:41: "python" in [reference] is ".."; want a path below the directory of kernel.toml`)
+	swap(`python = "reference.py"`, `python = "/reference.py"`,
+		`kernel.toml:41: "python" in [reference] is "/reference.py"; want a path below the directory of kernel.toml`)
+	swap(`python = "reference.py"`, `source = "../naive.cu"`,
+		`kernel.toml:41: "source" in [reference] is "../naive.cu"; want a path below the directory of kernel.toml`)
 	swap(`python = "reference.py"`, `python = "."`,
 		`kernel.toml:41: "python" in [reference] is "."; want a path below the directory of kernel.toml`)
 	swap(`python = "reference.py"`, `python = ""`, `kernel.toml:41: "python" in [reference] is empty`)

@@ -261,16 +261,17 @@ func (r *references) pythonFile() (string, error) {
 		return filepath.Abs(filepath.Join(r.dir, filepath.FromSlash(r.Reference.Path)))
 	}
 	target := filepath.Join(p.folder, "kernel")
-	err := fs.WalkDir(r.folder, ".", func(name string, entry fs.DirEntry, err error) error {
+	tree, at := r.tree()
+	err := fs.WalkDir(tree, ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || slashpath.Ext(name) != ".py" {
 			return err
 		}
-		text, err := fs.ReadFile(r.folder, name)
+		text, err := fs.ReadFile(tree, name)
 		if err != nil {
 			return err
 		}
 		file := filepath.Join(target, filepath.FromSlash(name))
 		return errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, text, 0o600))
 	})
-	return filepath.Join(target, filepath.FromSlash(r.Reference.Path)), err
+	return filepath.Join(target, filepath.FromSlash(slashpath.Join(at, r.Reference.Path))), err
 }

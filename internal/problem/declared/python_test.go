@@ -5,6 +5,7 @@ package declared
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -280,6 +281,61 @@ func TestNarrowReference(t *testing.T) {
 		_, wrong := ref.Judge(b, result, 1)
 		if len(wrong) != 1 || strings.Contains(wrong[0], "fewer bits") != (want != "") || !strings.Contains(wrong[0], want) {
 			t.Errorf("%s: %q; want %q", dtype, wrong, want)
+		}
+	}
+}
+
+// nested is a kernel's folder in a tree.
+type nested struct {
+	fs.FS
+	tree fs.FS
+}
+
+func (n nested) Tree() (fs.FS, string) { return n.tree, "kernels/scale" }
+
+// Several kernels share a reference of the folder above, on disk and embedded. Its facts name it by
+// that path, and no other file outside of the kernel's folder is read for them.
+func TestSharedReference(t *testing.T) {
+	needsNumPy(t)
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"kernels/scale/" + spec.File:     strings.Replace(scale, `"reference.py"`, `"../shared/reference.py"`, 1),
+		"kernels/scale/scale.cu":         "\n",
+		"kernels/shared/factor.py":       "FACTOR = 2\n",
+		"kernels/shared/reference.py":    "from factor import FACTOR\ndef reference(axes, inputs):\n    return {'y': FACTOR * inputs['x']}\n",
+		"kernels/shared/unused/other.py": "",
+		"secret.py":                      "",
+	} {
+		file := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	folder := filepath.Join(dir, "kernels/scale")
+	kernel, err := spec.Load(os.DirFS(folder))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, p := range map[string]*Problem{
+		"on disk": New(kernel, os.DirFS(folder), folder), "embedded": New(kernel, nested{os.DirFS(folder), os.DirFS(dir)}, ""),
+	} {
+		refs := stop(t, p.References(problem.Options{}))
+		if _, err := refs.Get(t.Context(), p.instance(0)); err != nil {
+			t.Fatal(name, err)
+		}
+		facts := refs.Facts()
+		for _, key := range []string{"sha256:../shared/reference.py", "sha256:../shared/factor.py"} {
+			if facts[key] == "" {
+				t.Errorf("%s: no %q in %v", name, key, facts)
+			}
+		}
+		if stale := p.Stale(facts); len(stale) > 0 {
+			t.Errorf("%s: stale %v", name, stale)
+		}
+		for _, outside := range []string{"../../secret.py", "../shared/../../secret.py", "/etc/hostname", "../scale/scale.cu"} {
+			if sum := p.hashFile(outside); sum != "" {
+				t.Errorf("%s: the hash of %s is %s", name, outside, sum)
+			}
 		}
 	}
 }

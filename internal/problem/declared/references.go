@@ -8,6 +8,9 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"os"
+	slashpath "path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -102,14 +105,14 @@ func (r *references) fact(key, value string) {
 
 // hash adds the hash of a file that was read.
 func (r *references) hash(name string) {
-	if sum := hashFile(r.folder, name); sum != "" {
+	if sum := r.hashFile(name); sum != "" {
 		r.fact(hashPrefix+name, sum)
 	}
 }
 
 // hashFile returns the SHA-256 of a file, empty if it cannot be read.
-func hashFile(folder fs.FS, name string) string {
-	text, err := fs.ReadFile(folder, name) // an error for a name outside the folder
+func (p *Problem) hashFile(name string) string {
+	text, err := p.readFile(name)
 	if err != nil {
 		return ""
 	}
@@ -117,11 +120,37 @@ func hashFile(folder fs.FS, name string) string {
 	return hex.EncodeToString(sum[:])
 }
 
+// readFile reads a file of the kernel's folder, or one beside a reference that kernels share. A record
+// may have any name.
+func (p *Problem) readFile(name string) ([]byte, error) {
+	if fs.ValidPath(name) {
+		return fs.ReadFile(p.folder, name)
+	}
+	shared := slashpath.Dir(p.Reference.Path) + "/"
+	rest, beside := strings.CutPrefix(slashpath.Clean(name), shared)
+	if !strings.HasPrefix(shared, "../") || !beside || !fs.ValidPath(rest) {
+		return nil, fs.ErrInvalid
+	}
+	if p.dir != "" {
+		return os.ReadFile(filepath.Join(p.dir, filepath.FromSlash(name)))
+	}
+	tree, at := p.tree()
+	return fs.ReadFile(tree, slashpath.Join(at, name))
+}
+
+// tree is the tree that an embedded kernel is part of, and the path of its folder.
+func (p *Problem) tree() (fs.FS, string) {
+	if nested, ok := p.folder.(toolchain.Nested); ok {
+		return nested.Tree()
+	}
+	return p.folder, "."
+}
+
 // Stale names the files of recorded facts that are missing or have changed since.
 func (p *Problem) Stale(facts map[string]string) []string {
 	var stale []string
 	for _, key := range slices.Sorted(maps.Keys(facts)) {
-		if name, isHash := strings.CutPrefix(key, hashPrefix); isHash && hashFile(p.folder, name) != facts[key] {
+		if name, isHash := strings.CutPrefix(key, hashPrefix); isHash && p.hashFile(name) != facts[key] {
 			stale = append(stale, name)
 		}
 	}
