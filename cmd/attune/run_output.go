@@ -141,7 +141,7 @@ func (p *runPrinter) finished(r *run.Run) {
 	switch {
 	case p.json:
 	case p.verbose:
-		_ = document.RunText(p.stdout, r, p.screen())
+		_ = (&document.RunStudy{Run: r}).Document().Terminal(p.stdout, p.screen())
 	case r.PartOf == "":
 		fmt.Fprintln(p.stdout, document.RunLine(r, p.column, p.screen()))
 	}

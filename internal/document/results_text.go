@@ -79,6 +79,9 @@ func wrapCommand(command string) string {
 	return out.String() + command
 }
 
+// inCell escapes a text for a cell of a table.
+var inCell = strings.NewReplacer("|", `\|`, "<", "&lt;", "\r", "", "\n", " ")
+
 // alignedTable writes a Markdown table whose columns are aligned in the source too: figures to the
 // right, words to the left. A table that would be too wide is not padded.
 func alignedTable(out *bytes.Buffer, header []string, rows [][]string) {

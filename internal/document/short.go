@@ -57,8 +57,6 @@ func (n *shortNames) taken(name string) bool {
 	return slices.ContainsFunc(n.full, func(v string) bool { return n.short[v] == name })
 }
 
-func (n *shortNames) of(variant string) string { return n.short[variant] }
-
 // write writes the shortened names in a text with their full names.
 func (n *shortNames) write(w io.Writer, s terminal.Screen, text string) {
 	words := strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" ,:\n\x1b", r) })

@@ -52,13 +52,6 @@ func plusMinus(p run.Performance) string {
 
 func spread(p50, low, high float64) string { return percent(max(high/p50-1, 1-low/p50)) }
 
-func orDash(us *float64) string {
-	if us == nil {
-		return "-"
-	}
-	return fmt.Sprintf("%.2f", *us)
-}
-
 // timingLines describe the conditions of a run's times.
 func timingLines(r *run.Run) []string {
 	var lines []string
@@ -95,7 +88,7 @@ func ComparisonLines(c *run.Comparison) []string {
 		}
 		if a, b := s.ARelated.SingleUS, s.BRelated.SingleUS; a != nil && b != nil {
 			lines = append(lines, fmt.Sprintf("%s: a single launch %s us (%s) and %s us (%s)",
-				s.Shape, orDash(a), c.A.Variant, orDash(b), c.B.Variant))
+				s.Shape, orMissing("%.2f", a), c.A.Variant, orMissing("%.2f", b), c.B.Variant))
 		}
 		lines = append(lines, processLines(s, c)...)
 		lines = append(lines, flushLine(s.Shape, c.A.Variant, s.ARelated)...)
@@ -130,7 +123,7 @@ func flushLine(shape, variant string, p run.RelatedTimes) []string {
 		return nil
 	}
 	return []string{fmt.Sprintf("%s, %s, L2 cold: a flush and a launch %s us, minus the flush alone %s us",
-		shape, variant, orDash(p.WithFlushUS), orDash(p.FlushUS))}
+		shape, variant, orMissing("%.2f", p.WithFlushUS), orMissing("%.2f", p.FlushUS))}
 }
 
 // conditionLines summarize the conditions of several shapes. A reason is listed once.
@@ -195,13 +188,4 @@ func rangeText[T int | float64](format string, low, high T) string {
 		return a
 	}
 	return a + " to " + b
-}
-
-// paragraphs writes each line as a Markdown paragraph.
-func paragraphs(lines []string) string {
-	text := ""
-	for _, line := range lines {
-		text += "\n" + line + ".\n"
-	}
-	return text
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -434,12 +433,5 @@ func (t *tuning) files(result *run.Tuning) (map[string][]byte, error) {
 	if files[run.TuningFile], err = result.Document(); err != nil {
 		return nil, err
 	}
-	if t.RenderTuning != nil {
-		more, err := t.RenderTuning(result, t.evaluations)
-		if err != nil {
-			return nil, err
-		}
-		maps.Copy(files, more)
-	}
-	return files, nil
+	return files, t.addDescription(files, run.FinishedSearch{Tuning: result, Evaluations: t.evaluations})
 }

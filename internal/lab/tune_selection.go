@@ -335,10 +335,8 @@ func (t *selectionTuning) finish(ctx context.Context, result *run.SelectionTunin
 			files[name+"-"+e.Name()] = text
 		}
 	}
-	if t.RenderSelection != nil {
-		if files[run.TuningReport], err = t.RenderSelection(result); err != nil {
-			return err
-		}
+	if err := t.addDescription(files, result); err != nil {
+		return err
 	}
 	if err := t.Ledger.RecordTuning(ctx, files); err != nil {
 		return fmt.Errorf("%w; --resume records it", err)

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"attune/internal/device"
-	"attune/internal/document"
 	"attune/internal/run"
 	"attune/internal/spec"
 	"attune/internal/tune"
@@ -28,7 +27,6 @@ func newSelected(t *testing.T) *setup {
 	t.Helper()
 	s := newDeclared(t, "testdata/selected")
 	s.Device = GPU(s.gpu.facts, s.gpu.open)
-	s.RenderTuning, s.RenderSelection = document.TuningFiles, document.SelectionTuningMarkdown
 	s.gpu.compute = func(_ context.Context, job device.Job) (out []byte, err error) {
 		for in := job.Args[0].Input; len(in) > 0; in = in[4:] {
 			out = binary.LittleEndian.AppendUint32(out, math.Float32bits(2*math.Float32frombits(binary.LittleEndian.Uint32(in))))

@@ -15,7 +15,6 @@ import (
 	"testing"
 
 	"attune/internal/device"
-	"attune/internal/document"
 	"attune/internal/problem"
 	"attune/internal/profile"
 	"attune/internal/run"
@@ -28,7 +27,6 @@ const tunedKernel = "testdata/tuned"
 func newTuned(t *testing.T) *setup {
 	t.Helper()
 	s := newDeclared(t, tunedKernel)
-	s.RenderTuning = document.TuningFiles
 	s.Device = GPU(s.gpu.facts, s.gpu.open)
 	s.gpu.compute = double
 	stage := s.Kernel.Stages[0]
