@@ -10,7 +10,7 @@ import (
 )
 
 func benchDevice(b *run.Bench) string {
-	return fmt.Sprintf("%s, %s, driver %s; %s", b.Facts.Name, b.Facts.Arch, b.Facts.Driver, peerVersions(b))
+	return fmt.Sprintf("%s, %s, driver %s; %s", b.Facts.Name, b.Facts.Arch, b.Facts.Driver, PeerVersions(b))
 }
 
 // benchNotes explain the figures of a bench.
@@ -67,7 +67,7 @@ func byShapeUnits(b *run.Bench) string {
 // byShapeCell is the time of an implementation on a shape, with its rates.
 func byShapeCell(b *run.Bench, r run.BenchRow) string {
 	if b.Problem == nil {
-		return fmt.Sprintf("%.2f (%s)", *r.P50US, orMissing("%.0f", r.TFLOPS))
+		return fmt.Sprintf("%.2f (%s)", *r.P50US, OrMissing("%.0f", r.TFLOPS))
 	}
 	var rates []string
 	if r.GBPerS != nil {
@@ -140,7 +140,8 @@ func originText(b *run.Bench) string {
 	return fmt.Sprintf("bench %s, attune %s%s", b.ID, b.Attune, git)
 }
 
-func peerVersions(b *run.Bench) string {
+// PeerVersions names the versions of what peers run on.
+func PeerVersions(b *run.Bench) string {
 	if b.Peers == nil {
 		return "no peers"
 	}
@@ -151,8 +152,8 @@ func peerVersions(b *run.Bench) string {
 	return text + ", Python " + b.Peers.Python
 }
 
-// orMissing formats a number that a record may lack.
-func orMissing(format string, value *float64) string {
+// OrMissing formats a number that a record may lack.
+func OrMissing(format string, value *float64) string {
 	if value == nil {
 		return "-"
 	}

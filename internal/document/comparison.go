@@ -173,7 +173,7 @@ func ComparisonVerdict(c *run.Comparison) string {
 // medianText is a median in microseconds with the half-width of its interval, as benchstat prints
 // it. Four significant digits are enough: differences below a thousandth are noise.
 func medianText(s measure.Summary) string {
-	return fmt.Sprintf("%s ± %s", median(s), percent(s.Spread()))
+	return fmt.Sprintf("%s ± %s", median(s), Percent(s.Spread()))
 }
 
 // median is a median in microseconds with four significant digits.

@@ -72,8 +72,8 @@ func ConvergencePlot(t *run.Tuning, evaluations []run.TuneEvaluation) *plot.Conv
 // Approximate reports whether the kernel of a row computes exponentials so that the error is larger
 // than what E4M3 rounds away. Figures of such rows are marked.
 func ApproximateRow(b *run.Bench, row run.BenchRow) bool {
-	return benchExponentials(b, row) == linearExponentials
+	return BenchExponentials(b, row) == LinearExponentials
 }
 
 // ApproximateKnobs reports the same of a build of the attention kernel.
-func ApproximateKnobs(knobs map[string]int) bool { return exponentialsOf(knobs) == linearExponentials }
+func ApproximateKnobs(knobs map[string]int) bool { return ExponentialsOf(knobs) == LinearExponentials }

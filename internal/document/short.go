@@ -11,9 +11,6 @@ import (
 	"attune/internal/terminal"
 )
 
-// documentWidth is the width of documents in columns.
-const documentWidth = 100
-
 // maxVariantName is the longest variant that tables print as it is, in bytes.
 const maxVariantName = 30
 
@@ -100,3 +97,6 @@ func wordColour(cell string) terminal.Colour {
 	}
 	return terminal.Plain
 }
+
+// shortID is the random end of an id, which `attune show` accepts.
+func shortID(id string) string { return id[strings.LastIndexByte(id, '-')+1:] }

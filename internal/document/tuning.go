@@ -87,7 +87,7 @@ func (s *TuningStudy) finals() Table {
 			return
 		}
 		row := []Text{
-			cell(from.code(v.Name(), "summary:%s.variant", key)), cell(from.summary(tunedCost(t.Objective, *v.Cost), "%s.cost", key)), cell(from.summary("1", "%s", key)), cell(missing), say("default"),
+			cell(from.code(v.Name(), "summary:%s.variant", key)), cell(from.summary(TunedCost(t.Objective, *v.Cost), "%s.cost", key)), cell(from.summary("1", "%s", key)), cell(missing), say("default"),
 			cell(from.summary(fmt.Sprint(v.Registers), "%s", key)), cell(from.summary(fmt.Sprint(v.SharedBytes), "%s", key)),
 		}
 		if !standard {

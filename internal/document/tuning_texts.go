@@ -37,8 +37,8 @@ func tunedRatio(v run.TunedVariant) string {
 	return fmt.Sprintf("%.3fx the default (%.3f to %.3f)", r.Ratio, r.Low, r.High)
 }
 
-// tunedCost formats a cost in the unit of the table.
-func tunedCost(objective string, cost float64) string {
+// TunedCost formats a cost in the unit of the table.
+func TunedCost(objective string, cost float64) string {
 	switch objective {
 	case run.ObjectiveTime:
 		return fmt.Sprintf("%.3f", 1e6*cost)
@@ -141,7 +141,7 @@ func makeDefault(t *run.Tuning, kernel *spec.Kernel) string {
 
 // TuneBest is the line about a new best variant.
 func TuneBest(e, standard *run.TuneEvaluation) string {
-	cost := tunedCost(e.Objective, *e.Cost)
+	cost := TunedCost(e.Objective, *e.Cost)
 	switch e.Objective {
 	case run.ObjectiveTime:
 		cost += " us"

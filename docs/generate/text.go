@@ -1,4 +1,4 @@
-package document
+package main
 
 import (
 	"bytes"
@@ -7,6 +7,9 @@ import (
 	"strings"
 	"unicode/utf8"
 )
+
+// documentWidth is the width of documents in columns.
+const documentWidth = 100
 
 // shortID is the random end of an id, which `attune show` accepts.
 func shortID(id string) string {
