@@ -43,7 +43,7 @@ func (a *app) newRunPrinter(w *workplace, verbose bool, request lab.Request) *ru
 	for _, s := range request.Selections {
 		p.names = append(p.names, s.Name)
 	}
-	p.column = document.NameWidth(p.names)
+	p.column = document.NameWidth(p.names, p.screen())
 	w.Progress = func(step lab.Progress) {
 		p.mu.Lock()
 		p.last, p.lastAt = step, time.Since(p.started)

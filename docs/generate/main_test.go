@@ -31,8 +31,6 @@ func golden(t *testing.T, name string, got []byte) {
 	}
 }
 
-func ptr[T any](v T) *T { return &v }
-
 // docs/results.md and the figures of the README are made of results/.
 func TestDocumentsAreUpToDate(t *testing.T) {
 	files, err := generate(t.Context(), root)

@@ -641,3 +641,34 @@ func TestUnknownGit(t *testing.T) {
 		t.Error(text)
 	}
 }
+
+// A fact of a run is in every form of its document: terminal, report.md, attune report as Markdown and as a
+// page, and the page of the dashboard.
+func TestFactsAreShownEverywhere(t *testing.T) {
+	r := passing()
+	r.Reproduces = "20261115-031522-stage2-0a0b0c"
+	d := (&RunStudy{Run: r}).Document()
+	var text bytes.Buffer
+	if err := d.Terminal(&text, screen); err != nil {
+		t.Fatal(err)
+	}
+	recorded, err := Describe(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := d.Files()
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := d.Bounded(200, 600).Body()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, form := range map[string]string{
+		"terminal": text.String(), "report.md": string(recorded[MarkdownFile]), "Markdown": string(files[MarkdownFile]), "HTML": string(files[HTMLFile]), "dashboard": string(page),
+	} {
+		if !strings.Contains(form, "reproduces") || !strings.Contains(form, r.Reproduces) {
+			t.Errorf("%s does not show what the run reproduces:\n%s", name, form)
+		}
+	}
+}
