@@ -74,7 +74,7 @@ release: ## binaries without cgo for linux amd64 and arm64, with checksums, in d
 
 check: format ## format and the short tests: no network, no NVIDIA compiler; the command line only in part
 	$(GO) test -short -vet=off $$($(GO) list ./... | grep -v /cmd/attune)
-	$(GO) test -short -vet=off -run 'Help|Commands|Complet|Fit|Links|Readme|DocsResults|Results|Progress|Version' ./cmd/attune
+	$(GO) test -short -vet=off -run 'Help|Commands|Complet|Fit|Links|Readme|Results|Progress|Version' ./cmd/attune
 
 # `go vet` fills the build cache alone, so that no two targets compile the same package. Then several targets run at a time: some wait for
 # the network, others for processes or for their last package. `rest` starts late, because it shares instrumented packages with `lab`.
@@ -162,6 +162,7 @@ ship: ## PTX and records of the stages and the examples again, after the kernels
 	$(GO) run ./examples/matmul
 
 docs: ## rewrite the outputs and generated tables of README.md and docs/, after a change of results/ or of an output
+	$(GO) run ./docs/generate
 	$(GO) test -count=1 -run '^TestDocs' ./cmd/attune -update
 
 picture: ## the picture of the dashboard in the README, after a change of its pages or of results/

@@ -151,10 +151,9 @@ func (a *app) endBench(ctx context.Context, o benchOptions, request lab.BenchReq
 
 // reportBench writes the file of a bench and tells GitHub Actions about it.
 func (a *app) reportBench(files *resultFiles, b *run.Bench) error {
-	summary, err := document.BenchStep(b)
 	a.step.Add(document.BenchIssues(b)...)
-	a.step.Summarize(summary)
-	return errors.Join(err, files.benchstat.write(func(w io.Writer) error { return document.BenchBenchmarks(w, b) }))
+	a.step.Summarize((&document.BenchStudy{Bench: b}).Document().Step("bench"))
+	return files.benchstat.write(func(w io.Writer) error { return document.BenchBenchmarks(w, b) })
 }
 
 // request checks the options and makes a request of them.
@@ -247,10 +246,7 @@ func (a *app) printBench(b *run.Bench, markdown bool) error {
 	if a.json {
 		return a.printJSON(b)
 	}
-	if markdown {
-		return document.BenchTableMarkdown(a.stdout, b)
-	}
-	return document.Bench(a.stdout, b, a.screen())
+	return a.printDocument((&document.BenchStudy{Bench: b}).Document(), markdown)
 }
 
 // benchOutcome fails if a variant is wrong.

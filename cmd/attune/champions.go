@@ -33,7 +33,7 @@ func (a *app) listChampions(ctx context.Context) error {
 		return err
 	}
 	for _, c := range champions.Champions {
-		if err := document.Champion(a.stdout, c.Champion, c.Verdict, a.screen()); err != nil {
+		if err := a.printDocument(document.Champion(c.Champion, c.Verdict), false); err != nil {
 			return err
 		}
 	}

@@ -217,9 +217,9 @@ func (a *app) printComparison(o compareOptions, c *run.Comparison, command strin
 			return err
 		}
 	}
-	summary, err := document.ComparisonStep(c)
-	a.step.Summarize(summary)
-	err = errors.Join(err, o.files.benchstat.write(func(w io.Writer) error { return document.ComparisonBenchstat(w, c) }))
+	found := document.Comparison(c, command)
+	a.step.Summarize(found.Step("compare"))
+	err := errors.Join(o.files.benchstat.write(func(w io.Writer) error { return document.ComparisonBenchstat(w, c) }))
 	if err != nil {
 		return err
 	}
@@ -229,7 +229,7 @@ func (a *app) printComparison(o compareOptions, c *run.Comparison, command strin
 	case a.json:
 		return a.printJSON(catalog.NewComparison(c))
 	}
-	return document.Comparison(a.stdout, c, a.screen())
+	return found.Terminal(a.stdout, a.screen())
 }
 
 func writeFolder(folder string, files map[string][]byte) error {

@@ -2,8 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
-	"encoding/json"
 	"flag"
 	"io/fs"
 	"os"
@@ -16,11 +14,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
-
-	"attune/internal/catalog"
-	"attune/internal/document"
-	"attune/internal/ledger"
-	"attune/internal/run"
 )
 
 var update = flag.Bool("update", false, "write outputs and tables into the documents")
@@ -89,135 +82,6 @@ func TestDocs(t *testing.T) {
 			writeDocument(t, path, session.run(readDocument(t, path)))
 		})
 	}
-}
-
-// docs/results.md and the README's table are made of results/.
-func TestDocsResults(t *testing.T) {
-	results := readResults(t)
-	writeDocument(t, "docs/results.md", string(document.ResultsMarkdown(results)))
-
-	const begin, end = "<!-- headline -->\n", "<!-- /headline -->"
-	readme := readDocument(t, "README.md")
-	before, rest, found := strings.Cut(readme, begin)
-	_, after, closed := strings.Cut(rest, end)
-	if !found || !closed {
-		t.Fatal("README.md has no marks of the headline figures")
-	}
-	writeDocument(t, "README.md", before+begin+document.HeadlineMarkdown(results)+end+after)
-}
-
-// readResults reads the committed ledger.
-func readResults(t *testing.T) document.Results {
-	t.Helper()
-	ctx := t.Context()
-	kept, err := ledger.Open(ctx, filepath.Join(root, "results"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer kept.Close()
-	a := &app{kernelDir: filepath.Join(root, "kernels")}
-	kernel, _, err := a.kernel()
-	if err != nil {
-		t.Fatal(err)
-	}
-	results := document.Results{Parts: map[string]*run.Run{}}
-	if results.Ladder, err = ladderRuns(ctx, kept, kernel, "cuda"); err != nil {
-		t.Fatal(err)
-	}
-	for _, r := range results.Ladder {
-		// The present text of a hypothesis says the same as the recorded one, more clearly.
-		if stage, err := kernel.Stage(r.Variant); err == nil {
-			r.Hypothesis = stage.Hypothesis
-		} else if s := kernel.Selection(r.Variant); s != nil {
-			r.Hypothesis = s.Hypothesis
-		}
-		for _, p := range r.Parts {
-			if results.Parts[p.Run], err = catalog.Run(ctx, kept, p.Run); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	champions, err := kept.Champions(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range champions.Now() {
-		promoted, err := catalog.Run(ctx, kept, c.Run)
-		if err != nil {
-			t.Fatal(err)
-		}
-		results.Champions = append(results.Champions, document.ChampionRun{Champion: c, Promoted: promoted})
-	}
-	folders, err := os.ReadDir(filepath.Join(root, "results/benches"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, folder := range folders {
-		b := readBench(t, ctx, kept, folder.Name())
-		if b.Problem != nil {
-			results.Examples = append(results.Examples, b)
-		} else {
-			results.Benches = append(results.Benches, b)
-		}
-	}
-	results.Tunings = readTunings(t, ctx, kept)
-	text := readDocument(t, "results/sanitizers.json")
-	var table struct{ Outcomes []document.Sanitized }
-	if err := json.Unmarshal([]byte(text), &table); err != nil {
-		t.Fatal(err)
-	}
-	results.Sanitizers = table.Outcomes
-	return results
-}
-
-// readTunings reads the recorded searches.
-func readTunings(t *testing.T, ctx context.Context, kept *ledger.Ledger) (all []*run.Tuning) {
-	t.Helper()
-	folders, err := os.ReadDir(filepath.Join(root, "results/tunings"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, folder := range folders {
-		text, err := kept.ReadTuning(ctx, folder.Name(), "tuning.json")
-		if err != nil {
-			t.Fatal(err)
-		}
-		one, err := run.DecodeTuning(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, one)
-	}
-	return all
-}
-
-// readBench reads a bench with its samples.
-func readBench(t *testing.T, ctx context.Context, kept *ledger.Ledger, id string) *run.Bench {
-	t.Helper()
-	text, err := kept.ReadBench(ctx, id, "bench.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := run.DecodeBench(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err = kept.ReadBench(ctx, id, "samples.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var samples struct{ Samples []run.BenchSamples }
-	if err := json.Unmarshal(text, &samples); err != nil {
-		t.Fatal(err)
-	}
-	for i, row := range b.Rows {
-		for _, s := range samples.Samples {
-			if s.Shape == row.Shape && s.Name == row.Name {
-				b.Rows[i].Seconds = s.Seconds
-			}
-		}
-	}
-	return b
 }
 
 // No line of a document or of a help page is wider than 100 columns.

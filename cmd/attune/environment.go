@@ -132,7 +132,7 @@ func (a *app) newWorkplace(ctx context.Context, kernel *spec.Kernel, folder fs.F
 	}
 	w := &workplace{status: a.status(), compiler: compiler}
 	w.Lab = &lab.Lab{
-		Kernel: kernel, Builder: images, ReferenceLimit: defaultReferenceLimit, Render: document.Markdown, RenderBench: document.BenchMarkdown, RenderProfiles: document.ProfileFiles,
+		Kernel: kernel, Builder: images, ReferenceLimit: defaultReferenceLimit, Describe: document.Describe,
 		Progress: func(p lab.Progress) {
 			w.last = p
 			w.status.Set("%s", progressText(p))

@@ -146,15 +146,14 @@ func (a *app) printRuns(ctx context.Context, kept *ledger.Ledger, entries []ledg
 	if len(entries) == 0 {
 		return nil
 	}
-	if markdown {
-		return document.HistoryMarkdown(a.stdout, entries, champions)
-	}
 	short, err := kept.ShortIDs(ctx)
 	if err != nil {
 		return err
 	}
-	explainVerdicts(ctx, kept, entries)
-	if err := document.History(a.stdout, entries, champions, short, a.screen()); err != nil || len(entries) == total {
+	if !markdown {
+		explainVerdicts(ctx, kept, entries)
+	}
+	if err := a.printDocument(document.History(entries, champions, short, a.screen()), markdown); err != nil || markdown || len(entries) == total {
 		return err
 	}
 	_, err = fmt.Fprintf(a.stdout, "%d of %d runs; --all lists the others\n", len(entries), total)
@@ -207,14 +206,11 @@ func (a *app) historyLadder(ctx context.Context, kept *ledger.Ledger, o historyO
 		_, err := fmt.Fprintf(a.stdout, "no run of a stage on %s in %s\n", device, a.ledgerPath())
 		return err
 	}
-	if o.markdown {
-		return document.LadderMarkdown(a.stdout, runs, a.championRuns(ctx, kept))
-	}
 	short, err := kept.ShortIDs(ctx)
 	if err != nil {
 		return err
 	}
-	return document.Ladder(a.stdout, runs, a.championRuns(ctx, kept), short, a.screen())
+	return a.printDocument(document.Ladder(runs, a.championRuns(ctx, kept), short), o.markdown)
 }
 
 // ladderRuns are the newest runs of all stages and selections on a device, in the order of the

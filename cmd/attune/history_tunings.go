@@ -48,12 +48,8 @@ func (s searches) print(ctx context.Context, a *app, kept *ledger.Ledger, o hist
 		fmt.Fprintln(a.stdout)
 	}
 	short, err := kept.ShortIDs(ctx)
-	switch {
-	case err != nil || len(s.finished) == 0:
-	case o.markdown:
-		err = document.TuningsMarkdown(a.stdout, s.finished)
-	default:
-		err = document.Tunings(a.stdout, s.finished, short, a.screen())
+	if err == nil && len(s.finished) > 0 {
+		err = a.printDocument(document.Tunings(s.finished, short), o.markdown)
 	}
 	if err != nil {
 		return err

@@ -182,7 +182,7 @@ func (a *app) printProfiles(r *run.Run, profiles []*profile.Profile) error {
 	}
 	var errs []error
 	for _, p := range profiles {
-		errs = append(errs, document.Profile(a.stdout, r.Variant, p, a.screen()))
+		errs = append(errs, document.Profile(r.Variant, p).Terminal(a.stdout, a.screen()))
 	}
-	return errors.Join(append(errs, document.RunText(a.stdout, r, a.screen()))...)
+	return errors.Join(append(errs, a.printDocument((&document.RunStudy{Run: r}).Document(), false))...)
 }

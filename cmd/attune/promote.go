@@ -131,7 +131,7 @@ func (a *app) printChange(c ledger.Champion, r *run.Run, changelog, before, tag 
 	if a.json {
 		return a.printJSON(described)
 	}
-	if err := document.Champion(a.stdout, c, string(r.Verdict), a.screen()); err != nil {
+	if err := a.printDocument(document.Champion(c, string(r.Verdict)), false); err != nil {
 		return err
 	}
 	fmt.Fprintf(a.stdout, "  figures    %s\n", document.Figures(r))

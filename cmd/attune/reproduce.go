@@ -220,7 +220,7 @@ func (a *app) printReproduction(found *run.Reproduction, repeated *run.Run) erro
 	if a.json {
 		err = a.printJSON(map[string]any{"schema_version": 1, "holds": found.Holds, "reproduction": found, "run": repeated})
 	} else {
-		err = errors.Join(document.RunText(a.stdout, repeated, a.screen()), document.Reproduction(a.stdout, found, a.screen()))
+		err = errors.Join(a.printDocument((&document.RunStudy{Run: repeated}).Document(), false), a.printDocument(document.Reproduction(found), false))
 	}
 	if err != nil {
 		return err

@@ -43,7 +43,7 @@ func (a *app) newRunPrinter(w *workplace, verbose bool, request lab.Request) *ru
 	for _, s := range request.Selections {
 		p.names = append(p.names, s.Name)
 	}
-	p.column = document.NameWidth(p.names)
+	p.column = document.NameWidth(p.names, p.screen())
 	w.Progress = func(step lab.Progress) {
 		p.mu.Lock()
 		p.last, p.lastAt = step, time.Since(p.started)
@@ -141,7 +141,7 @@ func (p *runPrinter) finished(r *run.Run) {
 	switch {
 	case p.json:
 	case p.verbose:
-		_ = document.RunText(p.stdout, r, p.screen())
+		_ = (&document.RunStudy{Run: r}).Document().Terminal(p.stdout, p.screen())
 	case r.PartOf == "":
 		fmt.Fprintln(p.stdout, document.RunLine(r, p.column, p.screen()))
 	}

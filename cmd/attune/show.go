@@ -79,11 +79,16 @@ func (a *app) show(ctx context.Context, ref string, o showOptions) error {
 		return err
 	}
 	a.noteDamage(kept, entry.ID)
-	if o.markdown {
-		_, err := a.stdout.Write(document.Markdown(r))
-		return err
+	return a.printDocument((&document.RunStudy{Run: r}).Document(), o.markdown)
+}
+
+// printDocument writes a document as Markdown or for the screen.
+func (a *app) printDocument(d *document.Document, markdown bool) error {
+	if !markdown {
+		return d.Terminal(a.stdout, a.screen())
 	}
-	return document.RunText(a.stdout, r, a.screen())
+	_, err := a.stdout.Write(d.WithoutFigures().Markdown())
+	return err
 }
 
 func (a *app) showBench(ctx context.Context, kept *ledger.Ledger, id string, o showOptions) error {
@@ -104,10 +109,8 @@ func (a *app) showBench(ctx context.Context, kept *ledger.Ledger, id string, o s
 	switch {
 	case err != nil:
 		return err
-	case o.byShape && o.markdown:
-		return document.BenchByShapeMarkdown(a.stdout, b)
 	case o.byShape:
-		return document.BenchByShape(a.stdout, b, a.screen())
+		return a.printDocument(document.BenchByShape(b), o.markdown)
 	}
 	return a.printBench(b, o.markdown)
 }
@@ -140,15 +143,8 @@ func (a *app) showTuning(ctx context.Context, kept *ledger.Ledger, id string, o 
 	if err != nil {
 		return err
 	}
-	if o.markdown {
-		_, err := a.stdout.Write(document.TuningMarkdown(t))
-		return err
-	}
-	if err := document.Tuning(a.stdout, t, nil, a.screen(), a.withKernelOf(t.Kernel)); err != nil {
-		return err
-	}
-	fmt.Fprintln(a.stdout)
-	return document.Effects(a.stdout, t.Effects, t.Unit, a.screen())
+	study := &document.TuningStudy{Tuning: t, Complete: a.withKernelOf(t.Kernel)}
+	return a.printDocument(study.Document(), o.markdown)
 }
 
 // withKernelOf completes commands about a kernel of a record, which does not have the kernel's folder.

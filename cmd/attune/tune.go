@@ -239,7 +239,6 @@ func (a *app) tuneDevice(ctx context.Context, o tuneOptions, args []string) erro
 		return fmt.Errorf("tune builds variants: %w", a.noCompiler)
 	}
 	o.reference.set(w)
-	w.RenderTuning = document.TuningFiles
 	w.status.Set("looking for a device")
 	o.device.sim, o.device.simulates = defaultSim, true
 	a.kernels = &kernelOutput{w: io.Discard, json: &a.json} // hundreds of variants may print
@@ -311,11 +310,12 @@ func (a *app) tuneVariants(ctx context.Context, w *workplace, r tuner.Request, p
 	if err != nil {
 		return err
 	}
-	a.step.Summarize(document.TuningStep(document.TuningMarkdown(result)))
+	study := &document.TuningStudy{Tuning: result, Kernel: w.Kernel, Complete: a.withKernel}
+	a.step.Summarize(study.Document().Step("tune"))
 	if a.json {
 		return a.printLine(result)
 	}
-	if err := document.Tuning(a.stdout, result, w.Kernel, a.screen(), a.withKernel); err != nil {
+	if err := study.Result().Terminal(a.stdout, a.screen()); err != nil {
 		return err
 	}
 	a.printLeftOut(w, r.Shapes)

@@ -65,7 +65,6 @@ func (o tuneOptions) selectionRequest(kernel *spec.Kernel, simulated bool, args 
 
 // tuneSelection tunes a selection and prints the table.
 func (a *app) tuneSelection(ctx context.Context, w *workplace, r tuner.SelectionRequest) error {
-	w.RenderSelection = document.SelectionTuningMarkdown
 	p := &selectionPrinter{tunePrinter: tunePrinter{app: a, work: w, request: r.Search, started: time.Now()}}
 	w.Progress = p.progress
 	defer ignoreClosedPipe()()
@@ -77,13 +76,12 @@ func (a *app) tuneSelection(ctx context.Context, w *workplace, r tuner.Selection
 	if err != nil {
 		return err
 	}
-	if text, err := document.SelectionTuningMarkdown(result); err == nil { // the record has been made of it
-		a.step.Summarize(document.TuningStep(text))
-	}
+	tuned := document.SelectionTuning(result)
+	a.step.Summarize(tuned.Step("tune"))
 	if a.json {
 		return a.printLine(result)
 	}
-	if err := document.SelectionTuning(a.stdout, result, a.screen()); err != nil {
+	if err := tuned.Terminal(a.stdout, a.screen()); err != nil {
 		return err
 	}
 	a.printLeftOut(w, r.Search.Shapes)
@@ -116,13 +114,5 @@ func (p *selectionPrinter) finished(shape spec.Shape, e run.TuneEvaluation) {
 }
 
 func (a *app) showSelectionTuning(t *run.SelectionTuning, o showOptions) error {
-	if !o.markdown {
-		return document.SelectionTuning(a.stdout, t, a.screen())
-	}
-	text, err := document.SelectionTuningMarkdown(t)
-	if err != nil {
-		return err
-	}
-	_, err = a.stdout.Write(text)
-	return err
+	return a.printDocument(document.SelectionTuning(t), o.markdown)
 }

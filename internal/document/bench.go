@@ -1,25 +1,27 @@
 package document
 
 import (
-	"cmp"
 	"fmt"
-	"math"
 	"slices"
-	"strings"
 
-	"attune/internal/plot"
-	"attune/internal/profile"
 	"attune/internal/run"
-	"attune/internal/tensor"
 )
 
-// rooflinePlot is the plot of one profiled launch.
-func rooflinePlot(variant string, p *profile.Profile) Plot { return RooflinePlot(variant, p) }
-
-// Document is the report on a bench.
+// Document is what people read about a bench.
 func (s *BenchStudy) Document() *Document {
 	b, from := s.Bench, benchRecord(s.Bench.ID)
-	d := &Document{Title: say("Bench of ", from.text(b.Kernel, "kernel"), ", ", from.text(b.ID, "id")), Headline: benchHeadline(b)}
+	device := benchDevice(b)
+	if !b.Time.IsZero() {
+		device += ", " + b.Time.UTC().Format(dateLayout)
+	}
+	d := &Document{
+		Title:    say("Bench of ", from.text(b.Kernel, "kernel")),
+		Headline: benchHeadline(b),
+		Brief:    []Text{overallText(b), say(device)},
+	}
+	if b.ID != "" {
+		d.Title = append(d.Title, say(", ", from.text(b.ID, "id"))...)
+	}
 	section := Section{ID: "throughput", Title: say("Throughput and roofline")}
 	for i, p := range throughputPlots(b) {
 		section.Blocks = append(section.Blocks, Figure{Name: fmt.Sprintf("throughput-%d", i), Plot: p})
@@ -27,20 +29,34 @@ func (s *BenchStudy) Document() *Document {
 	if p := benchRoofline(b); p != nil {
 		section.Blocks = append(section.Blocks, Figure{Name: "roofline", Plot: p})
 	}
+	section.Depth = Long
 	times := say("Inputs is the number format. Compare rows of equal formats, or keep the difference in mind. ", approximationNote(b))
-	d.Sections = []Section{section, {ID: "rows", Title: say("Times"), Blocks: []Block{times, benchTable(b)}}}
+	d.Sections = []Section{section, {ID: "rows", Title: say("Times"), Blocks: []Block{only(Long, times), benchTable(b)}}}
 	if best := bestTable(b); len(best.Rows) > 0 {
-		d.Sections = append(d.Sections, Section{ID: "best", Title: say("Our best beside the best peer"), Blocks: []Block{best}})
+		d.Sections = append(d.Sections, Section{ID: "best", Title: say("Our best beside the best peer"), Depth: Long, Blocks: []Block{best, overallText(b)}})
 	}
 	if strips := benchStrips(b); strips != nil {
-		d.Sections = append(d.Sections, Section{ID: "samples", Title: say("Samples of the first shapes"), Blocks: []Block{Figure{Name: "samples", Plot: strips}}})
+		figure := Figure{Name: "samples", Plot: strips}
+		d.Sections = append(d.Sections, Section{ID: "samples", Title: say("Samples of the first shapes"), Depth: Long, Blocks: []Block{figure}})
 	}
-	command := []Block{s.Commands.bench(from.text(b.Command, "command"), b.Kernel)}
-	if !hasKernel(b.Command) {
-		command = append(command, s.Commands.unknownKernel(from.code(b.Kernel, "kernel"))...)
-	}
-	d.Sections = append(d.Sections, benchConditions(b), Section{ID: "reproduce", Title: say("Reproduce it"), Blocks: append(command, leftOut(s.LeftOut)...)})
+	d.Sections = append(d.Sections, benchConditions(b), s.reproduce())
 	return dropEmpty(d)
+}
+
+// reproduce has the command that repeats the bench.
+func (s *BenchStudy) reproduce() Section {
+	b, from := s.Bench, benchRecord(s.Bench.ID)
+	var blocks []Block
+	if b.Command != "" {
+		blocks = append(blocks, s.Commands.bench(from.text(b.Command, "command"), b.Kernel))
+	}
+	if !hasKernel(b.Command) {
+		blocks = append(blocks, s.Commands.unknownKernel(from.code(b.Kernel, "kernel"))...)
+	}
+	if origin := originText(b); origin != "" {
+		blocks = append(blocks, cell(from.summary(origin, "attune")))
+	}
+	return Section{ID: "reproduce", Title: say("Reproduce it"), Depth: Long, Blocks: append(blocks, leftOut(s.LeftOut)...)}
 }
 
 // dropEmpty removes sections without content.
@@ -95,31 +111,82 @@ func unfinished(b *run.Bench) Text {
 	return append(line, say(".")...)
 }
 
+// benchTable has a row for each implementation on each shape.
 func benchTable(b *run.Bench) Table {
-	from := benchRecord(b.ID)
-	t := Table{Columns: columns("shape", "implementation", "inputs", "p50 us", "interval", "TFLOP/s", "GB/s", "mJ per launch", "max_err", "mean_err", "variant")}
-	for i, row := range b.Rows {
-		at := fmt.Sprintf("rows.%d.", i)
-		figure := func(format string, v *float64, key string) Text { return cell(from.optional(format, v, "%s", at+key)) }
-		variant, energy := cell(missing), cell(missing)
-		if row.Variant != "" {
-			variant = cell(from.code(row.Variant, "rows.%d.variant", i))
-		}
-		if row.Joules > 0 {
-			energy = cell(derived("%.3g", 1000*row.Joules, "1000 * "+from.key("rows.%d.joules_per_launch", i)))
-		}
-		name := cell(from.text(row.Name, "rows.%d.name", i))
-		if row.Wrong != "" {
-			name = append(name, say(" (wrong: ", from.text(firstLine(row.Wrong), "rows.%d.wrong", i), ")")...)
-		}
-		t.Rows = append(t.Rows, []Text{
-			shapeOf(from, row.Shape, row.ShapeName, "rows", i), name, cell(from.text(row.DType, "rows.%d.dtype", i)),
-			append(figure("%.2f", row.P50US, "p50_us"), approximation(b, row)...),
-			from.interval("%.2f", row.P50LowUS, row.P50HighUS, at+"p50_low_us", at+"p50_high_us"), figure("%.4g", row.TFLOPS, "tflops"), figure("%.4g", row.GBPerS, "gb_per_s"),
-			energy, figure("%.3g", row.MaxErr, "max_err"), figure("%.3g", row.MeanErr, "mean_err"), variant,
-		})
+	t := Table{Columns: []Column{
+		named("shape", Column{}),
+		named("name", Column{Keep: true}),
+		named("variant", Column{Optional: 6}),
+		named("inputs", Column{}),
+		named("p50 us", Column{Keep: true, Colour: wordColour}),
+		named("±", Column{Optional: 8}),
+		named("interval", Column{Depth: Long}),
+		named("TFLOP/s", Column{Keep: true, Optional: 1}),
+		named("GB/s", Column{Keep: true, Optional: 1}),
+		named("mJ", Column{Optional: 9}),
+		named("speedup", Column{}),
+		named("95 % interval", Column{Optional: 7}),
+		named("max_err", Column{Optional: 2}),
+		named("mean_err", Column{Depth: Long}),
+		named("of bf16", Column{Optional: 4}),
+		named("of FP8", Column{Optional: 3}),
+		named("of copy", Column{Optional: 5}),
+	}}
+	alone := !slices.ContainsFunc(b.Rows, func(r run.BenchRow) bool { return r.Speedup != nil })
+	for i := range b.Rows {
+		t.Rows = append(t.Rows, benchRow(b, i, alone))
 	}
-	return withoutEmpty(t)
+	return t
+}
+
+// benchRow has the cells of one row. A speedup is that of our best variant over it; alone means that
+// there is nothing to compare with.
+func benchRow(b *run.Bench, i int, alone bool) []Text {
+	r, from, at := b.Rows[i], benchRecord(b.ID), fmt.Sprintf("rows.%d.", i)
+	figure := func(format string, v *float64, key string) Text { return cell(from.optional(format, v, "%s", at+key)) }
+	shape := cell(from.text(r.Shape, "%sshape", at))
+	if r.ShapeName != "" {
+		shape = append(shape, Span{Text: " (", Long: true}, Span{Text: r.ShapeName, Source: from.key("%sshape_name", at), Long: true}, Span{Text: ")", Long: true})
+	}
+	row := []Text{
+		shape, cell(from.variant(r.Name, "%sname", at)), cell(missing), cell(from.text(r.DType, "%sdtype", at)), cell(missing),
+		cell(missing), from.interval("%.2f", r.P50LowUS, r.P50HighUS, at+"p50_low_us", at+"p50_high_us"), cell(missing), cell(missing),
+		cell(missing), cell(missing), cell(missing), figure("%.3g", r.MaxErr, "max_err"), figure("%.3g", r.MeanErr, "mean_err"),
+		cell(missing), cell(missing), cell(missing),
+	}
+	if r.Variant != "" {
+		row[2] = cell(from.variant(r.Variant, "%svariant", at))
+	}
+	if r.P50US != nil {
+		row[4] = append(figure("%.2f", r.P50US, "p50_us"), approximation(b, r)...)
+		row[7], row[8] = figure("%.2f", r.TFLOPS, "tflops"), figure("%.0f", r.GBPerS, "gb_per_s")
+	}
+	if r.P50LowUS != nil && r.P50HighUS != nil && r.P50US != nil {
+		row[5] = cell(from.summary(spread(*r.P50US, *r.P50LowUS, *r.P50HighUS), "%sp50_us", at))
+	}
+	if r.Joules > 0 {
+		row[9] = from.millijoules(&r.Joules, at+"joules_per_launch")
+	}
+	switch {
+	case r.Wrong != "":
+		row[4] = say("WRONG")
+	case r.Speedup != nil:
+		row[10] = cell(from.figure("%.3fx", r.Speedup.Ratio, "%sspeedup.ratio", at))
+		row[11] = from.interval("%.3f", &r.Speedup.Low, &r.Speedup.High, at+"speedup.low", at+"speedup.high")
+	case !r.Peer && !alone:
+		row[10] = say("best")
+	}
+	if r.Shares != nil {
+		for j, s := range []struct {
+			share float64
+			key   string
+		}{{r.Shares.BF16, "bf16_gemm"}, {r.Shares.FP8, "fp8_gemm"}, {r.Shares.Copy, "copy"}} {
+			if s.share > 0 {
+				row[14+j] = cell(derived("%.1f %%", 100*s.share, "100 * "+from.key("%sshares.%s", at, s.key)))
+			}
+		}
+	}
+	return row
 }
 
 func bestTable(b *run.Bench) Table {
@@ -135,104 +202,10 @@ func bestTable(b *run.Bench) Table {
 	return t
 }
 
-// implementation names a row in a legend, with the number format of its inputs.
-func implementation(row run.BenchRow) string {
-	if strings.Contains(row.Name, row.DType) || row.DType == "" {
-		return row.Name
-	}
-	return row.Name + ", " + row.DType
-}
-
-// seriesName is the implementation with the mark of approximate exponentials, if any row has it.
-func seriesName(b *run.Bench, row run.BenchRow) string {
-	name := implementation(row)
-	same := func(other run.BenchRow) bool { return implementation(other) == name && ApproximateRow(b, other) }
-	if slices.ContainsFunc(b.Rows, same) {
-		return name + " ~"
-	}
-	return name
-}
-
-// family are shapes with the same number of tokens and heads, which differ in the sequence length.
-type family struct {
-	headDim, heads, tokens int
-	causal                 bool
-}
-
-func familyOf(s tensor.Shape) family { return family{s.HeadDim, s.Heads, s.Batch * s.SeqQ, s.Causal} }
-
-// throughputPlots has a plot for each family of attention shapes with three sequence lengths or more.
-func throughputPlots(b *run.Bench) []*plot.Lines {
-	if b.Problem != nil {
-		return nil
-	}
-	lengths := map[family]map[int]bool{}
-	var order []family
-	for _, row := range b.Rows {
-		shape, err := tensor.ParseShape(row.Shape)
-		if err != nil || row.TFLOPS == nil {
-			continue
-		}
-		f := familyOf(shape)
-		if lengths[f] == nil {
-			lengths[f] = map[int]bool{}
-			order = append(order, f)
-		}
-		lengths[f][shape.SeqQ] = true
-	}
-	var all []*plot.Lines
-	for _, f := range order {
-		if len(lengths[f]) >= 3 {
-			all = append(all, throughputOf(b, f))
-		}
-	}
-	return all
-}
-
-func throughputOf(b *run.Bench, f family) *plot.Lines {
-	mask := ""
-	if f.causal {
-		mask = ", causal"
-	}
-	p := &plot.Lines{Title: fmt.Sprintf("Throughput at head dim %d%s, %s", f.headDim, mask, b.Facts.Name), X: "sequence length", Y: "throughput", Unit: "TFLOP/s"}
-	at := map[string]int{}
-	for _, row := range b.Rows {
-		shape, err := tensor.ParseShape(row.Shape)
-		if err != nil || row.TFLOPS == nil || familyOf(shape) != f {
-			continue
-		}
-		name := seriesName(b, row)
-		i, known := at[name]
-		if !known {
-			i = len(p.Series)
-			at[name] = i
-			p.Series = append(p.Series, plot.LineSeries{Name: name, Peer: row.Peer})
-		}
-		p.Series[i].Points = append(p.Series[i].Points, plot.LinePoint{X: float64(shape.SeqQ), Y: *row.TFLOPS})
-	}
-	return p
-}
-
-// sweepBlocks are a plot of each family of a sweep. Their findings are about the variant.
-func sweepBlocks(b *run.Bench, variant, prefix string) []Block {
-	blocks := []Block{say("Throughput against the sequence length, in bench ", benchRecord(b.ID).code(b.ID, "id"), ". ", approximationNote(b))}
-	own := ""
-	for _, row := range b.Rows {
-		if !row.Peer && row.Name == variant {
-			own = seriesName(b, row)
-		}
-	}
-	for i, p := range throughputPlots(b) {
-		p.Subject = own
-		blocks = append(blocks, Figure{Name: fmt.Sprintf("%sthroughput-%d", prefix, i), Plot: p})
-	}
-	return blocks
-}
-
 // approximation marks a figure of a kernel with approximate exponentials.
 func approximation(b *run.Bench, row run.BenchRow) Text {
 	if row.P50US != nil && ApproximateRow(b, row) {
-		return say("~")
+		return cell(Span{Text: "~", Long: true})
 	}
 	return nil
 }
@@ -259,160 +232,44 @@ func approximationNote(b *run.Bench) string {
 	return ""
 }
 
-// eightBit reports whether a number format can use the rate of FP8 products.
-func eightBit(dtype string) bool {
-	return strings.Contains(dtype, "e4m3") || strings.Contains(dtype, "e5m2")
-}
-
-// ceiling is a measured rate of the device, and the share of it that a row reaches.
-type ceiling struct {
-	share     float64
-	key, name string
-}
-
-// nearest is the ceiling that a row comes nearest to: that of the products of its number format, or
-// that of a copy. The row has shares.
-func nearest(row run.BenchRow) ceiling {
-	compute := ceiling{row.Shares.BF16, "bf16_gemm", "the measured BF16 GEMM rate"}
-	if eightBit(row.DType) {
-		compute = ceiling{row.Shares.FP8, "fp8_gemm", "the measured FP8 GEMM rate"}
-	}
-	if row.Shares.Copy > compute.share {
-		return ceiling{row.Shares.Copy, "copy", "the measured copy rate"}
-	}
-	return compute
-}
-
-// benchRoofline has our rows below the measured ceilings, by the bytes that the problem must move; nil
-// without ceilings.
-func benchRoofline(b *run.Bench) *plot.Roofline {
-	if b.Ceilings == nil {
-		return nil
-	}
-	c := b.Ceilings
-	p := &plot.Roofline{
-		Title: "Roofline of " + c.Device, X: "FLOPs per byte that the problem must move",
-		Memory:  plot.Ceiling{Name: "copy", Basis: "measured: " + c.Measured, PerSecond: 1e12 * c.CopyTBps},
-		Compute: []plot.Ceiling{{Name: "BF16 GEMM", Basis: "measured", PerSecond: 1e12 * c.BF16}},
-	}
-	best := map[string]run.BenchRow{}
-	var order []string
-	for _, row := range b.Rows { // the best shape of each of our variants
-		if row.Peer || row.Shares == nil || row.TFLOPS == nil || row.Shares.Copy <= 0 {
-			continue
-		}
-		top, known := best[row.Name]
-		if !known {
-			order = append(order, row.Name)
-		}
-		if !known || nearest(row).share > nearest(top).share {
-			best[row.Name] = row
-		}
-	}
-	for _, name := range order {
-		row := best[name]
-		if eightBit(row.DType) && len(p.Compute) == 1 {
-			p.Compute = append(p.Compute, plot.Ceiling{Name: "FP8 GEMM", Basis: "measured", PerSecond: 1e12 * c.FP8})
-		}
-		p.Points = append(p.Points, plot.RooflinePoint{
-			Name: pointName(b, row), Intensity: *row.TFLOPS / (row.Shares.Copy * c.CopyTBps), PerSecond: 1e12 * *row.TFLOPS,
-		})
-	}
-	if len(p.Points) == 0 {
-		return nil
-	}
-	return p
-}
-
-// pointName names a row in a roofline, with the mark of approximate exponentials.
-func pointName(b *run.Bench, row run.BenchRow) string {
-	name := row.Name
-	if ApproximateRow(b, row) {
-		name += " ~"
-	}
-	return name + " on " + shapeLabel(row.Shape, row.ShapeName)
-}
-
-// benchStrips has the samples of the first shapes: the fastest peer as the baseline, then ours, then
-// the other peers, each by time. It is nil without samples.
-func benchStrips(b *run.Bench) *plot.Strips {
-	p := &plot.Strips{Title: "Samples, " + b.Facts.Name, Unit: "us"}
-	var shapes []string
-	for _, row := range b.Rows {
-		if len(row.Seconds) > 0 && !slices.Contains(shapes, row.Shape) && len(shapes) < mostStrips {
-			shapes = append(shapes, row.Shape)
-		}
-	}
-	for _, shape := range shapes {
-		p.Groups = append(p.Groups, stripGroup(b, shape))
-	}
-	if len(p.Groups) == 0 {
-		return nil
-	}
-	return p
-}
-
-func stripGroup(b *run.Bench, shape string) plot.StripGroup {
-	rows := slices.DeleteFunc(slices.Clone(b.Rows), func(row run.BenchRow) bool { return row.Shape != shape || len(row.Seconds) == 0 || row.P50US == nil })
-	fastest := ""
-	for _, row := range rows {
-		if row.Peer && (fastest == "" || *row.P50US < p50Of(rows, fastest)) {
-			fastest = row.Name
-		}
-	}
-	place := func(row run.BenchRow) int {
-		switch {
-		case row.Name == fastest:
-			return 0
-		case !row.Peer:
-			return 1
-		}
-		return 2
-	}
-	slices.SortStableFunc(rows, func(x, y run.BenchRow) int { return cmp.Or(place(x)-place(y), cmp.Compare(*x.P50US, *y.P50US)) })
-	group := plot.StripGroup{Name: shape}
-	for _, best := range b.Best { // the recorded ratio is interleaved, that of the medians is not
-		if len(rows) > 1 && best.Shape == shape && best.Peer == rows[0].Name && best.Variant == rows[1].Name {
-			group.Ratio = best.Speedup.Ratio
-		}
-	}
-	for _, row := range rows {
-		kind := plot.Own
-		if row.Peer {
-			kind = plot.Peer
-		}
-		group.Name = shapeLabel(row.Shape, row.ShapeName)
-		group.Series = append(group.Series, plot.StripSeries{Name: seriesName(b, row), Kind: kind, Samples: microseconds(slices.Concat(row.Seconds...))})
-	}
-	return group
-}
-
-// p50Of is the time of an implementation.
-func p50Of(rows []run.BenchRow, name string) float64 {
-	for _, row := range rows {
-		if row.Name == name {
-			return *row.P50US
-		}
-	}
-	return math.Inf(1)
-}
-
-// benchConditions says how the times were taken.
+// benchConditions says what was wrong, and how the times were taken.
 func benchConditions(b *run.Bench) Section {
 	from := benchRecord(b.ID)
-	blocks := []Block{say("Times are ", from.text(b.Timing, "timing"), ".")}
-	if b.Timing == "" {
-		blocks = nil
+	section := Section{ID: "conditions", Title: say("Conditions")}
+	add := func(text, key string, args ...any) {
+		section.Blocks = append(section.Blocks, cell(from.summary(text, key, args...)))
 	}
-	list := List{}
-	for i, s := range b.Skipped {
-		list = append(list, say(from.text(s.Name, "left_out.%d.name", i), " was skipped: ", from.text(firstLine(s.Why), "left_out.%d.why", i)))
+	section.Blocks = append(section.Blocks, only(Long, cell(from.summary(benchDevice(b), "facts"))))
+	for i, r := range b.Rows {
+		if r.Wrong != "" {
+			add(fmt.Sprintf("WRONG: %s on %s: %s", r.Name, r.Shape, r.Wrong), "rows.%d.wrong", i)
+		}
 	}
-	if len(list) > 0 {
-		blocks = append(blocks, list)
+	for i, c := range b.Checked {
+		if !c.Whole() {
+			add(fmt.Sprintf("%s: checked: %s", c.Shape, c.Coverage), "answers.%d", i)
+		}
+	}
+	if len(b.Best) > 1 { // else it is the first line
+		for i := range b.Best {
+			section.Blocks = append(section.Blocks, only(Brief, bestText(b, i)))
+		}
+	}
+	for _, line := range append(conditionLines([]run.Conditions{b.Conditions}), benchNotes(b)...) {
+		add(line, "rounds")
+	}
+	skipped := List{}
+	for _, line := range SkippedLines(b.Skipped) {
+		skipped = append(skipped, cell(from.summary(line, "left_out")))
+	}
+	if len(skipped) > 0 {
+		section.Blocks = append(section.Blocks, only(Long, skipped))
 	}
 	if b.Ended != "" {
-		blocks = append(blocks, say("Shapes are missing: ", from.text(firstLine(b.Ended), "ended"), "."))
+		add(endedText(b), "ended")
 	}
-	return Section{ID: "conditions", Title: say("Conditions"), Blocks: blocks}
+	if origin := originText(b); origin != "" {
+		section.Blocks = append(section.Blocks, only(Brief, say(origin, ": ", Span{Text: b.Command, Code: true})))
+	}
+	return section
 }

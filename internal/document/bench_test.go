@@ -46,15 +46,15 @@ func someBench() *run.Bench {
 
 func TestBench(t *testing.T) {
 	b := someBench()
-	goldenOf(t, "bench.txt", func(w io.Writer) error { return Bench(w, b, screen) })
-	goldenOf(t, "bench.md", func(w io.Writer) error { return BenchTableMarkdown(w, b) })
+	goldenOf(t, "bench.txt", func(w io.Writer) error { return benchOf(b).Terminal(w, screen) })
+	goldenOf(t, "bench.md", func(w io.Writer) error { return writeMarkdown(w, benchOf(b)) })
 }
 
 // Without measured ceilings there are no columns for them, and without peers no comparison.
 func TestBenchWithoutPeersAndCeilings(t *testing.T) {
 	b := someBench()
 	b.Facts.Name, b.Ceilings, b.Peers, b.Best, b.Rows = "Another GPU", nil, nil, nil, b.Rows[:2]
-	goldenOf(t, "bench_alone.txt", func(w io.Writer) error { return Bench(w, b, screen) })
+	goldenOf(t, "bench_alone.txt", func(w io.Writer) error { return benchOf(b).Terminal(w, screen) })
 }
 
 // A recorded bench has its origin, its missing shapes, and the number of checked rows.
@@ -66,9 +66,9 @@ func TestRecordedBench(t *testing.T) {
 	b.Checked = []run.CheckedShape{
 		{Shape: "1x8x512x64", Coverage: oracle.Coverage{Rows: 4096, Of: 4096}}, {Shape: "2x8x512x64", Coverage: oracle.Coverage{Rows: 512, Of: 8192}},
 	}
-	goldenOf(t, "bench_recorded.txt", func(w io.Writer) error { return Bench(w, b, screen) })
-	goldenOf(t, "bench_by_shape.txt", func(w io.Writer) error { return BenchByShape(w, b, screen) })
-	goldenOf(t, "bench_by_shape.md", func(w io.Writer) error { return BenchByShapeMarkdown(w, b) })
+	goldenOf(t, "bench_recorded.txt", func(w io.Writer) error { return benchOf(b).Terminal(w, screen) })
+	goldenOf(t, "bench_by_shape.txt", func(w io.Writer) error { return BenchByShape(b).Terminal(w, screen) })
+	goldenOf(t, "bench_by_shape.md", func(w io.Writer) error { return writeMarkdown(w, BenchByShape(b)) })
 }
 
 // TestIncompleteRows prints records that lack figures, as another program may write them.
@@ -79,9 +79,9 @@ func TestIncompleteRows(t *testing.T) {
 		b.Rows[i].TFLOPS, b.Rows[i].Shares = nil, nil
 	}
 	for name, write := range map[string]func(io.Writer) error{
-		"table":    func(w io.Writer) error { return Bench(w, b, screen) },
-		"by shape": func(w io.Writer) error { return BenchByShape(w, b, screen) },
-		"markdown": func(w io.Writer) error { return BenchByShapeMarkdown(w, b) },
+		"table":    func(w io.Writer) error { return benchOf(b).Terminal(w, screen) },
+		"by shape": func(w io.Writer) error { return BenchByShape(b).Terminal(w, screen) },
+		"markdown": func(w io.Writer) error { return writeMarkdown(w, BenchByShape(b)) },
 	} {
 		var text bytes.Buffer
 		if err := write(&text); err != nil || !strings.Contains(text.String(), "5.11") {

@@ -1,42 +1,35 @@
 package document
 
 import (
-	"bytes"
+	"cmp"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
 	"attune/internal/ledger"
 	"attune/internal/run"
-	"attune/internal/terminal"
 )
 
-// Champion writes a champion with the run that it was promoted on and the verdict of that run. The
-// verdict is empty if the ledger does not have the run.
-func Champion(w io.Writer, c ledger.Champion, verdict string, s terminal.Screen) error {
-	if verdict == "" {
-		verdict = "unknown: the run is not in the ledger"
-	}
+// Champion is a champion with the run that it was promoted on and the verdict of that run. The verdict is
+// empty if the ledger does not have the run.
+func Champion(c ledger.Champion, verdict string) *Document {
 	before := "none"
 	if c.Previous != nil {
 		before = c.Previous.Variant + ", by run " + c.Previous.Run
 	}
-	var out bytes.Buffer
-	s.Paragraph(&out, "", fmt.Sprintf("champion of %s on %s: %s", c.Kernel, c.Arch, c.Variant), 2)
+	f := Fields{Head: []string{"what", "value"}, Width: 9}
 	for _, field := range [][2]string{
 		{"run", c.Run},
-		{"verdict", verdict},
+		{"verdict", cmp.Or(verdict, "unknown: the run is not in the ledger")},
 		{"code", shortHash(c.CodeHash)},
-		{"since", c.Since.UTC().Format("2006-01-02 15:04:05") + ", by " + string(c.Change)},
+		{"since", c.Since.UTC().Format(dateLayout) + ", by " + string(c.Change)},
 		{"before", before},
 		{"record", c.ID},
 	} {
-		margin := fmt.Sprintf("  %-10s ", field[0])
-		s.Paragraph(&out, margin, field[1], len(margin)+2)
+		f.Fields = append(f.Fields, Field{Name: field[0], Lines: []Text{say(field[1])}})
 	}
-	_, err := w.Write(out.Bytes())
-	return err
+	title := say(fmt.Sprintf("champion of %s on %s: %s", c.Kernel, c.Arch, c.Variant))
+	return &Document{Title: title, Brief: []Text{}, Sections: []Section{{ID: "champion", Title: say("Champion"), Label: title, Blocks: []Block{f}}}}
 }
 
 // ChangelogEntry is the changelog entry of a new champion, with the figures of its run.

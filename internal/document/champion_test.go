@@ -29,7 +29,7 @@ func TestChampion(t *testing.T) {
 	first := champion(ledger.Promotion)
 	first.Variant, first.Previous = "stage1", nil
 	text := printed(t, func(w *bytes.Buffer) error {
-		return errors.Join(Champion(w, first, "", screen), Champion(w, champion(ledger.Promotion), "merge", screen), Champion(w, champion(ledger.Rollback), "merge", screen))
+		return errors.Join(Champion(first, "").Terminal(w, screen), Champion(champion(ledger.Promotion), "merge").Terminal(w, screen), Champion(champion(ledger.Rollback), "merge").Terminal(w, screen))
 	})
 	golden(t, "champions.txt", []byte(text))
 	noTrailingSpace(t, "the champions", text)
@@ -112,7 +112,7 @@ func TestReproduction(t *testing.T) {
 	}
 	check := func(name string, r *run.Reproduction) {
 		t.Helper()
-		text := printed(t, func(w *bytes.Buffer) error { return Reproduction(w, r, screen) })
+		text := printed(t, func(w *bytes.Buffer) error { return Reproduction(r).Terminal(w, screen) })
 		golden(t, name, []byte(text))
 		noTrailingSpace(t, name, text)
 	}
@@ -134,12 +134,12 @@ func TestReproduction(t *testing.T) {
 
 	bare := held()
 	bare.Outputs = run.OutputCheck{}
-	if text := printed(t, func(w *bytes.Buffer) error { return Reproduction(w, bare, screen) }); !strings.Contains(text, "no outputs to compare with") {
+	if text := printed(t, func(w *bytes.Buffer) error { return Reproduction(bare).Terminal(w, screen) }); !strings.Contains(text, "no outputs to compare with") {
 		t.Error(text)
 	}
 	changed := held()
 	changed.Outputs.Unordered, changed.Changed = 2, []string{"kernel.toml has changed", "reference.py has changed"}
-	text := printed(t, func(w *bytes.Buffer) error { return Reproduction(w, changed, screen) })
+	text := printed(t, func(w *bytes.Buffer) error { return Reproduction(changed).Terminal(w, screen) })
 	for _, want := range []string{"differs       kernel.toml has changed; reference.py has changed", "bit for bit; 2 differ, which their unordered sums may"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)

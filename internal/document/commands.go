@@ -33,7 +33,7 @@ func (c Commands) ledgerFlag(flag string) string {
 // reproduce repeats a run. The new run is recorded in the default ledger, so that the one of the
 // record stays as it is.
 func (c Commands) reproduce(id, kernel string) Code {
-	return Code{Span{Text: "attune reproduce " + id + c.ledgerFlag("--from") + c.kernelFlag(kernel)}}
+	return Code{Text: Span{Text: "attune reproduce " + id + c.ledgerFlag("--from") + c.kernelFlag(kernel)}}
 }
 
 // bench repeats a bench. Older records have no --kernel.
@@ -41,7 +41,7 @@ func (c Commands) bench(command Span, kernel string) Code {
 	if flag := c.kernelFlag(kernel); flag != "" && !hasKernel(command.Text) {
 		command = Span{Text: command.Text + flag}
 	}
-	return Code{command}
+	return Code{Text: command}
 }
 
 func hasKernel(command string) bool {

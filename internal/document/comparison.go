@@ -7,73 +7,109 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"attune/internal/ci"
 	"attune/internal/measure"
 	"attune/internal/plot"
 	"attune/internal/run"
-	"attune/internal/terminal"
 )
 
-// Comparison writes a comparison for people, in the manner of benchstat: the verdict and the
-// geometric mean, a row for each shape, and the conditions.
-func Comparison(w io.Writer, c *run.Comparison, s terminal.Screen) error {
-	var out bytes.Buffer
-	names := newShortNames(c.A.Variant, c.B.Variant)
-	margin := fmt.Sprintf("%s → %s: %s", names.of(c.A.Variant), names.of(c.B.Variant), s.Paint(wordColour(string(c.Verdict)), string(c.Verdict)))
-	s.Paragraph(&out, margin, overallText(c), 2)
-	out.WriteString("\n")
-	t := terminal.Table{Columns: []terminal.Column{
-		{Name: "shape"},
-		{Name: "old → new us", Keep: true},
-		{Name: "change", Keep: true},
-		{Name: "", Keep: true, Colour: wordColour},
-		{Name: "control", Optional: 4},
-		{Name: "floor", Optional: 2},
-		{Name: "p", Optional: 1},
-		{Name: "rounds", Optional: 3},
+// Comparison is what people read about a comparison, in the manner of benchstat: the verdict and the
+// geometric mean, a row for each shape, and the conditions. command repeats it; it may be empty.
+func Comparison(c *run.Comparison, command string) *Document {
+	a, b := Span{Text: c.A.Variant, Variant: true}, Span{Text: c.B.Variant, Variant: true}
+	d := &Document{
+		Title:    say(ComparisonVerdict(c)),
+		Headline: []Text{say("B over A: ", strings.TrimPrefix(comparedText(c), ", "), ".")},
+		Brief:    []Text{say(a, " → ", b, ": ", Span{Text: string(c.Verdict), Colour: wordColour(string(c.Verdict))}, comparedText(c))},
+	}
+	shapes := Section{ID: "shapes", Title: say("Shapes"), Blocks: []Block{comparisonTable(c)}}
+	for _, mark := range comparisonMarks(c) {
+		shapes.Blocks = append(shapes.Blocks, only(Brief, say(mark)))
+	}
+	shapes.Blocks = append(shapes.Blocks, only(Long, say(comparisonNote(c))))
+	conditions := Section{ID: "conditions", Title: say("Conditions")}
+	for _, line := range ComparisonLines(c) {
+		conditions.Blocks = append(conditions.Blocks, say(line))
+	}
+	device := say("Device: ", measuredFacts(c), ". Code: ", orNone(shortHash(c.A.CodeHash)), " and ", orNone(shortHash(c.B.CodeHash)), ".")
+	conditions.Blocks = append(conditions.Blocks, only(Long, device))
+	d.Sections = []Section{shapes, {ID: "samples", Title: say("Samples"), Depth: Long, Blocks: []Block{Figure{Name: "compare", Plot: ComparisonPlot(c)}}}, conditions}
+	if command != "" {
+		d.Sections = append(d.Sections, Section{ID: "reproduce", Title: say("Reproduce it"), Depth: Long, Blocks: []Block{Code{Text: Span{Text: command}}}})
+	}
+	return d
+}
+
+func measuredFacts(c *run.Comparison) string {
+	return fmt.Sprintf("%s, %s, driver %s", c.Facts.Name, c.Facts.Arch, c.Facts.Driver)
+}
+
+// comparisonTable has a row for each shape.
+func comparisonTable(c *run.Comparison) Table {
+	t := Table{Columns: []Column{
+		named("shape", Column{}),
+		named("old → new us", Column{Keep: true, Depth: Brief}),
+		{Name: say(c.A.Variant, " us"), Depth: Long},
+		{Name: say(c.B.Variant, " us"), Depth: Long},
+		named("change", Column{Keep: true}),
+		named("ratio", Column{Depth: Long}),
+		named("interval", Column{Depth: Long}),
+		named("verdict", Column{Bare: true, Keep: true, Colour: wordColour, Depth: Brief}),
+		named("control", Column{Optional: 4}),
+		named("floor", Column{Optional: 2}),
+		named("p", Column{Optional: 1}),
+		named("rounds", Column{Optional: 3}),
+		named("verdict", Column{Depth: Long, Colour: wordColour}),
 	}}
-	marks := map[measure.Verdict]bool{}
-	for _, shape := range c.Shapes {
-		control := "-"
+	figure := func(format string, v float64) Text { return cell(Span{Text: fmt.Sprintf(format, v), Format: format}) }
+	for _, s := range c.Shapes {
+		control := cell(missing)
 		if !c.Recorded {
-			control = fmt.Sprintf("%.3f to %.3f", shape.Control.Low, shape.Control.High)
+			control = say(fmt.Sprintf("%.3f to %.3f", s.Control.Low, s.Control.High))
 		}
-		t.Rows = append(t.Rows, []string{
-			shape.Shape, fmt.Sprintf("%s → %s", median(shape.ATimes), median(shape.BTimes)),
-			changeText(measure.Speedup{Ratio: shape.Ratio, Low: shape.Low, High: shape.High}), verdictMark(shape.Verdict),
-			control, fmt.Sprintf("%.1f %%", 100*shape.Floor), fmt.Sprintf("%.3f", shape.P), fmt.Sprint(shape.Rounds),
+		shape := say(s.Shape)
+		for _, chosen := range []string{s.AVariant, s.BVariant} { // by a selection
+			if chosen != "" {
+				shape = append(shape, Span{Text: " (" + chosen + ")", Long: true})
+			}
+		}
+		t.Rows = append(t.Rows, []Text{
+			shape, say(fmt.Sprintf("%s → %s", median(s.ATimes), median(s.BTimes))), say(medianText(s.ATimes)), say(medianText(s.BTimes)),
+			say(changeText(measure.Speedup{Ratio: s.Ratio, Low: s.Low, High: s.High})), figure("%.3fx", s.Ratio), say(fmt.Sprintf("%.3f to %.3f", s.Low, s.High)),
+			say(verdictMark(s.Verdict)), control, figure("%.1f %%", 100*s.Floor), figure("%.3f", s.P), figure("%.0f", float64(s.Rounds)), say(string(s.Verdict)),
 		})
-		marks[shape.Verdict] = true
-		var notes []string
-		if shape.AVariant != "" || shape.BVariant != "" { // chosen by a selection
-			notes = []string{fmt.Sprintf("%s → %s", names.add(cmp.Or(shape.AVariant, c.A.Variant)), names.add(cmp.Or(shape.BVariant, c.B.Variant)))}
+		var notes []Text
+		if s.AVariant != "" || s.BVariant != "" {
+			notes = []Text{say(Span{Text: cmp.Or(s.AVariant, c.A.Variant), Variant: true}, " → ", Span{Text: cmp.Or(s.BVariant, c.B.Variant), Variant: true})}
 		}
 		t.Notes = append(t.Notes, notes)
 	}
-	t.Write(&out, s)
-	if marks[measure.Same] {
+	return t
+}
+
+// comparisonMarks explain the marks of the table on a terminal.
+func comparisonMarks(c *run.Comparison) (all []string) {
+	has := func(v measure.Verdict) bool {
+		return slices.ContainsFunc(c.Shapes, func(s run.ComparedShape) bool { return s.Verdict == v })
+	}
+	if has(measure.Same) {
 		within := 1.0 // percent
 		if c.Recorded {
 			within = 100 * c.Shapes[0].Floor
 		}
-		s.Paragraph(&out, "", fmt.Sprintf("~ the same within %.0f %%", within), 2)
+		all = append(all, fmt.Sprintf("~ the same within %.0f %%", within))
 	}
-	if marks[measure.Ambiguous] {
-		s.Paragraph(&out, "", "? the samples do not decide", 2)
+	if has(measure.Ambiguous) {
+		all = append(all, "? the samples do not decide")
 	}
-	out.WriteString("\n")
-	names.write(&out, s, out.String())
-	for _, line := range ComparisonLines(c) {
-		s.Paragraph(&out, "", line, 2)
-	}
-	_, err := w.Write(out.Bytes())
-	return err
+	return all
 }
 
-// overallText is the geometric mean of a comparison, and where it was measured.
-func overallText(c *run.Comparison) string {
+// comparedText is the geometric mean of a comparison, and where it was measured.
+func comparedText(c *run.Comparison) string {
 	overall := c.Overall()
 	text := fmt.Sprintf(", %s (%.3fx, %.3f to %.3f)", changeText(overall), overall.Ratio, overall.Low, overall.High)
 	if len(c.Shapes) > 1 {
@@ -109,31 +145,6 @@ func verdictMark(v measure.Verdict) string {
 	return string(v)
 }
 
-// comparisonTable writes the table of COMPARE.md.
-func comparisonTable(w io.Writer, c *run.Comparison) error {
-	header := []string{
-		"shape", c.A.Variant + " us", c.B.Variant + " us", "ratio", "interval", "control", "floor", "p", "rounds", "verdict",
-	}
-	var rows [][]string
-	for _, s := range c.Shapes {
-		control := "-"
-		if !c.Recorded {
-			control = fmt.Sprintf("%.3f to %.3f", s.Control.Low, s.Control.High)
-		}
-		shape := s.Shape
-		for _, chosen := range []string{s.AVariant, s.BVariant} { // by a selection
-			if chosen != "" {
-				shape += " (" + chosen + ")"
-			}
-		}
-		rows = append(rows, []string{
-			shape, medianText(s.ATimes), medianText(s.BTimes), fmt.Sprintf("%.3fx", s.Ratio), fmt.Sprintf("%.3f to %.3f", s.Low, s.High),
-			control, fmt.Sprintf("%.1f %%", 100*s.Floor), fmt.Sprintf("%.3f", s.P), fmt.Sprint(s.Rounds), string(s.Verdict),
-		})
-	}
-	return writeMarkdownTable(w, header, rows, "")
-}
-
 // comparedSeries is one series of a comparison on one shape.
 type comparedSeries struct {
 	key, variant string
@@ -162,7 +173,7 @@ func ComparisonVerdict(c *run.Comparison) string {
 // medianText is a median in microseconds with the half-width of its interval, as benchstat prints
 // it. Four significant digits are enough: differences below a thousandth are noise.
 func medianText(s measure.Summary) string {
-	return fmt.Sprintf("%s ± %s", median(s), percent(s.Spread()))
+	return fmt.Sprintf("%s ± %s", median(s), Percent(s.Spread()))
 }
 
 // median is a median in microseconds with four significant digits.
@@ -172,28 +183,6 @@ func median(s measure.Summary) string {
 		decimals--
 	}
 	return fmt.Sprintf("%.*f", decimals, us)
-}
-
-// ComparisonMarkdown writes COMPARE.md: the verdict, the table, the plot and the command that
-// repeats it.
-func ComparisonMarkdown(w io.Writer, c *run.Comparison, figure, command string) error {
-	out := &strings.Builder{}
-	fmt.Fprintf(out, "# %s\n\n", ComparisonVerdict(c))
-	if err := comparisonTable(out, c); err != nil {
-		return err
-	}
-	fmt.Fprintf(out, `
-%s
-%s
-![%s](%s)
-
-Device: %s, %s, driver %s. Code: %s and %s.
-
-    %s
-`, comparisonNote(c), paragraphs(ComparisonLines(c)), inAlt.Replace(ComparisonPlot(c).Finding()), figure, c.Facts.Name, c.Facts.Arch, c.Facts.Driver,
-		orNone(shortHash(c.A.CodeHash)), orNone(shortHash(c.B.CodeHash)), command)
-	_, err := io.WriteString(w, out.String())
-	return err
 }
 
 func comparisonNote(c *run.Comparison) string {
@@ -274,10 +263,8 @@ func ComparisonT4(w io.Writer, c *run.Comparison) error {
 // ComparisonFiles renders a comparison, by file name: the report, its plot and the samples in every
 // format. command repeats the comparison.
 func ComparisonFiles(c *run.Comparison, command string) (map[string][]byte, error) {
-	const figure = "compare.svg"
-	files := map[string][]byte{figure: ComparisonPlot(c).SVG()}
+	files := Comparison(c, command).recordFiles("COMPARE.md")
 	for name, write := range map[string]func(io.Writer) error{
-		"COMPARE.md":    func(w io.Writer) error { return ComparisonMarkdown(w, c, figure, command) },
 		"benchstat.txt": func(w io.Writer) error { return ComparisonBenchstat(w, c) },
 		"samples.csv":   func(w io.Writer) error { return ComparisonCSV(w, c) },
 		"t4.json":       func(w io.Writer) error { return ComparisonT4(w, c) },

@@ -45,9 +45,9 @@ func someConditions() run.Conditions {
 
 func TestComparison(t *testing.T) {
 	c := someComparison()
-	goldenOf(t, "comparison.txt", func(w io.Writer) error { return Comparison(w, c, screen) })
+	goldenOf(t, "comparison.txt", func(w io.Writer) error { return Comparison(c, "").Terminal(w, screen) })
 	goldenOf(t, "comparison.md", func(w io.Writer) error {
-		return ComparisonMarkdown(w, c, "compare.svg", "attune compare stage2 stage3b+TILE_N=64")
+		return writeMarkdown(w, Comparison(c, "attune compare stage2 stage3b+TILE_N=64"))
 	})
 	goldenOf(t, "comparison.bench", func(w io.Writer) error { return ComparisonBenchstat(w, c) })
 }
@@ -83,7 +83,7 @@ func TestRecordedComparison(t *testing.T) {
 	c.Recorded, c.Shapes[0].Samples.Control = true, nil
 	c.Shapes[0].Samples.B = c.Shapes[0].Samples.B[:3]
 	goldenOf(t, "comparison_recorded.md", func(w io.Writer) error {
-		return ComparisonMarkdown(w, c, "compare.svg", "attune compare latest 30323b")
+		return writeMarkdown(w, Comparison(c, "attune compare latest 30323b"))
 	})
 	var table bytes.Buffer
 	if err := ComparisonCSV(&table, c); err != nil {
@@ -91,8 +91,8 @@ func TestRecordedComparison(t *testing.T) {
 	}
 	want := &plot.Strips{Title: "stage2 and stage3b+TILE_N=64, NVIDIA H200", Unit: "us", Groups: []plot.StripGroup{{
 		Name: c.Shapes[0].Shape, Ratio: c.Shapes[0].Ratio, Series: []plot.StripSeries{
-			{Name: "stage2", Kind: plot.Other, Samples: scaled(c.Shapes[0].Samples.A, 1e6)},
-			{Name: "stage3b+TILE_N=64", Kind: plot.Own, Samples: scaled(c.Shapes[0].Samples.B, 1e6)},
+			{Name: "stage2", Kind: plot.Other, Samples: microseconds(c.Shapes[0].Samples.A)},
+			{Name: "stage3b+TILE_N=64", Kind: plot.Own, Samples: microseconds(c.Shapes[0].Samples.B)},
 		},
 	}}}
 	if diff := cmp.Diff(want, ComparisonPlot(c)); diff != "" {

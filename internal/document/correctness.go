@@ -50,7 +50,7 @@ func matches(c run.Correctness, filter map[string]any) bool {
 // correctness has the matrix of shapes and inputs over all seeds, the errors, and every output.
 func (s *RunStudy) correctness(prefix string) Section {
 	r, from := s.Run, runRecord(s.Run.ID)
-	section := Section{ID: "correctness", Title: say("Correctness")}
+	section := Section{ID: "correctness", Title: say("Correctness"), Label: say("correctness")}
 	if len(r.Correctness) == 0 {
 		return section
 	}

@@ -109,18 +109,18 @@ func printDamaged(t *testing.T, where string, text []byte) (ok bool) {
 		if err != nil {
 			return false
 		}
-		_ = Bench(io.Discard, b, screen)
-		_ = BenchByShape(io.Discard, b, screen)
-		_ = BenchByShapeMarkdown(io.Discard, b)
-		_, _ = BenchMarkdown(b)
+		_ = benchOf(b).Terminal(io.Discard, screen)
+		_ = BenchByShape(b).Terminal(io.Discard, screen)
+		_ = writeMarkdown(io.Discard, BenchByShape(b))
+		_, _ = Describe(b)
 		return true
 	}
 	r, err := run.Decode(text)
 	if err != nil {
 		return false
 	}
-	_ = RunText(io.Discard, r, screen)
-	_ = Markdown(r)
-	_ = Ladder(io.Discard, []*run.Run{r}, nil, func(id string) string { return id }, screen)
+	_ = runText(io.Discard, r, screen)
+	_ = runMarkdown(r)
+	_ = Ladder([]*run.Run{r}, nil, shortID).Terminal(io.Discard, screen)
 	return true
 }

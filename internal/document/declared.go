@@ -3,7 +3,6 @@ package document
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 
 	"attune/internal/oracle"
@@ -92,7 +91,7 @@ func newShapeLabels(r *run.Run) shapeLabels {
 // shapes lists the axes of each shape whose name stands in the tables.
 func (s *RunStudy) shapes() Section {
 	labels, from := newShapeLabels(s.Run), runRecord(s.Run.ID)
-	section := Section{ID: "shapes", Title: say("Shapes")}
+	section := Section{ID: "shapes", Title: say("Shapes"), Label: say("shapes")}
 	f := Fields{Head: []string{"shape", "axes"}}
 	for _, axes := range labels.order {
 		f.Width = max(f.Width, len(labels.names[axes]))
@@ -169,26 +168,6 @@ func ceilingText(s *run.Shares) string {
 		return none
 	}
 	return fmt.Sprintf("%.1f %% %s", 100*best, name)
-}
-
-// withoutEmpty drops the columns in which no row has a value.
-func withoutEmptyColumns(header []string, rows [][]string) ([]string, [][]string) {
-	for i := len(header) - 1; i > 0; i-- {
-		if slices.ContainsFunc(rows, func(row []string) bool { return row[i] != none && row[i] != "" }) {
-			continue
-		}
-		header, rows = withoutColumn(header[i], header, rows)
-	}
-	return header, rows
-}
-
-// withoutColumn drops a column.
-func withoutColumn(name string, header []string, rows [][]string) ([]string, [][]string) {
-	i := slices.Index(header, name)
-	for j, row := range rows {
-		rows[j] = slices.Delete(row, i, i+1)
-	}
-	return slices.Delete(slices.Clone(header), i, i+1), rows
 }
 
 // requiredText is the required speedup of a run. A stage of a declared kernel may have none.

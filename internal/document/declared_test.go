@@ -54,8 +54,8 @@ func declared() *run.Run {
 }
 
 func TestDeclaredRecord(t *testing.T) {
-	goldenOf(t, "declared.txt", func(w io.Writer) error { return RunText(w, declared(), screen) })
-	golden(t, "declared.md", Markdown(declared()))
+	goldenOf(t, "declared.txt", func(w io.Writer) error { return runText(w, declared(), screen) })
+	golden(t, "declared.md", runMarkdown(declared()))
 	if got, want := Figures(declared()), "1.200x plain (1.100 to 1.300), none required; 74 registers, 43520 bytes of shared memory; "+
 		"1 of 2 correct against reference.py; NVIDIA H200"; got != want {
 		t.Errorf("%q; want %q", got, want)
@@ -68,10 +68,10 @@ func TestLongShapes(t *testing.T) {
 	r := declared()
 	r.Correctness[0].Shape, r.Performance[0].Shape = long, long
 	r.Correctness[1].ShapeName, r.Performance[1].ShapeName = "odd", "odd"
-	goldenOf(t, "long_shapes.txt", func(w io.Writer) error { return RunText(w, r, screen) })
+	goldenOf(t, "long_shapes.txt", func(w io.Writer) error { return runText(w, r, screen) })
 	r.Correctness[1].ShapeName = ""
 	var out strings.Builder
-	if err := RunText(&out, r, screen); err != nil || strings.Contains(out.String(), "\nshapes\n") {
+	if err := runText(&out, r, screen); err != nil || strings.Contains(out.String(), "\nshapes\n") {
 		t.Errorf("%v: a shape without a name is labelled:\n%s", err, out.String())
 	}
 }
@@ -119,10 +119,10 @@ func TestDeclaredBench(t *testing.T) {
 		},
 	}
 	b.Checked = []run.CheckedShape{{Shape: "n=4", Coverage: oracle.Coverage{Rows: 4, Of: 4}}}
-	goldenOf(t, "declared_bench.txt", func(w io.Writer) error { return Bench(w, b, screen) })
-	goldenOf(t, "declared_bench.md", func(w io.Writer) error { return BenchTableMarkdown(w, b) })
+	goldenOf(t, "declared_bench.txt", func(w io.Writer) error { return benchOf(b).Terminal(w, screen) })
+	goldenOf(t, "declared_bench.md", func(w io.Writer) error { return writeMarkdown(w, benchOf(b)) })
 	b.Rows[0].TFLOPS, b.Rows[1].GBPerS = ptr(1.25), nil
-	goldenOf(t, "declared_by_shape.txt", func(w io.Writer) error { return BenchByShape(w, b, screen) })
+	goldenOf(t, "declared_by_shape.txt", func(w io.Writer) error { return BenchByShape(b).Terminal(w, screen) })
 }
 
 // Summaries say which shapes did not run.

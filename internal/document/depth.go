@@ -9,7 +9,7 @@ import (
 // without is the document without the parts of a depth. Only blocks are replaced by their content, and
 // sections without content are dropped, so that no renderer sees depths.
 func (d *Document) without(depth Depth) *Document {
-	shown := &Document{Title: d.Title, Headline: d.Headline, Brief: d.Brief}
+	shown := &Document{Title: d.Title, Headline: d.Headline, Brief: d.Brief, Narrow: d.Narrow, recorded: d.recorded}
 	for _, s := range d.Sections {
 		if s.Depth == depth {
 			continue
@@ -51,7 +51,7 @@ func (t Table) without(depth Depth) Table {
 
 // keep is the table with some of its columns.
 func (t Table) keep(wanted func(column int) bool) Table {
-	kept := Table{Rows: make([][]Text, len(t.Rows)), Notes: t.Notes}
+	kept := Table{Rows: make([][]Text, len(t.Rows)), Notes: t.Notes, Indent: t.Indent}
 	for column := range t.Columns {
 		if !wanted(column) {
 			continue

@@ -25,8 +25,8 @@ func figuresOf(blocks []Block) (all []Figure) {
 	return all
 }
 
-// withoutFigures is the document without its plots.
-func (d *Document) withoutFigures() *Document {
+// WithoutFigures is the document without its plots.
+func (d *Document) WithoutFigures() *Document {
 	plain := *d
 	plain.Sections = slices.Clone(d.Sections)
 	for i := range plain.Sections {

@@ -190,7 +190,7 @@ func TestEscapes(t *testing.T) {
 		d := &Document{Title: Text{span}, Headline: []Text{{span}}, Sections: []Section{{ID: "s", Title: Text{span}, Blocks: []Block{
 			Text{span},
 			List{{span}},
-			Code{span},
+			Code{Text: span},
 			Table{Columns: []Column{{Name: Text{span}}, {Name: Text{span}}}, Rows: [][]Text{{{span}, {Span{Text: text, Code: true}}}}},
 			Details{Summary: Text{span}, Blocks: []Block{Text{Span{Text: text, Code: true}}}},
 		}}}}

@@ -220,19 +220,19 @@ func TestRunsStep(t *testing.T) {
 }
 
 func TestOtherSteps(t *testing.T) {
-	bench, err := BenchStep(someBench())
-	if err != nil || !strings.HasPrefix(bench, "### attune bench: ") {
-		t.Errorf("%v\n%s", err, bench)
+	bench := (&BenchStudy{Bench: someBench()}).Document().Step("bench")
+	if !strings.HasPrefix(bench, "### attune bench: ") || !strings.Contains(bench, "\n#### Times\n") {
+		t.Error(bench)
 	}
-	comparison, err := ComparisonStep(someComparison())
-	if err != nil || !strings.HasPrefix(comparison, "### attune compare: ") {
-		t.Errorf("%v\n%s", err, comparison)
+	comparison := Comparison(someComparison(), "").Step("compare")
+	if !strings.HasPrefix(comparison, "### attune compare: ") {
+		t.Error(comparison)
 	}
 	wholeTables(t, "bench", bench)
 	wholeTables(t, "comparison", comparison)
-	got := TuningStep([]byte("# softmax: faster\n\n![a](convergence.svg)\n\ntext\n\n## Finals\n"))
-	if want := "### attune tune: softmax: faster\n\ntext\n\n#### Finals\n"; got != want {
-		t.Errorf("%q, want %q", got, want)
+	tuning := (&TuningStudy{Tuning: someTuning()}).Document().Step("tune")
+	if !strings.HasPrefix(tuning, "### attune tune: ") || strings.Contains(tuning, "![") || !strings.Contains(tuning, "\n#### Best variants\n") {
+		t.Error(tuning)
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"unicode"
+
+	"attune/internal/terminal"
 )
 
 // Mark is in every file of a report, so that a later report replaces only such files.
@@ -15,7 +17,9 @@ const Mark = "attune report"
 func (d *Document) Markdown() []byte {
 	d = d.paged()
 	out := &bytes.Buffer{}
-	fmt.Fprintf(out, "# %s\n", markdownText(d.Title))
+	if len(d.Title) > 0 {
+		fmt.Fprintf(out, "# %s\n", markdownText(d.Title))
+	}
 	if len(d.Headline) > 0 {
 		out.WriteString("\n")
 	}
@@ -23,15 +27,17 @@ func (d *Document) Markdown() []byte {
 		fmt.Fprintf(out, "- %s\n", markdownText(line))
 	}
 	for _, s := range d.Sections {
-		fmt.Fprintf(out, "\n## %s\n", markdownText(s.Title))
+		if len(s.Title) > 0 {
+			fmt.Fprintf(out, "\n## %s\n", markdownText(s.Title))
+		}
 		for _, b := range s.Blocks {
-			markdownBlock(out, b)
+			d.markdownBlock(out, b)
 		}
 	}
-	return out.Bytes()
+	return bytes.TrimLeft(out.Bytes(), "\n")
 }
 
-func markdownBlock(out *bytes.Buffer, b Block) {
+func (d *Document) markdownBlock(out *bytes.Buffer, b Block) {
 	out.WriteString("\n")
 	switch b := b.(type) {
 	case Text:
@@ -43,22 +49,34 @@ func markdownBlock(out *bytes.Buffer, b Block) {
 	case Table:
 		markdownTable(out, b)
 	case Figure:
-		fmt.Fprintf(out, "![%s](%s)\n", inMarkdown(b.Plot.Finding()), b.file())
+		fmt.Fprintf(out, "![%s](%s)\n", inMarkdown(b.Plot.Finding()), d.file(b))
 	case Code:
 		text := plainLines(b.Text.Text)
 		fence := strings.Repeat("`", max(3, longestRun(text)+1))
-		fmt.Fprintf(out, "%s\n%s\n%s\n", fence, text, fence)
+		fmt.Fprintf(out, "%s%s\n%s\n%s\n", fence, b.Language, text, fence)
 	case Details:
 		fmt.Fprintf(out, "<details><summary>%s</summary>\n", inHTML(b.Summary.String()))
 		for _, inner := range b.Blocks {
-			markdownBlock(out, inner)
+			d.markdownBlock(out, inner)
 		}
 		out.WriteString("\n</details>\n")
 	}
 }
 
 // file is the name of a plot's file. Names are chosen by this package, never by a record.
-func (f Figure) file() string { return "report-" + f.Name + ".svg" }
+func (d *Document) file(f Figure) string {
+	if d.recorded {
+		return f.Name + ".svg"
+	}
+	return "report-" + f.Name + ".svg"
+}
+
+// inRecord is the document as a file of a record, beside its plots.
+func (d *Document) inRecord() *Document {
+	recorded := *d
+	recorded.recorded = true
+	return &recorded
+}
 
 func markdownTable(out *bytes.Buffer, t Table) {
 	line := func(cells []string) { fmt.Fprintf(out, "| %s |\n", strings.Join(cells, " | ")) }
@@ -84,16 +102,13 @@ func markdownTable(out *bytes.Buffer, t Table) {
 
 // numeric reports whether the cells of a column are figures, apart from missing ones.
 func (t Table) numeric(column int) bool {
-	figures := false
-	for _, row := range t.Rows {
-		switch c := row[column]; {
-		case c.figure():
-			figures = true
-		case c.String() != missing.Text:
-			return false
+	return terminal.Numeric(func(yield func(string) bool) {
+		for _, row := range t.Rows {
+			if !yield(row[column].String()) {
+				return
+			}
 		}
-	}
-	return figures
+	})
 }
 
 func markdownText(t Text) string {

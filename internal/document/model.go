@@ -16,6 +16,7 @@ type Document struct {
 	Brief    []Text // the first lines on a terminal, in place of title and headline; nil for these
 	Sections []Section
 	Narrow   bool // a narrow terminal shortens variants more
+	recorded bool // a file of a record, whose plots have no prefix
 }
 
 // Depth says in which forms a part of a document is shown.
@@ -34,7 +35,7 @@ type Section struct {
 	Title  Text
 	Blocks []Block
 	Depth  Depth
-	Bare   bool // without its title on a terminal
+	Label  Text // the title on a terminal, where a section needs none
 }
 
 // Block is a Text (a paragraph), a List, a Table, Fields, a Figure, a Code, Details or Only.
@@ -72,6 +73,7 @@ type Table struct {
 	Columns []Column
 	Rows    [][]Text
 	Notes   [][]Text // texts below each row on a terminal; may be nil
+	Indent  int      // on a terminal, beside that of the section
 }
 
 // Column is a column of a table. What it says beside its name is about terminals, where the width is
@@ -125,7 +127,10 @@ var (
 )
 
 // Code is a command or an output, set in a fixed font, with its lines.
-type Code struct{ Text Span }
+type Code struct {
+	Text     Span
+	Language string // for Markdown; may be empty
+}
 
 // Details are blocks that a reader opens if they matter.
 type Details struct {
@@ -144,6 +149,7 @@ type Span struct {
 	Code   bool   // set in a fixed font
 	Output bool   // a message of the program, set in a fixed font too
 
+	Long    bool            // not on a terminal
 	Variant bool            // a name that a terminal shortens if it is long
 	Colour  terminal.Colour // of an outcome
 }
@@ -177,9 +183,6 @@ func (t Text) String() string {
 	}
 	return text
 }
-
-// figure reports whether the text begins with a number of a record.
-func (t Text) figure() bool { return len(t) > 0 && t[0].Format != "" }
 
 // record is a file of the ledger that figures come from.
 type record struct{ name string }

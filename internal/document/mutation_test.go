@@ -35,7 +35,7 @@ func TestComparisonFiles(t *testing.T) {
 func TestProfileFiles(t *testing.T) {
 	plain := newProfile(t, device.Facts{Name: "NVIDIA H200", Arch: "sm_90"})
 	plain.Shape, plain.Roofline = "1x8x512x64:causal", nil
-	files, err := ProfileFiles("stage2+TILE_N=32", []*profile.Profile{newProfile(t, h200), plain})
+	files, err := Describe(profile.Set{Variant: "stage2+TILE_N=32", Profiles: []*profile.Profile{newProfile(t, h200), plain}})
 	want := []string{"profile.md", "stage2-TILE_N-32-1x8x512x64.svg"}
 	if got := slices.Sorted(maps.Keys(files)); err != nil || !slices.Equal(got, want) {
 		t.Errorf("%v, %v; want %v", got, err, want)

@@ -11,7 +11,7 @@ import (
 // performance has the times with intervals over processes, the energy, and the samples.
 func (s *RunStudy) performance(prefix string) Section {
 	r, from := s.Run, runRecord(s.Run.ID)
-	section := Section{ID: "performance", Title: say("Performance")}
+	section := Section{ID: "performance", Title: say("Performance"), Label: say("performance")}
 	if len(r.Performance) == 0 {
 		section.Blocks = []Block{say("No times were measured.")}
 		if len(r.Reasons.Performance) > 0 {
@@ -215,28 +215,7 @@ func (s *RunStudy) profile(prefix string) Section {
 	file := record{s.Profiled + "/profile.json"}
 	for i, p := range s.Profiles {
 		section.Blocks = append(section.Blocks, say("On ", file.text(p.Shape, "profiles.%d.shape", i), ", run ", runRecord(s.Profiled).code(s.Profiled, "id"), ":"))
-		if p.Roofline != nil {
-			section.Blocks = append(section.Blocks, Figure{Name: fmt.Sprintf("%sroofline-%d", prefix, i), Plot: rooflinePlot(r.Variant, p)})
-		} else if p.NoRoofline != "" {
-			section.Blocks = append(section.Blocks, say("No roofline: ", file.text(p.NoRoofline, "profiles.%d.no_roofline", i), "."))
-		}
-		t := Table{Columns: columns("counter", "simulator", "chip", "unit")}
-		for j, m := range p.Metrics {
-			if m.Sim == nil && m.Ncu == nil {
-				continue
-			}
-			unit := cell(missing)
-			if m.Unit != "" {
-				unit = cell(file.text(m.Unit, "profiles.%d.metrics.%d.unit", i, j))
-			}
-			t.Rows = append(t.Rows, []Text{
-				cell(file.text(m.About, "profiles.%d.metrics.%d.about", i, j)), cell(file.optional("%.6g", m.Sim, "profiles.%d.metrics.%d.sim", i, j)),
-				cell(file.optional("%.6g", m.Ncu, "profiles.%d.metrics.%d.ncu", i, j)), unit,
-			})
-		}
-		if len(t.Rows) > 0 {
-			section.Blocks = append(section.Blocks, Details{Summary: say("Counters"), Blocks: []Block{withoutEmpty(t)}})
-		}
+		section.Blocks = append(section.Blocks, profileBlocks(r.Variant, p, file, i, fmt.Sprintf("%sroofline-%d", prefix, i))...)
 	}
 	return section
 }

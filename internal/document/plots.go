@@ -11,9 +11,6 @@ import (
 	"attune/internal/run"
 )
 
-// inAlt keeps a finding inside the brackets of an image in Markdown.
-var inAlt = strings.NewReplacer("[", "(", "]", ")", "\n", " ", "\r", "")
-
 // ComparisonPlot has a strip for each series on each shape.
 func ComparisonPlot(c *run.Comparison) *plot.Strips {
 	p := &plot.Strips{Title: fmt.Sprintf("%s and %s, %s", c.A.Variant, c.B.Variant, cmp.Or(c.Facts.Name, "an unknown device")), Unit: "us"}
@@ -24,19 +21,11 @@ func ComparisonPlot(c *run.Comparison) *plot.Strips {
 			if series.key == "control" {
 				name += ", control"
 			}
-			group.Series = append(group.Series, plot.StripSeries{Name: name, Kind: series.kind, Samples: scaled(series.samples, 1e6)})
+			group.Series = append(group.Series, plot.StripSeries{Name: name, Kind: series.kind, Samples: microseconds(series.samples)})
 		}
 		p.Groups = append(p.Groups, group)
 	}
 	return p
-}
-
-func scaled(values []float64, factor float64) []float64 {
-	all := make([]float64, len(values))
-	for i, v := range values {
-		all[i] = factor * v
-	}
-	return all
 }
 
 // RooflinePlot has the point of one launch. The profile must have a roofline.
@@ -83,8 +72,8 @@ func ConvergencePlot(t *run.Tuning, evaluations []run.TuneEvaluation) *plot.Conv
 // Approximate reports whether the kernel of a row computes exponentials so that the error is larger
 // than what E4M3 rounds away. Figures of such rows are marked.
 func ApproximateRow(b *run.Bench, row run.BenchRow) bool {
-	return benchExponentials(b, row) == linearExponentials
+	return BenchExponentials(b, row) == LinearExponentials
 }
 
 // ApproximateKnobs reports the same of a build of the attention kernel.
-func ApproximateKnobs(knobs map[string]int) bool { return exponentialsOf(knobs) == linearExponentials }
+func ApproximateKnobs(knobs map[string]int) bool { return ExponentialsOf(knobs) == LinearExponentials }

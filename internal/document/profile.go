@@ -1,106 +1,102 @@
 package document
 
 import (
-	"bytes"
 	"fmt"
-	"io"
 	"math"
+	"slices"
 	"strings"
 
 	"attune/internal/profile"
 	"attune/internal/run"
-	"attune/internal/terminal"
 )
 
-// Profile writes the figures of one launch and the conclusions from them, for a terminal.
-func Profile(w io.Writer, variant string, p *profile.Profile, s terminal.Screen) error {
-	out := &strings.Builder{}
-	s.Paragraph(out, "", fmt.Sprintf("%s on %s, seed %d", variant, p.Shape, p.Seed), 2)
-	header, rows := profileTable(p)
-	figures := plainTable(header, rows)
-	figures.Indent = 2
-	figures.Write(out, s)
-	for _, sentence := range profileSentences(p) {
-		s.Paragraph(out, "  - ", sentence, 4)
-	}
-	_, err := io.WriteString(w, out.String())
-	return err
+// Profile is the figures of one launch and the conclusions from them.
+func Profile(variant string, p *profile.Profile) *Document {
+	d := ProfileDocument(variant, []*profile.Profile{p})
+	d.Brief = []Text{} // the label of the section has all
+	return d
 }
 
-// ProfileFiles renders the profiles of a variant, by file name: profile.md with all tables, and a
-// plot for each shape with a roofline.
-func ProfileFiles(variant string, profiles []*profile.Profile) (map[string][]byte, error) {
-	files := map[string][]byte{}
-	var tables bytes.Buffer
-	for _, p := range profiles {
-		plotName := ""
-		if p.Roofline != nil {
-			plotName = run.FileName(variant, p.Shape) + ".svg"
-			files[plotName] = RooflinePlot(variant, p).SVG()
-		}
-		if err := ProfileMarkdown(&tables, variant, p, plotName); err != nil {
-			return nil, err
-		}
+// ProfileDocument has the profiles of a variant, a section for each shape.
+func ProfileDocument(variant string, profiles []*profile.Profile) *Document {
+	d := &Document{Title: say("Profiles of ", Span{Text: variant, Code: true})}
+	for i, p := range profiles {
+		d.Sections = append(d.Sections, Section{
+			ID: fmt.Sprintf("profile-%d", i), Title: say(variant, " on ", p.Shape), Label: say(fmt.Sprintf("%s on %s, seed %d", variant, p.Shape, p.Seed)),
+			Blocks: profileBlocks(variant, p, record{}, i, run.FileName(variant, p.Shape)),
+		})
 	}
-	files["profile.md"] = tables.Bytes()
-	return files, nil
+	return d
 }
 
-// ProfileMarkdown writes one profile as Markdown, with its plot if there is one.
-func ProfileMarkdown(w io.Writer, variant string, p *profile.Profile, plot string) error {
-	out := &strings.Builder{}
-	fmt.Fprintf(out, "# %s on %s\n\n", variant, p.Shape)
-	for _, sentence := range profileSentences(p) {
-		fmt.Fprintf(out, "- %s\n", sentence)
+// profileBlocks are the counters of a launch, what follows from them, and the roofline. The figures come
+// from the profile with this index in a file.
+func profileBlocks(variant string, p *profile.Profile, from record, index int, figure string) []Block {
+	sentences := List{}
+	for _, text := range profileSentences(p) {
+		sentences = append(sentences, cell(from.summary(text, "profiles.%d", index)))
 	}
-	if plot != "" {
-		fmt.Fprintf(out, "\n![%s](%s)\n", inAlt.Replace(RooflinePlot(variant, p).Finding()), plot)
+	var blocks []Block
+	if table := profileTable(p, from, index); len(table.Rows) > 0 {
+		blocks = append(blocks, Details{Summary: say("Counters"), Blocks: []Block{table}})
 	}
-	out.WriteString("\n")
-	header, rows := profileTable(p)
-	if err := writeMarkdownTable(out, header, rows, ""); err != nil {
-		return err
+	if len(sentences) > 0 {
+		blocks = append(blocks, sentences)
 	}
-	out.WriteString("\n")
-	_, err := io.WriteString(w, out.String())
-	return err
+	if p.Roofline != nil {
+		blocks = append(blocks, Figure{Name: figure, Plot: RooflinePlot(variant, p)})
+	}
+	return blocks
 }
 
 // profileTable has a column for the simulator, one for ncu, and the difference if both counted.
-func profileTable(p *profile.Profile) (header []string, rows [][]string) {
-	header = []string{"metric"}
-	if p.Sim != nil {
+func profileTable(p *profile.Profile, from record, index int) Table {
+	rows := p.Metrics
+	if p.Sim != nil || p.Ncu != nil { // not read from a record
+		rows = p.Rows()
+	}
+	counted := func(by func(profile.Row) *float64) bool {
+		return slices.ContainsFunc(rows, func(r profile.Row) bool { return by(r) != nil })
+	}
+	sim := p.Sim != nil || counted(func(r profile.Row) *float64 { return r.Sim })
+	ncu := p.Ncu != nil || counted(func(r profile.Row) *float64 { return r.Ncu })
+	header := []string{"metric"}
+	if sim {
 		header = append(header, "sim")
 	}
-	if p.Ncu != nil {
+	if ncu {
 		header = append(header, "ncu")
 	}
-	if p.Sim != nil && p.Ncu != nil {
+	if sim && ncu {
 		header = append(header, "difference")
 	}
+	t := Table{Columns: columns(header...)}
+	add := func(cells ...string) {
+		var row []Text
+		for _, text := range cells {
+			row = append(row, cell(from.summary(text, "profiles.%d", index)))
+		}
+		t.Rows = append(t.Rows, row)
+	}
 	stalls := false
-	for _, r := range p.Rows() {
+	for _, r := range rows {
 		stalls = stalls || strings.HasPrefix(r.Key, "stall_")
 		row := []string{r.About}
-		if p.Sim != nil {
+		if sim {
 			row = append(row, figure(r.Sim, r.Unit))
 		}
-		if p.Ncu != nil {
+		if ncu {
 			row = append(row, figure(r.Ncu, r.Unit))
 		}
-		if p.Sim != nil && p.Ncu != nil {
+		if sim && ncu {
 			row = append(row, differenceText(r))
 		}
-		rows = append(rows, row)
+		add(row...)
 	}
-	if !stalls {
-		row := []string{"warp stalls"}
-		for range header[1:] {
-			row = append(row, notMeasured)
-		}
-		rows = append(rows, row)
+	if !stalls && len(header) > 1 {
+		add(append([]string{"warp stalls"}, slices.Repeat([]string{notMeasured}, len(header)-1)...)...)
 	}
-	return header, rows
+	return t
 }
 
 const notMeasured = "not measured"

@@ -44,14 +44,14 @@ var (
 
 func TestProfile(t *testing.T) {
 	both := newProfile(t, h200)
-	goldenOf(t, "profile.txt", func(w io.Writer) error { return Profile(w, "stage3b", both, screen) })
-	goldenOf(t, "profile.md", func(w io.Writer) error { return ProfileMarkdown(w, "stage3b", both, "stage3b.svg") })
+	goldenOf(t, "profile.txt", func(w io.Writer) error { return Profile("stage3b", both).Terminal(w, screen) })
+	goldenOf(t, "profile.md", func(w io.Writer) error { return writeMarkdown(w, Profile("stage3b", both)) })
 	onChip := newProfile(t, l4)
 	onChip.Sim = nil
-	goldenOf(t, "profile_ncu.txt", func(w io.Writer) error { return Profile(w, "stage3b", onChip, screen) })
+	goldenOf(t, "profile_ncu.txt", func(w io.Writer) error { return Profile("stage3b", onChip).Terminal(w, screen) })
 	simulated := newProfile(t, h200)
 	simulated.Ncu, simulated.Roofline, simulated.NoRoofline, simulated.Insights, simulated.Unknown = nil, nil, "no time was measured", nil, nil
-	goldenOf(t, "profile_sim.md", func(w io.Writer) error { return ProfileMarkdown(w, "stage3b", simulated, "") })
+	goldenOf(t, "profile_sim.md", func(w io.Writer) error { return writeMarkdown(w, Profile("stage3b", simulated)) })
 }
 
 func TestRooflinePlot(t *testing.T) {

@@ -1,66 +1,48 @@
 package document
 
 import (
-	"bytes"
 	"fmt"
-	"io"
 	"slices"
-	"strings"
 
 	"attune/internal/run"
-	"attune/internal/terminal"
 	"attune/internal/tune"
 )
 
-// Proposal writes a proposed table of a selection for people: how it compares with the present one,
-// each shape, and the choices as kernel.toml has them.
-func Proposal(w io.Writer, p *tune.Proposal, unit string, s terminal.Screen) error {
-	out := &strings.Builder{}
+// Proposal is a proposed table of a selection: how it compares with the present one, each shape, and the
+// choices as kernel.toml has them.
+func Proposal(p *tune.Proposal, unit string) *Document {
+	d := &Document{Title: say("A table for ", Span{Text: p.Selection})}
 	for _, sentence := range ProposalSentences(p, unit) {
-		s.Paragraph(out, "", sentence, 2)
+		d.Headline = append(d.Headline, say(sentence))
 	}
-	out.WriteString("\n")
-	header, rows := proposalTable(p, unit)
-	t := plainTable(header, rows)
-	t.Write(out, s)
-	fmt.Fprintf(out, "\n%s", p.TOML())
-	_, err := io.WriteString(w, out.String())
-	return err
+	d.Brief = d.Headline
+	choices := say("In place of the choices of ", Span{Text: p.Selection, Code: true}, " in kernel.toml:")
+	d.Sections = []Section{
+		{ID: "shapes", Title: say("Shapes"), Blocks: []Block{proposalTable(p, unit)}},
+		{ID: "choices", Title: say("Choices"), Blocks: []Block{only(Long, choices), Code{Text: Span{Text: p.TOML()}, Language: "toml"}}},
+	}
+	return d
 }
 
-// SelectionTuning writes a tuned selection for people.
-func SelectionTuning(w io.Writer, t *run.SelectionTuning, s terminal.Screen) error {
-	out := &strings.Builder{}
-	s.Paragraph(out, "", selectionNumbers(t), 2)
-	if err := Proposal(out, t.Proposal, t.Unit, s); err != nil {
-		return err
-	}
+// SelectionTuning is a tuned selection.
+func SelectionTuning(t *run.SelectionTuning) *Document {
+	d := Proposal(t.Proposal, t.Unit)
+	d.Brief = append([]Text{say(selectionNumbers(t))}, d.Headline...)
+	d.Headline = append(d.Headline, say(selectionNumbers(t)))
 	if t.ID != "" {
-		out.WriteString("\n")
 		next := fmt.Sprintf("Paste these choices in place of those of %s.", t.Selection)
 		if keepsForms(t.Proposal) {
 			next = fmt.Sprintf("Every shape keeps its form: the present table of %s need not change.", t.Selection)
 		}
-		s.Paragraph(out, "", fmt.Sprintf("%s Recorded as %s.", next, t.ID), 2)
+		d.Sections = append(d.Sections, Section{ID: "next", Title: say("Next steps"), Blocks: []Block{say(fmt.Sprintf("%s Recorded as %s.", next, t.ID))}})
 	}
-	_, err := io.WriteString(w, out.String())
-	return err
+	return d
 }
 
 // keepsForms reports whether the proposed table gives every shape the form that it has.
 func keepsForms(p *tune.Proposal) bool {
 	return p.Forms == p.PresentForms && len(p.Dropped) == 0 &&
 		!slices.ContainsFunc(p.Shapes, func(s tune.ProposedShape) bool { return s.Present.Variant != s.Proposed.Variant })
-}
-
-// SelectionTuningMarkdown is report.md of a tuned selection.
-func SelectionTuningMarkdown(t *run.SelectionTuning) ([]byte, error) {
-	var out bytes.Buffer
-	if err := ProposalMarkdown(&out, t.Proposal, t.Unit); err != nil {
-		return nil, err
-	}
-	fmt.Fprintf(&out, "\n%s\n", selectionNumbers(t))
-	return out.Bytes(), nil
 }
 
 // selectionNumbers says what was searched and measured.
@@ -71,23 +53,6 @@ func selectionNumbers(t *run.SelectionTuning) string {
 		text += "; " + run.CostLabel
 	}
 	return text + "."
-}
-
-// ProposalMarkdown writes the same as Markdown.
-func ProposalMarkdown(w io.Writer, p *tune.Proposal, unit string) error {
-	out := &strings.Builder{}
-	fmt.Fprintf(out, "# A table for %s\n\n", p.Selection)
-	for _, sentence := range ProposalSentences(p, unit) {
-		fmt.Fprintf(out, "- %s\n", sentence)
-	}
-	out.WriteString("\n")
-	header, rows := proposalTable(p, unit)
-	if err := writeMarkdownTable(out, header, rows, ""); err != nil {
-		return err
-	}
-	fmt.Fprintf(out, "\nIn place of the choices of %s in kernel.toml:\n\n```toml\n%s```\n", p.Selection, p.TOML())
-	_, err := io.WriteString(w, out.String())
-	return err
 }
 
 // ProposalSentences say how the proposed table compares with the present one, and whether the shapes
@@ -146,20 +111,21 @@ func number(n int, noun string) string {
 }
 
 // proposalTable has a row for each shape.
-func proposalTable(p *tune.Proposal, unit string) (header []string, rows [][]string) {
+func proposalTable(p *tune.Proposal, unit string) Table {
 	name, _ := CostScale(unit)
-	header = []string{"shape", "", "present " + name, "proposed " + name, "best " + name, "loss"}
+	t := Table{Columns: columns("shape", "use", "present "+name, "proposed "+name, "best "+name, "loss")}
+	t.Columns[1].Bare = true
 	for _, row := range p.Shapes {
-		kind, loss := "tuned", "-"
+		kind, loss := "tuned", missing.Text
 		if row.Holdout {
 			kind = "held out"
 		}
 		if row.Loss != nil {
 			loss = fmt.Sprintf("%.1f %%", 100**row.Loss)
 		}
-		rows = append(rows, []string{
-			row.Shape, kind, costText(row.Present.Cost, unit), costText(row.Proposed.Cost, unit), costText(row.Best.Cost, unit), loss,
+		t.Rows = append(t.Rows, []Text{
+			say(row.Shape), say(kind), say(costText(row.Present.Cost, unit)), say(costText(row.Proposed.Cost, unit)), say(costText(row.Best.Cost, unit)), say(loss),
 		})
 	}
-	return header, rows
+	return t
 }

@@ -1,14 +1,12 @@
 package document
 
 import (
-	"bytes"
 	"strings"
 	"testing"
 
 	"attune/internal/device"
 	"attune/internal/run"
 	"attune/internal/spec"
-	"attune/internal/terminal"
 	"attune/internal/tune"
 )
 
@@ -30,7 +28,7 @@ func proposal() *tune.Proposal {
 func TestProposal(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
-	if err := Proposal(&out, proposal(), "seconds", terminal.Screen{Width: 100}); err != nil {
+	if err := Proposal(proposal(), "seconds").Terminal(&out, screen); err != nil {
 		t.Fatal(err)
 	}
 	const want = `best: 2 forms instead of 3, 1.250x as fast as the present table (geometric mean of 2 shapes).
@@ -54,7 +52,7 @@ why = "many"
 		t.Errorf("got\n%s\nwant\n%s", out.String(), want)
 	}
 	out.Reset()
-	if err := ProposalMarkdown(&out, proposal(), "seconds"); err != nil {
+	if err := writeMarkdown(&out, Proposal(proposal(), "seconds")); err != nil {
 		t.Fatal(err)
 	}
 	for _, part := range []string{"# A table for best\n", "| n=96 | held out |", "```toml\n[[selection.choice]]\nwhen", "- Confirmed by 1"} {
@@ -103,8 +101,8 @@ func TestProposalSentences(t *testing.T) {
 	if got := strings.Join(ProposalSentences(p, "seconds"), "\n"); strings.Contains(got, "Worst shape") {
 		t.Errorf("a worst shape without a cost:\n%s", got)
 	}
-	header, rows := proposalTable(p, "seconds")
-	if len(header) != len(rows[0]) || rows[1][5] != "-" || rows[0][2] != "-" {
+	table := proposalTable(p, "seconds")
+	if rows := table.Rows; len(table.Columns) != len(rows[0]) || rows[1][5].String() != "-" || rows[0][2].String() != "-" {
 		t.Errorf("got %q", rows)
 	}
 }
@@ -115,35 +113,38 @@ func TestEffects(t *testing.T) {
 		{Value: tune.Int(64), Evaluations: 3, Best: new(1e-6), Median: new(1.5), Ratio: new(1.25), Neighbours: 2},
 		{Value: tune.Int(128), Evaluations: 1, Failures: 1},
 	}}}
+	document := func(effects []tune.KnobEffect, unit string) *Document {
+		one := someTuning()
+		one.Effects, one.Unit = effects, unit
+		return (&TuningStudy{Tuning: one}).Document()
+	}
 	var out strings.Builder
-	if err := Effects(&out, effects, "seconds", terminal.Screen{Width: 100}); err != nil {
+	if err := document(effects, "seconds").Terminal(&out, screen); err != nil {
 		t.Fatal(err)
 	}
 	const want = `  knob         tried  failed  best us  median  neighbours  pairs
   THREADS=64       3       0        1   1.500       1.250      2
   THREADS=128      1       1        -       -           -      0
 `
-	if !strings.HasSuffix(out.String(), want) || !strings.HasPrefix(out.String(), "Effect of each knob. ") {
+	if !strings.HasSuffix(out.String(), want) || !strings.Contains(out.String(), "\nEffect of each knob. ") {
 		t.Errorf("got\n%s\nwant\n%s", out.String(), want)
 	}
 	out.Reset()
 	for range shownEffects {
 		effects = append(effects, effects[0])
 	}
-	if err := Effects(&out, effects, "seconds", terminal.Screen{Width: 100}); err != nil || !strings.Contains(out.String(), "1 more knobs") {
+	if err := document(effects, "seconds").Terminal(&out, screen); err != nil || !strings.Contains(out.String(), "1 more knobs") {
 		t.Errorf("got %v\n%s\nwant a note on the ninth knob", err, out.String())
 	}
-	var text bytes.Buffer
-	effectsMarkdown(&text, effects[:1], "cycles (simulated cost, no time)")
-	if !strings.Contains(text.String(), "| best cycles |") || !strings.Contains(text.String(), effectsNote) {
-		t.Errorf("got\n%s", text.String())
+	text := string(document(effects[:1], "cycles (simulated cost, no time)").Markdown())
+	if !strings.Contains(text, "| best cycles |") || !strings.Contains(text, effectsNote) {
+		t.Errorf("got\n%s", text)
 	}
-	text.Reset()
-	if effectsMarkdown(&text, nil, "seconds"); !strings.Contains(text.String(), "No knob") {
-		t.Errorf("got\n%s", text.String())
+	if text := string(document(nil, "seconds").Markdown()); !strings.Contains(text, "No knob") {
+		t.Errorf("got\n%s", text)
 	}
 	out.Reset()
-	if err := Effects(&out, nil, "seconds", terminal.Screen{Width: 100}); err != nil || out.Len() > 0 {
+	if err := document(nil, "seconds").Terminal(&out, screen); err != nil || strings.Contains(out.String(), "Effect of") {
 		t.Errorf("got %v\n%s", err, out.String())
 	}
 }
@@ -155,7 +156,7 @@ func TestSelectionTuning(t *testing.T) {
 		Proposal: proposal(), Evaluations: 40, Searches: []*run.Tuning{{}}, Forms: []run.MeasuredForm{{}, {}}, Facts: device.Facts{Name: "PTX simulator"},
 	}
 	var out strings.Builder
-	if err := SelectionTuning(&out, tuned, terminal.Screen{Width: 100}); err != nil {
+	if err := SelectionTuning(tuned).Terminal(&out, screen); err != nil {
 		t.Fatal(err)
 	}
 	const numbers = "1 of 2 shapes searched, with 40 evaluations in all; 2 forms measured on all of them, PTX simulator;"
@@ -171,17 +172,18 @@ func TestSelectionTuning(t *testing.T) {
 		same.Shapes[i].Proposed = same.Shapes[i].Present
 	}
 	out.Reset()
-	err := SelectionTuning(&out, &run.SelectionTuning{ID: tuned.ID, Selection: "best", Proposal: same}, terminal.Screen{Width: 100})
+	err := SelectionTuning(&run.SelectionTuning{ID: tuned.ID, Selection: "best", Proposal: same}).Terminal(&out, screen)
 	if err != nil || strings.Contains(out.String(), "Paste") || !strings.Contains(out.String(), "Every shape keeps its form: the present table of best need not change.") {
 		t.Errorf("got %v\n%s", err, out.String())
 	}
-	text, err := SelectionTuningMarkdown(tuned)
+	files, err := Describe(tuned)
+	text := files[run.TuningReport]
 	if err != nil || !strings.Contains(string(text), "# A table for best\n") || !strings.Contains(string(text), numbers+" simulated cost, no time.\n") {
 		t.Errorf("got %v\n%s", err, text)
 	}
 	tuned.ID, tuned.Objective = "", run.ObjectiveTime
 	out.Reset()
-	if err := SelectionTuning(&out, tuned, terminal.Screen{Width: 100}); err != nil || strings.Contains(out.String(), "Recorded") || strings.Contains(out.String(), "simulated") {
+	if err := SelectionTuning(tuned).Terminal(&out, screen); err != nil || strings.Contains(out.String(), "Recorded") || strings.Contains(out.String(), "simulated") {
 		t.Errorf("got %v\n%s", err, out.String())
 	}
 }
@@ -201,8 +203,8 @@ func TestTuningConvergence(t *testing.T) {
 	if c.Finding() != want {
 		t.Errorf("got %q, want %q", c.Finding(), want)
 	}
-	files, err := TuningFiles(tuned, evaluations)
-	if err != nil || !strings.Contains(string(files[convergenceFile]), want) || !strings.Contains(string(files[run.TuningReport]), "!["+want+"]") {
+	files, err := Describe(run.FinishedSearch{Tuning: tuned, Evaluations: evaluations})
+	if err != nil || !strings.Contains(string(files["convergence.svg"]), want) || !strings.Contains(string(files[run.TuningReport]), "!["+want+"]") {
 		t.Errorf("got %v\n%s", err, files[run.TuningReport])
 	}
 	tuned.Objective, tuned.Unit = run.ObjectiveCost, run.ObjectiveUnit(run.ObjectiveCost)

@@ -60,6 +60,9 @@ type TuningStudy struct {
 	Evaluations []run.TuneEvaluation
 	LeftOut     []string
 	Commands    Commands
+
+	Kernel   *spec.Kernel             // says how the best becomes the default; nil for a record that is printed later
+	Complete func(text string) string // completes a command for the kernel of the search; may be nil
 }
 
 // maxAncestors bounds the chain of parents, which a damaged record may close to a circle.

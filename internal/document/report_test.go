@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -49,6 +50,24 @@ func golden(t *testing.T, name string, got []byte) {
 	if diff := cmp.Diff(string(want), string(got)); diff != "" {
 		t.Errorf("%s (-want +got); if the new one is right, run the test with -update:\n%s", file, diff)
 	}
+}
+
+// runText and runMarkdown render a run.
+func runText(w io.Writer, r *run.Run, s terminal.Screen) error {
+	return (&RunStudy{Run: r}).Document().Terminal(w, s)
+}
+
+func runMarkdown(r *run.Run) []byte {
+	return (&RunStudy{Run: r}).Document().WithoutFigures().Markdown()
+}
+
+// benchOf is the document of a bench.
+func benchOf(b *run.Bench) *Document { return (&BenchStudy{Bench: b}).Document() }
+
+// writeMarkdown writes a document without its plots.
+func writeMarkdown(w io.Writer, d *Document) error {
+	_, err := w.Write(d.WithoutFigures().Markdown())
+	return err
 }
 
 func ptr[T any](v T) *T { return &v }
@@ -267,7 +286,7 @@ var records = []struct {
 func TestText(t *testing.T) {
 	for _, test := range records {
 		var out bytes.Buffer
-		if err := RunText(&out, test.record(), screen); err != nil {
+		if err := runText(&out, test.record(), screen); err != nil {
 			t.Fatal(err)
 		}
 		golden(t, test.name+".txt", out.Bytes())
@@ -277,7 +296,7 @@ func TestText(t *testing.T) {
 
 func TestMarkdown(t *testing.T) {
 	for _, test := range records {
-		text := Markdown(test.record())
+		text := runMarkdown(test.record())
 		golden(t, test.name+".md", text)
 		wholeTables(t, test.name, string(text))
 	}
@@ -364,9 +383,9 @@ func TestValidNegative(t *testing.T) {
 	const cause = "1.002x stage2 (1.001 to 1.003), 1.10x required"
 	r := slow()
 	for name, text := range map[string]string{
-		"text":     printed(t, func(w *bytes.Buffer) error { return RunText(w, r, screen) }),
-		"ladder":   printed(t, func(w *bytes.Buffer) error { return Ladder(w, []*run.Run{r}, nil, shortID, screen) }),
-		"markdown": string(Markdown(r)),
+		"text":     printed(t, func(w *bytes.Buffer) error { return runText(w, r, screen) }),
+		"ladder":   printed(t, func(w *bytes.Buffer) error { return Ladder([]*run.Run{r}, nil, shortID).Terminal(w, screen) }),
+		"markdown": string(runMarkdown(r)),
 	} {
 		for _, want := range []string{cause, "valid-negative", "slower than required; the experiment is valid", "12.35"} {
 			if !strings.Contains(text, want) {
@@ -376,7 +395,7 @@ func TestValidNegative(t *testing.T) {
 	}
 	for verdict, explained := range map[gate.Verdict]bool{gate.ValidNegative: true, gate.Merge: false} {
 		text := printed(t, func(w *bytes.Buffer) error {
-			return History(w, []ledger.Entry{{Verdict: string(verdict)}}, nil, shortID, screen)
+			return History([]ledger.Entry{{Verdict: string(verdict)}}, nil, shortID, screen).Terminal(w, screen)
 		})
 		if strings.Contains(text, "\nvalid-negative: slower than required; the experiment is valid\n") != explained {
 			t.Errorf("the history with %s is:\n%s", verdict, text)
@@ -384,7 +403,7 @@ func TestValidNegative(t *testing.T) {
 	}
 	// A profile takes no times.
 	r.Gates.Performance, r.Gates.Profile = gate.NotMeasured, gate.Fail
-	if text := string(Markdown(r)); !strings.Contains(text, "valid-negative (no unit near its limit; the experiment is valid)") {
+	if text := string(runMarkdown(r)); !strings.Contains(text, "valid-negative (no unit near its limit; the experiment is valid)") {
 		t.Errorf("the report of a profile is:\n%s", text)
 	}
 }
@@ -405,7 +424,7 @@ func ladder() []*run.Run {
 func TestLadder(t *testing.T) {
 	champions := catalog.ChampionRuns{passing().ID: "sm_89"}
 	var text, markdown bytes.Buffer
-	if err := errors.Join(Ladder(&text, ladder(), champions, shortID, screen), LadderMarkdown(&markdown, ladder(), champions)); err != nil {
+	if err := errors.Join(Ladder(ladder(), champions, shortID).Terminal(&text, screen), writeMarkdown(&markdown, Ladder(ladder(), champions, shortID))); err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "ladder.txt", text.Bytes())
@@ -415,12 +434,9 @@ func TestLadder(t *testing.T) {
 }
 
 func TestLadderWithoutTimesOfTheFirst(t *testing.T) {
-	var out bytes.Buffer
-	if err := LadderMarkdown(&out, []*run.Run{refused(), passing()}, nil); err != nil {
-		t.Fatal(err)
-	}
-	if row := strings.Split(strings.Split(out.String(), "\n")[3], " | "); row[7] != "-" {
-		t.Errorf("a speedup over a first run without times: %q", row)
+	rows := Ladder([]*run.Run{refused(), passing()}, nil, shortID).Sections[0].Blocks[0].(Table).Rows
+	if got := rows[1][7].String(); got != "-" {
+		t.Errorf("a speedup over a first run without times: %q", got)
 	}
 }
 
@@ -429,11 +445,11 @@ func TestHistory(t *testing.T) {
 		return ledger.Entry{ID: "20261115-031522-" + variant[:6] + "-3f9a1c", Time: time.Date(2026, 11, 15, 3, 15, 22, 0, time.UTC), Variant: variant, Device: device, Arch: "sm_89", Verdict: verdict, Headline: h}
 	}
 	var out bytes.Buffer
-	err := History(&out, []ledger.Entry{
+	err := History([]ledger.Entry{
 		entry("stage2+TILE_N=32", "cuda", "merge", ledger.Headline{Shape: "1x8x512x64", P50US: ptr(12.3456), ParentRatio: ptr(1.2)}),
 		entry("stage0", "cuda", "merge", ledger.Headline{Shape: "1x8x512x64", P50US: ptr(120.0)}),
 		entry("stage1", "none", "not-measured", ledger.Headline{}),
-	}, catalog.ChampionRuns{"20261115-031522-stage2-3f9a1c": "sm_89"}, shortID, screen)
+	}, catalog.ChampionRuns{"20261115-031522-stage2-3f9a1c": "sm_89"}, shortID, screen).Terminal(&out, screen)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -452,7 +468,7 @@ func TestHistoryOnNarrowScreen(t *testing.T) {
 	}
 	narrow := screen
 	narrow.Width = 80
-	text := printed(t, func(w *bytes.Buffer) error { return History(w, entries, nil, shortID, narrow) })
+	text := printed(t, func(w *bytes.Buffer) error { return History(entries, nil, shortID, narrow).Terminal(w, narrow) })
 	want := `run     date (2026)  variant    verdict             shape                 p50 us
 3f9a1c  11-16 14:05  stage7a+1  valid-negative      1x8x200x64:kvheads=2  123.45
 000000  11-15 14:05  stage3b    not-measured        -                          -
@@ -463,7 +479,7 @@ stage7a+1 is stage7a+USE_RELAXED_LOADS=1
 		t.Error(diff)
 	}
 	entries[1].Time = at.AddDate(-1, 0, 0)
-	text = printed(t, func(w *bytes.Buffer) error { return History(w, entries, nil, shortID, narrow) })
+	text = printed(t, func(w *bytes.Buffer) error { return History(entries, nil, shortID, narrow).Terminal(w, narrow) })
 	if !strings.Contains(text, "2025-11-16 14:05") || !strings.Contains(text, "2026-11-16 14:05") {
 		t.Errorf("runs of two years have dates without a year:\n%s", text)
 	}
@@ -474,9 +490,9 @@ func TestNoFiguresWithoutMeasurement(t *testing.T) {
 	r := deviceless()
 	r.Build = nil
 	for name, text := range map[string]string{
-		"text":     printed(t, func(w *bytes.Buffer) error { return RunText(w, r, screen) }),
-		"ladder":   printed(t, func(w *bytes.Buffer) error { return Ladder(w, []*run.Run{r}, nil, shortID, screen) }),
-		"markdown": strings.Split(string(Markdown(r)), "## Build record")[0],
+		"text":     printed(t, func(w *bytes.Buffer) error { return runText(w, r, screen) }),
+		"ladder":   printed(t, func(w *bytes.Buffer) error { return Ladder([]*run.Run{r}, nil, shortID).Terminal(w, screen) }),
+		"markdown": strings.Split(string(runMarkdown(r)), "## Build record")[0],
 	} {
 		for _, known := range []string{r.ID, shortID(r.ID), r.Arch, r.Variant, r.Time.Format("2006-01-02 15:04:05")} {
 			text = strings.ReplaceAll(text, known, "")
@@ -513,8 +529,8 @@ func TestOutputWithoutFiniteElements(t *testing.T) {
 
 func TestMarkdownCellsAreEscaped(t *testing.T) {
 	var out bytes.Buffer
-	stringTable(&out, []string{"a", "b"}, [][]string{{"x|y", "one\r\ntwo\nthree"}})
-	if want := "| a | b |\n|---|---|\n| x\\|y | one two three |\n"; out.String() != want {
+	markdownTable(&out, Table{Columns: columns("a", "b"), Rows: [][]Text{{say("x|y"), say("one\r\ntwo\nthree")}}})
+	if want := "| a | b |\n|---|---|\n| x\\|y | one  two three |\n"; out.String() != want {
 		t.Errorf("got\n%swant\n%s", out.String(), want)
 	}
 }
@@ -565,7 +581,7 @@ func TestLongLinesAreWrapped(t *testing.T) {
 }
 
 func TestUnknownFactsOfADevice(t *testing.T) {
-	got := string(Markdown(racy()))
+	got := string(runMarkdown(racy()))
 	if !strings.Contains(got, "| device | `PTX simulator` |") || strings.Contains(got, "UUID") || strings.Contains(got, "multiprocessors") || strings.Contains(got, "driver") {
 		t.Errorf("the facts of a simulator:\n%s", got)
 	}
@@ -584,9 +600,9 @@ func (p *closedPipe) Write(data []byte) (int, error) {
 func TestWriteErrorsAreReturned(t *testing.T) {
 	runs := []*run.Run{passing()}
 	for name, write := range map[string]func(*closedPipe) error{
-		"text":    func(p *closedPipe) error { return RunText(p, runs[0], screen) },
-		"ladder":  func(p *closedPipe) error { return Ladder(p, runs, nil, shortID, screen) },
-		"history": func(p *closedPipe) error { return History(p, nil, nil, shortID, screen) },
+		"text":    func(p *closedPipe) error { return runText(p, runs[0], screen) },
+		"ladder":  func(p *closedPipe) error { return Ladder(runs, nil, shortID).Terminal(p, screen) },
+		"history": func(p *closedPipe) error { return History(nil, nil, shortID, screen).Terminal(p, screen) },
 		"junit":   func(p *closedPipe) error { return JUnit(p, runs, 0) },
 	} {
 		for _, room := range []int{0, len(xml.Header)} {
@@ -629,7 +645,38 @@ func wholeTables(t *testing.T, name, text string) {
 func TestUnknownGit(t *testing.T) {
 	r := deviceless()
 	r.Git.Unknown = "git did not answer within 5s"
-	if text := string(Markdown(r)); !strings.Contains(text, "| git | `unknown: git did not answer within 5s` |") {
+	if text := string(runMarkdown(r)); !strings.Contains(text, "| git | `unknown: git did not answer within 5s` |") {
 		t.Error(text)
+	}
+}
+
+// A fact of a run is in every form of its document: terminal, report.md, attune report as Markdown and as a
+// page, and the page of the dashboard.
+func TestFactsAreShownEverywhere(t *testing.T) {
+	r := passing()
+	r.Reproduces = "20261115-031522-stage2-0a0b0c"
+	d := (&RunStudy{Run: r}).Document()
+	var text bytes.Buffer
+	if err := d.Terminal(&text, screen); err != nil {
+		t.Fatal(err)
+	}
+	recorded, err := Describe(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := d.Files()
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := d.Bounded(200, 600).Body()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, form := range map[string]string{
+		"terminal": text.String(), "report.md": string(recorded[MarkdownFile]), "Markdown": string(files[MarkdownFile]), "HTML": string(files[HTMLFile]), "dashboard": string(page),
+	} {
+		if !strings.Contains(form, "reproduces") || !strings.Contains(form, r.Reproduces) {
+			t.Errorf("%s does not show what the run reproduces:\n%s", name, form)
+		}
 	}
 }

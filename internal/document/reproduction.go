@@ -2,20 +2,16 @@ package document
 
 import (
 	"fmt"
-	"io"
 	"strings"
 
 	"attune/internal/run"
-	"attune/internal/terminal"
 )
 
-// Reproduction writes whether a run was reproduced: what was compared, and every difference.
-func Reproduction(w io.Writer, r *run.Reproduction, s terminal.Screen) error {
-	out := &strings.Builder{}
-	fmt.Fprintf(out, "%s repeated\n", r.Recorded)
+// Reproduction is whether a run was reproduced: what was compared, and every difference.
+func Reproduction(r *run.Reproduction) *Document {
+	var fields []Field
 	line := func(name, outcome, format string, args ...any) {
-		margin := fmt.Sprintf("  %-*s %-13s ", fieldWidth, name, outcome)
-		s.Paragraph(out, margin, fmt.Sprintf(format, args...), len(margin)+2)
+		fields = append(fields, Field{Name: name, Outcome: say(outcome), Lines: []Text{say(fmt.Sprintf(format, args...))}})
 	}
 	if r.Code.Same {
 		line("code", "same", "%s", shortHash(r.Code.Repeated))
@@ -36,9 +32,12 @@ func Reproduction(w io.Writer, r *run.Reproduction, s terminal.Screen) error {
 			line(g.Name, "differs", "was %s, is %s", g.Recorded, g.Repeated)
 		}
 	}
+	head := []string{"what", "outcome", "details"}
+	section := Section{ID: "reproduction", Title: say("Reproduction"), Label: say(r.Recorded, " repeated")}
 	if len(r.Times) > 0 {
 		line("time", timeRatio(r), "recorded over repeated; the sessions differ, so it decides nothing")
-		reproducedTimes(r).Write(out, s)
+		section.Blocks = append(section.Blocks, Fields{Head: head, Fields: fields}, reproducedTimes(r))
+		fields = nil
 	}
 	holds := "yes"
 	if !r.Holds {
@@ -49,8 +48,8 @@ func Reproduction(w io.Writer, r *run.Reproduction, s terminal.Screen) error {
 		note = "correctness only: the record has times, and this device measures none"
 	}
 	line("holds", holds, "%s", note)
-	_, err := io.WriteString(w, out.String())
-	return err
+	section.Blocks = append(section.Blocks, Fields{Head: head, Fields: fields})
+	return &Document{Title: say(r.Recorded, " repeated"), Brief: []Text{}, Sections: []Section{section}}
 }
 
 func outputsWord(o run.OutputCheck) string {
@@ -85,18 +84,19 @@ func timeRatio(r *run.Reproduction) string {
 }
 
 // reproducedTimes has the times of both runs, which were not interleaved.
-func reproducedTimes(r *run.Reproduction) terminal.Table {
-	t := terminal.Table{Indent: 4, Columns: []terminal.Column{
-		{Name: "shape"}, {Name: "was us"}, {Name: "is us"}, {Name: "was/is"}, {Name: "95 % within the sessions", Optional: 1}, {Keep: true},
+func reproducedTimes(r *run.Reproduction) Table {
+	t := Table{Indent: 2, Columns: []Column{
+		named("shape", Column{}), named("was us", Column{}), named("is us", Column{}), named("was/is", Column{}),
+		named("95 % within the sessions", Column{Optional: 1}), named("counted", Column{Bare: true, Keep: true}),
 	}}
 	for _, times := range r.Times {
 		counted := ""
 		if times.Benchmark {
 			counted = benchmarkWord
 		}
-		t.Rows = append(t.Rows, []string{
-			times.Shape, fmt.Sprintf("%.2f", times.RecordedUS), fmt.Sprintf("%.2f", times.RepeatedUS), fmt.Sprintf("%.3fx", times.Ratio.Ratio),
-			fmt.Sprintf("%.3f to %.3f", times.Ratio.Low, times.Ratio.High), counted,
+		t.Rows = append(t.Rows, []Text{
+			say(times.Shape), say(fmt.Sprintf("%.2f", times.RecordedUS)), say(fmt.Sprintf("%.2f", times.RepeatedUS)), say(fmt.Sprintf("%.3fx", times.Ratio.Ratio)),
+			say(fmt.Sprintf("%.3f to %.3f", times.Ratio.Low, times.Ratio.High)), say(counted),
 		})
 	}
 	return t

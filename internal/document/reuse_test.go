@@ -13,13 +13,13 @@ func TestReusedResultsAreNamed(t *testing.T) {
 		r := passing()
 		r.MeasuredAs = as
 		var out strings.Builder
-		if err := RunText(&out, r, screen); err != nil {
+		if err := runText(&out, r, screen); err != nil {
 			t.Fatal(err)
 		}
 		if words := strings.Join(strings.Fields(out.String()), " "); !strings.Contains(words, text) { // the line is wrapped
 			t.Errorf("no line %q in\n%s", text, out.String())
 		}
-		if got := string(Markdown(r)); !strings.Contains(got, document) {
+		if got := string(runMarkdown(r)); !strings.Contains(got, document) {
 			t.Errorf("no line %q in\n%s", document, got)
 		}
 	}

@@ -147,7 +147,7 @@ func deviceName(r *run.Run) string {
 
 // verdict has the gates, and what else is known of the run.
 func (s *RunStudy) verdict() Section {
-	return Section{ID: "verdict", Title: say("Verdict and cause"), Bare: true, Blocks: []Block{s.claim(), s.gates(), s.facts()}}
+	return Section{ID: "verdict", Title: say("Verdict and cause"), Blocks: []Block{s.claim(), s.gates(), s.facts()}}
 }
 
 // claim is what the run was to show.
@@ -236,6 +236,19 @@ func (r record) summaries(texts []string, key string) []Text {
 	var all []Text
 	for _, text := range texts {
 		all = append(all, cell(r.summary(text, "%s", key)))
+	}
+	return all
+}
+
+// sentence is a summary with commands between backticks.
+func (r record) sentence(text, key string) Text {
+	var all Text
+	for i, piece := range strings.Split(text, "`") {
+		if i%2 == 1 {
+			all = append(all, Span{Text: piece, Code: true})
+		} else if piece != "" {
+			all = append(all, r.summary(piece, "%s", key))
+		}
 	}
 	return all
 }
@@ -365,7 +378,7 @@ func (s *RunStudy) build() Section {
 // reproduce has the commands that repeat the run.
 func (s *RunStudy) reproduce() Section {
 	r := s.Run
-	blocks := []Block{s.Commands.reproduce(r.ID, r.Kernel), Code{Span{Text: r.Command() + s.Commands.kernelFlag(r.Kernel)}}}
+	blocks := []Block{s.Commands.reproduce(r.ID, r.Kernel), Code{Text: Span{Text: r.Command() + s.Commands.kernelFlag(r.Kernel)}}}
 	blocks = append(blocks, s.Commands.unknownKernel(runRecord(r.ID).code(r.Kernel, "kernel"))...)
 	return Section{ID: "reproduce", Title: say("Reproduce it"), Depth: Long, Blocks: append(blocks, leftOut(s.LeftOut)...)}
 }

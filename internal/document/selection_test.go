@@ -22,21 +22,23 @@ func selected() *run.Run {
 
 // A selection lists the shapes of its parts. The parts print the outputs.
 func TestSelection(t *testing.T) {
-	goldenOf(t, "selection.txt", func(w io.Writer) error { return RunText(w, selected(), screen) })
-	text := Markdown(selected())
+	goldenOf(t, "selection.txt", func(w io.Writer) error { return runText(w, selected(), screen) })
+	text := runMarkdown(selected())
 	golden(t, "selection.md", text)
 	wholeTables(t, "selection", string(text))
-	goldenOf(t, "selection_ladder.txt", func(w io.Writer) error { return Ladder(w, []*run.Run{passing(), selected()}, nil, shortID, screen) })
+	goldenOf(t, "selection_ladder.txt", func(w io.Writer) error {
+		return Ladder([]*run.Run{passing(), selected()}, nil, shortID).Terminal(w, screen)
+	})
 }
 
 func TestPartOfASelection(t *testing.T) {
 	r := passing()
 	r.PartOf = "stage7"
 	var out strings.Builder
-	if err := RunText(&out, r, screen); err != nil {
+	if err := runText(&out, r, screen); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(out.String(), "\n  part of      stage7\n") || !strings.Contains(string(Markdown(r)), "| part of | `stage7` |") {
+	if !strings.Contains(out.String(), "\n  part of      stage7\n") || !strings.Contains(string(runMarkdown(r)), "| part of | `stage7` |") {
 		t.Errorf("%s", out.String())
 	}
 }
@@ -46,14 +48,14 @@ func TestBenchOfASelection(t *testing.T) {
 	b.Rows[1].Name, b.Rows[1].Variant = "stage7", "stage7a"
 	b.Rows[4].Name, b.Rows[4].Variant = "stage7", "stage7b"
 	b.Best[0].Variant, b.Best[1].Variant = "stage7", "stage7"
-	goldenOf(t, "bench_selection.txt", func(w io.Writer) error { return Bench(w, b, screen) })
+	goldenOf(t, "bench_selection.txt", func(w io.Writer) error { return benchOf(b).Terminal(w, screen) })
 }
 
 func TestComparisonWithASelection(t *testing.T) {
 	c := someComparison()
 	c.Shapes[0].BVariant = "stage7a"
 	var out strings.Builder
-	if err := Comparison(&out, c, screen); err != nil {
+	if err := Comparison(c, "").Terminal(&out, screen); err != nil {
 		t.Fatal(err)
 	}
 	if want := "\n    " + c.A.Variant + " → stage7a\n"; !strings.Contains(out.String(), want) {

@@ -11,9 +11,6 @@ import (
 	"attune/internal/terminal"
 )
 
-// documentWidth is the width of documents in columns.
-const documentWidth = 100
-
 // maxVariantName is the longest variant that tables print as it is, in bytes.
 const maxVariantName = 30
 
@@ -56,8 +53,6 @@ func (n *shortNames) add(variant string) string {
 func (n *shortNames) taken(name string) bool {
 	return slices.ContainsFunc(n.full, func(v string) bool { return n.short[v] == name })
 }
-
-func (n *shortNames) of(variant string) string { return n.short[variant] }
 
 // write writes the shortened names in a text with their full names.
 func (n *shortNames) write(w io.Writer, s terminal.Screen, text string) {
@@ -102,3 +97,6 @@ func wordColour(cell string) terminal.Colour {
 	}
 	return terminal.Plain
 }
+
+// shortID is the random end of an id, which `attune show` accepts.
+func shortID(id string) string { return id[strings.LastIndexByte(id, '-')+1:] }

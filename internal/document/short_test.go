@@ -37,10 +37,10 @@ func TestColouredText(t *testing.T) {
 		r := passing()
 		r.Verdict = verdict
 		var plain, coloured strings.Builder
-		if err := RunText(&plain, r, screen); err != nil {
+		if err := runText(&plain, r, screen); err != nil {
 			t.Fatal(err)
 		}
-		if err := RunText(&coloured, r, terminal.Screen{Width: screen.Width, Colour: true}); err != nil {
+		if err := runText(&coloured, r, terminal.Screen{Width: screen.Width, Colour: true}); err != nil {
 			t.Fatal(err)
 		}
 		want := "stage2: \x1b[" + code + "m" + string(verdict) + "\x1b[0m"
@@ -75,7 +75,7 @@ func TestChangeText(t *testing.T) {
 	c.Shapes = append(c.Shapes, c.Shapes[0], c.Shapes[0])
 	c.Shapes[1].Verdict, c.Shapes[2].Verdict = measure.Same, measure.Ambiguous
 	var out strings.Builder
-	if err := Comparison(&out, c, screen); err != nil {
+	if err := Comparison(c, "").Terminal(&out, screen); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{", geometric mean of 3", "±0.02  ~\n", "±0.02  ?\n", "\n~ the same within 1 %\n", "\n? the samples do not decide\n"} {
@@ -104,7 +104,7 @@ func TestOrderOfAReport(t *testing.T) {
 func printedRun(t *testing.T, r *run.Run) string {
 	t.Helper()
 	var out strings.Builder
-	if err := RunText(&out, r, screen); err != nil {
+	if err := runText(&out, r, screen); err != nil {
 		t.Fatal(err)
 	}
 	return out.String()

@@ -1,9 +1,7 @@
 package document
 
 import (
-	"bytes"
 	"fmt"
-	"regexp"
 	"strings"
 
 	"attune/internal/ci"
@@ -69,21 +67,12 @@ func stepStatus(s gate.Status) string {
 	return statusWord(s)
 }
 
-// BenchStep summarises a bench.
-func BenchStep(b *run.Bench) (string, error) {
-	var out bytes.Buffer
-	fmt.Fprintf(&out, "### attune bench: %s on %s\n\n", ci.Markdown(b.Kernel), ci.Markdown(b.Facts.Name))
-	err := BenchTableMarkdown(&out, b)
-	return out.String(), err
-}
-
-// ComparisonStep summarises a comparison.
-func ComparisonStep(c *run.Comparison) (string, error) {
-	out := &strings.Builder{}
-	fmt.Fprintf(out, "### attune compare: %s\n\n", ci.Markdown(ComparisonVerdict(c)))
-	err := comparisonTable(out, c)
-	fmt.Fprintf(out, "\n%s, %s.\n", ci.Markdown(c.Facts.Name), ci.Markdown(c.Facts.Arch))
-	return out.String(), err
+// Step is the document as the summary of a step of GitHub Actions: what a terminal and a page both
+// show, without plots, whose files the step has not.
+func (d *Document) Step(command string) string {
+	short := d.without(Long).WithoutFigures()
+	short.Title = say("attune ", command, ": ", short.Title)
+	return "##" + strings.ReplaceAll(string(short.Markdown()), "\n## ", "\n#### ")
 }
 
 // MutationStep summarises the mutants of a kernel.
@@ -103,13 +92,4 @@ func MutationStep(kernel string, r *mutate.Report) string {
 		out.WriteString("\n" + ci.Table([]string{"PTX line", "survivor", "was", "is"}, rows))
 	}
 	return out.String()
-}
-
-var imageLine = regexp.MustCompile(`(?m)^!\[.*\]\(.*\)\n\n?`)
-
-// TuningStep summarises a search: its report without the plots, whose files the step has not. The
-// title becomes a section.
-func TuningStep(markdown []byte) string {
-	text := imageLine.ReplaceAllString(strings.TrimPrefix(string(markdown), "# "), "")
-	return "### attune tune: " + strings.ReplaceAll(text, "\n## ", "\n#### ")
 }

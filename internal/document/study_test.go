@@ -136,8 +136,8 @@ func TestProfiledRun(t *testing.T) {
 	id := w.record(r, map[string][]byte{"profile.json": someProfiles(t, *r.Facts)})
 	text := w.verified(w.study(id).Document())
 	contains(
-		t, text, "## Profile and roofline", "of the FP8 ceiling at 661 FLOPs per byte.](report-roofline-0.svg)", "| DRAM throughput | 80 | % |",
-		"No roofline: the time was not measured.",
+		t, text, "## Profile and roofline", "of the FP8 ceiling at 661 FLOPs per byte.](report-roofline-0.svg)", "| DRAM throughput | 80.0 % |",
+		"- no roofline: the time was not measured\n",
 		"| high | 1x8x512x64: the grid is 0.50 waves of blocks, less than the chip can run at once | less work per block makes more blocks; larger problems fill it | 2.00x | medium |",
 		"| medium | 1x8x512x64: DRAM is at 80 % of its peak | move fewer bytes", "| 1.25x | large |", "a record from before: do this | - | - | medium |",
 		"y; knobs: `TILE_M` `TILE_N`",
@@ -255,9 +255,9 @@ func TestSlowerThanOthers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	contains(t, w.verified(study.Document()), "torch-math was skipped: it is slow", "Shapes are missing: the time was over.",
+	contains(t, w.verified(study.Document()), "- torch-math skipped: it is slow\n", "\nNOT FINISHED: 1 of 3 shapes: the time was over\n",
 		"- NOT FINISHED: 1 of 3 shapes: the time was over. Missing: 2x8x512x64, 1x8x2048x64.\n",
-		"broken (wrong: max\\_err 3)", "Smallest lead over the best peer: 0.667x")
+		"\nWRONG: broken on 1x8x512x64: max\\_err 3 more\n", "Smallest lead over the best peer: 0.667x")
 }
 
 // bench records a bench with samples of its rows.
@@ -313,7 +313,7 @@ func TestSearchWithoutResult(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	contains(t, w.verified(study.Document()), "- No variant is better than the default beyond doubt.", "- Objective: time in us, on", "- incorrect: `stage6+TILE_N=64`: wrong\n",
+	contains(t, w.verified(study.Document()), "- No variant is better than the default beyond doubt.", "- Objective: time in us, on", "\nfirst incorrect: stage6+TILE\\_N=64: wrong more\n",
 		"Left out of this report", "the journal: read journal.jsonl")
 	study.Tuning.Objective = run.ObjectiveCost // the same each time: no doubt, and no interval
 	contains(t, study.Document().Headline[0].String(), "No variant has fewer simulated cycles than the default.")

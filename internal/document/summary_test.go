@@ -32,7 +32,7 @@ func TestRunLines(t *testing.T) {
 	for _, width := range []int{60, 80, 100, 160} {
 		out := &bytes.Buffer{}
 		for _, r := range outcomes() {
-			out.WriteString(RunLine(r, NameWidth(names), terminal.Screen{Width: width}) + "\n")
+			out.WriteString(RunLine(r, NameWidth(names, terminal.Screen{Width: width}), terminal.Screen{Width: width}) + "\n")
 		}
 		for _, r := range outcomes() {
 			if Failed(r) || Unchecked(r) {
@@ -57,6 +57,22 @@ func TestRunLines(t *testing.T) {
 			}
 		}
 		noTrailingSpace(t, "the lines", out.String())
+	}
+}
+
+// The name of a variant is cut on a narrow terminal only.
+func TestLongNamesOfRuns(t *testing.T) {
+	r := passing()
+	r.Variant = "stage7b+TILE_M=64+TILE_N=256+KEY_GROUPS=2+KV_STAGES=2"
+	for s, want := range map[terminal.Screen]string{
+		{Width: 80}:              r.Variant + "  ok",
+		{Width: 160, Height: 40}: r.Variant + "  ok",
+		{Width: 80, Height: 24}:  "stage7b+TILE_M=64+TILE_…  ok",
+	} {
+		line := RunLine(r, NameWidth([]string{r.Variant}, s), s)
+		if !strings.HasPrefix(line, want) || !strings.Contains(line, "4/4") || !strings.Contains(line, "12.35 us") {
+			t.Errorf("%+v: %s", s, line)
+		}
 	}
 }
 

@@ -30,8 +30,8 @@ func (d *Document) Terminal(w io.Writer, s terminal.Screen) error {
 			t.out.WriteString("\n")
 		}
 		indent := 0
-		if !section.Bare {
-			fmt.Fprintln(&t.out, strings.ToLower(section.Title.String()))
+		if section.Label != nil {
+			t.paragraph("", section.Label, 0)
 			indent = 2
 		}
 		t.blocks(section.Blocks, indent)
@@ -40,9 +40,9 @@ func (d *Document) Terminal(w io.Writer, s terminal.Screen) error {
 	return err
 }
 
-// writeBlocks writes blocks as a section without a title has them.
+// writeBlocks writes blocks as a section without a label has them.
 func writeBlocks(w io.Writer, s terminal.Screen, blocks ...Block) error {
-	return (&Document{Brief: []Text{}, Sections: []Section{{Bare: true, Blocks: blocks}}}).Terminal(w, s)
+	return (&Document{Brief: []Text{}, Sections: []Section{{Blocks: blocks}}}).Terminal(w, s)
 }
 
 // wideScreen is the width of a screen that has room for the names of variants.
@@ -98,6 +98,8 @@ func (t *terminalWriter) text(text Text) string {
 
 func (t *terminalWriter) span(s Span) string {
 	switch {
+	case s.Long:
+		return ""
 	case s.Variant:
 		return t.names.add(s.Text)
 	case s.Code && s.Source == "":
@@ -133,9 +135,9 @@ const fieldWidth, outcomeWidth = 12, 13
 const mostFieldLines = 13
 
 func (t *terminalWriter) fields(f Fields) {
-	width, indent := fieldWidth, 2 // of the lines after the first
+	width := fieldWidth
 	if f.Width > 0 {
-		width, indent = f.Width+1, 0
+		width = f.Width + 1
 	}
 	for _, field := range f.Fields {
 		margin := fmt.Sprintf("  %-*s ", width, field.Name)
@@ -155,14 +157,14 @@ func (t *terminalWriter) fields(f Fields) {
 			hang += outcomeWidth + 1
 		}
 		for _, line := range lines {
-			t.screen.Paragraph(&t.out, margin, t.text(line), hang+indent)
+			t.screen.Paragraph(&t.out, margin, t.text(line), hang+2)
 			margin = strings.Repeat(" ", hang)
 		}
 	}
 }
 
 func (t *terminalWriter) table(b Table, indent int) {
-	table := terminal.Table{Indent: indent}
+	table := terminal.Table{Indent: indent + b.Indent}
 	for _, c := range b.Columns {
 		column := terminal.Column{Name: c.Name.String(), Keep: c.Keep, Wrap: c.Wrap, Optional: c.Optional, Colour: c.Colour}
 		if c.Bare {

@@ -10,8 +10,8 @@ import (
 	"attune/internal/run"
 )
 
-// percent is a fraction in percent. Times of one program differ by less than 1 %.
-func percent(share float64) string {
+// Percent is a fraction in percent. Times of one program differ by less than 1 %.
+func Percent(share float64) string {
 	if math.IsInf(share, 1) {
 		return "∞"
 	}
@@ -50,14 +50,7 @@ func plusMinus(p run.Performance) string {
 	return spread(p.P50US, low, high)
 }
 
-func spread(p50, low, high float64) string { return percent(max(high/p50-1, 1-low/p50)) }
-
-func orDash(us *float64) string {
-	if us == nil {
-		return "-"
-	}
-	return fmt.Sprintf("%.2f", *us)
-}
+func spread(p50, low, high float64) string { return Percent(max(high/p50-1, 1-low/p50)) }
 
 // timingLines describe the conditions of a run's times.
 func timingLines(r *run.Run) []string {
@@ -95,7 +88,7 @@ func ComparisonLines(c *run.Comparison) []string {
 		}
 		if a, b := s.ARelated.SingleUS, s.BRelated.SingleUS; a != nil && b != nil {
 			lines = append(lines, fmt.Sprintf("%s: a single launch %s us (%s) and %s us (%s)",
-				s.Shape, orDash(a), c.A.Variant, orDash(b), c.B.Variant))
+				s.Shape, OrMissing("%.2f", a), c.A.Variant, OrMissing("%.2f", b), c.B.Variant))
 		}
 		lines = append(lines, processLines(s, c)...)
 		lines = append(lines, flushLine(s.Shape, c.A.Variant, s.ARelated)...)
@@ -130,7 +123,7 @@ func flushLine(shape, variant string, p run.RelatedTimes) []string {
 		return nil
 	}
 	return []string{fmt.Sprintf("%s, %s, L2 cold: a flush and a launch %s us, minus the flush alone %s us",
-		shape, variant, orDash(p.WithFlushUS), orDash(p.FlushUS))}
+		shape, variant, OrMissing("%.2f", p.WithFlushUS), OrMissing("%.2f", p.FlushUS))}
 }
 
 // conditionLines summarize the conditions of several shapes. A reason is listed once.
@@ -153,10 +146,10 @@ func conditionLines(all []run.Conditions) []string {
 		together = together.And(c)
 	}
 	if len(empty) > 0 {
-		lines = append(lines, fmt.Sprintf("empty node %s us, included in every time above", rangeText("%.2f", slices.Min(empty), slices.Max(empty))))
+		lines = append(lines, fmt.Sprintf("empty node %s us, included in every time above", Range("%.2f", slices.Min(empty), slices.Max(empty))))
 	}
 	if len(copies) > 0 && slices.Max(copies) > 1 {
-		lines = append(lines, fmt.Sprintf("launches rotate over %s copies of their buffers", rangeText("%d", slices.Min(copies), slices.Max(copies))))
+		lines = append(lines, fmt.Sprintf("launches rotate over %s copies of their buffers", Range("%d", slices.Min(copies), slices.Max(copies))))
 	}
 	if together.Unstable {
 		lines = append(lines, "not stable: some times still changed at the end of the warm-up")
@@ -171,8 +164,8 @@ func conditionLines(all []run.Conditions) []string {
 }
 
 func monitoredText(m *run.Monitored) string {
-	text := fmt.Sprintf("SM clock %s MHz, memory %s MHz, at most %.0f W and %d C; throttled: %d", rangeText("%d", m.ClockMHz[0], m.ClockMHz[1]),
-		rangeText("%d", m.MemoryClockMHz[0], m.MemoryClockMHz[1]), m.PowerWatts, m.Celsius, m.Throttled)
+	text := fmt.Sprintf("SM clock %s MHz, memory %s MHz, at most %.0f W and %d C; throttled: %d", Range("%d", m.ClockMHz[0], m.ClockMHz[1]),
+		Range("%d", m.MemoryClockMHz[0], m.MemoryClockMHz[1]), m.PowerWatts, m.Celsius, m.Throttled)
 	if m.Throttled == 0 {
 		return text
 	}
@@ -188,20 +181,11 @@ func monitoredText(m *run.Monitored) string {
 	return fmt.Sprintf("%s, %d excluded", text, m.Excluded)
 }
 
-// rangeText is a range of values, or one value if both are printed alike.
-func rangeText[T int | float64](format string, low, high T) string {
+// Range is a range of values, or one value if both are printed alike.
+func Range[T int | float64](format string, low, high T) string {
 	a, b := fmt.Sprintf(format, low), fmt.Sprintf(format, high)
 	if a == b {
 		return a
 	}
 	return a + " to " + b
-}
-
-// paragraphs writes each line as a Markdown paragraph.
-func paragraphs(lines []string) string {
-	text := ""
-	for _, line := range lines {
-		text += "\n" + line + ".\n"
-	}
-	return text
 }

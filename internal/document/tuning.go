@@ -1,28 +1,47 @@
 package document
 
 import (
+	"cmp"
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 
 	"attune/internal/plot"
 	"attune/internal/run"
 )
 
-// Document is the report on a search.
+// Document is what people read about a search: the result, the default and the elites, the commands to go
+// on with, and the effect of each knob.
 func (s *TuningStudy) Document() *Document {
 	t, from := s.Tuning, tuningRecord(s.Tuning.ID)
-	d := &Document{Title: say("Search from ", from.text(t.Default.Variant, "default.variant")), Headline: s.headline()}
+	d := &Document{
+		Title:    say("Search from ", from.text(t.Default.Variant, "default.variant")),
+		Headline: s.headline(),
+		Brief:    []Text{cell(from.summary(tuningHeadline(t), "best"))},
+	}
 	finals := Section{ID: "finals", Title: say("Best variants"), Blocks: []Block{
-		say("Checked on all shapes and seeds, then timed interleaved with the default. A ratio above one is better than the default."), s.finals(),
+		only(Long, say("Checked on all shapes and seeds, then timed interleaved with the default. A ratio above one is better than the default.")), s.finals(),
 	}}
-	course := Section{ID: "course", Title: say("Course of the search")}
+	for _, line := range from.summaries(tuningFailed(t), "elites") {
+		finals.Blocks = append(finals.Blocks, line)
+	}
+	course := Section{ID: "course", Title: say("Course of the search"), Depth: Long}
 	if len(s.Evaluations) > 0 {
 		course.Blocks = []Block{Figure{Name: "convergence", Plot: ConvergencePlot(t, s.Evaluations)}}
 	}
-	d.Sections = []Section{finals, course, s.effects(), s.failures(), s.reproduce()}
+	d.Sections = []Section{finals, s.numbers(), course, s.effects(), s.reproduce()}
 	return dropEmpty(d)
 }
 
+// Result is the document without the effects of knobs: what a search prints at its end.
+func (s *TuningStudy) Result() *Document {
+	d := s.Document()
+	d.Sections = slices.DeleteFunc(d.Sections, func(section Section) bool { return section.ID == "knobs" })
+	return d
+}
+
+// headline is the result, what was searched, and for what.
 func (s *TuningStudy) headline() []Text {
 	t, from := s.Tuning, tuningRecord(s.Tuning.ID)
 	first := say("No variant is better than the default beyond doubt.")
@@ -53,31 +72,44 @@ func (s *TuningStudy) simulatedResult() Text {
 		"x fewer cycles than the default (simulated, no time).")
 }
 
+// numbers counts the evaluations, names the first failure of each kind, and says how to go on.
+func (s *TuningStudy) numbers() Section {
+	t, from := s.Tuning, tuningRecord(s.Tuning.ID)
+	section := Section{ID: "numbers", Title: say("Evaluations"), Blocks: []Block{cell(from.summary(tuningNumbers(t), "evaluations"))}}
+	for _, line := range append(firstFailures(t), tuningNext(t, s.Kernel, s.command)...) {
+		section.Blocks = append(section.Blocks, from.sentence(line, "evaluations"))
+	}
+	return section
+}
+
+// command completes a command for the kernel of the search.
+func (s *TuningStudy) command(text string) string {
+	if s.Complete == nil {
+		return text
+	}
+	return s.Complete(text)
+}
+
+// finals has the default, then the elites that ran.
 func (s *TuningStudy) finals() Table {
 	t, from := s.Tuning, tuningRecord(s.Tuning.ID)
-	unit, factor := CostScale(t.Unit)
-	table := Table{Columns: columns("variant", unit, "ratio", "interval", "verdict", "registers", "shared bytes")}
+	unit := map[string]string{run.ObjectiveEnergy: "mJ", run.ObjectiveCost: "cost"}[t.Objective]
+	table := Table{Columns: columns("variant", cmp.Or(unit, "us"), "ratio", "interval", "verdict", "registers", "shared bytes")}
+	table.Columns[0].Keep = false
 	add := func(v run.TunedVariant, key string, standard bool) {
 		if v.Failure != "" || v.Cost == nil {
 			return
 		}
-		verdict := say("default")
-		if !standard {
-			verdict = cell(from.text(string(v.Verdict), "%s.verdict", key))
-		}
 		row := []Text{
-			cell(from.code(v.Variant, "%s.variant", key)), cell(derived("%.5g", factor**v.Cost, fmt.Sprintf("%g * ", factor)+from.key("%s.cost", key))),
-			cell(missing), cell(missing), verdict, cell(missing), cell(missing),
+			cell(from.code(v.Name(), "summary:%s.variant", key)), cell(from.summary(TunedCost(t.Objective, *v.Cost), "%s.cost", key)), cell(from.summary("1", "%s", key)), cell(missing), say("default"),
+			cell(from.summary(fmt.Sprint(v.Registers), "%s", key)), cell(from.summary(fmt.Sprint(v.SharedBytes), "%s", key)),
 		}
-		if v.Ratio != nil && !standard {
-			row[2] = cell(from.figure("%.3f", v.Ratio.Ratio, "%s.ratio.ratio", key))
-			row[3] = from.interval("%.3f", &v.Ratio.Low, &v.Ratio.High, key+".ratio.low", key+".ratio.high")
-		}
-		if v.Registers > 0 {
-			row[5] = cell(from.count(v.Registers, "%s.registers", key))
-		}
-		if v.SharedBytes > 0 {
-			row[6] = cell(from.count(v.SharedBytes, "%s.shared_bytes", key))
+		if !standard {
+			row[2], row[4] = cell(missing), cell(from.text(string(v.Verdict), "%s.verdict", key))
+			if v.Ratio != nil {
+				row[2] = cell(from.figure("%.3f", v.Ratio.Ratio, "%s.ratio.ratio", key))
+				row[3] = from.interval("%.3f", &v.Ratio.Low, &v.Ratio.High, key+".ratio.low", key+".ratio.high")
+			}
 		}
 		table.Rows = append(table.Rows, row)
 	}
@@ -85,68 +117,75 @@ func (s *TuningStudy) finals() Table {
 	for i, v := range t.Elites {
 		add(v, fmt.Sprintf("elites.%d", i), false)
 	}
-	return withoutEmpty(table)
+	if t.Simulated() { // a simulated cost has no interval
+		return table.keep(func(column int) bool { return column != 3 })
+	}
+	return table
 }
 
-// mostKnobs is how many knobs the map of effects has.
-const mostKnobs = 12
+const effectsNote = "Of each value: its evaluations, how many of them failed, the best cost with it, the median over the " +
+	"best of the search, and the median over neighbours: variants that differ in this knob alone. Below 1 the value is better."
 
-// effects has the effect of each knob.
+// mostKnobs is how many knobs the map of effects has, and shownEffects how many a terminal shows.
+const mostKnobs, shownEffects = 12, 8
+
+// effects has the effect of each knob, the one that matters most first.
 func (s *TuningStudy) effects() Section {
-	t, from := s.Tuning, tuningRecord(s.Tuning.ID)
-	section := Section{ID: "knobs", Title: say("Effect of each knob")}
+	t := s.Tuning
+	section := Section{ID: "knobs", Title: say("Effect of each knob"), Label: say("Effect of each knob. " + effectsNote)}
 	if len(t.Effects) == 0 {
+		section.Depth, section.Blocks = Long, []Block{say("No knob has two values among the evaluations.")}
 		return section
 	}
 	p := &plot.HeatMap{Title: "Values of knobs", Value: "the median cost with it over the best of the search"}
-	table := Table{Columns: columns("knob", "value", "evaluations", "failed", "median over the best", "over its neighbours", "pairs")}
-	for i, e := range t.Effects {
+	for _, e := range t.Effects[:min(len(t.Effects), mostKnobs)] {
 		row := plot.HeatRow{Name: e.Knob}
-		for j, v := range e.Values {
-			key := func(name string) string { return fmt.Sprintf("effects.%d.values.%d.%s", i, j, name) }
+		for _, v := range e.Values {
 			cost := math.NaN()
 			if v.Median != nil {
 				cost = *v.Median
 			}
 			row.Cells = append(row.Cells, plot.HeatCell{Label: v.Value.String(), Value: cost})
-			table.Rows = append(table.Rows, []Text{
-				cell(from.code(e.Knob, "effects.%d.knob", i)), cell(from.code(v.Value.String(), "%s", key("value"))), cell(from.count(v.Evaluations, "%s", key("evaluations"))),
-				cell(from.count(v.Failures, "%s", key("failures"))), cell(from.optional("%.3f", v.Median, "%s", key("median_over_best"))),
-				cell(from.optional("%.3f", v.Ratio, "%s", key("neighbour_ratio"))), cell(from.count(v.Neighbours, "%s", key("neighbours"))),
-			})
 		}
-		if i < mostKnobs {
-			p.Rows = append(p.Rows, row)
-		}
+		p.Rows = append(p.Rows, row)
 	}
 	section.Blocks = []Block{
-		say("Neighbours are variants that differ in this knob alone. Below one the value is better."),
-		Figure{Name: "knobs", Plot: p},
-		Details{Summary: say("All knobs and values"), Blocks: []Block{table}},
+		only(Long, cell(Span{Text: effectsNote, Output: true}), Figure{Name: "knobs", Plot: p}, Details{Summary: say("All knobs and values"), Blocks: []Block{s.effectsTable(len(t.Effects))}}),
+		only(Brief, s.effectsTable(min(len(t.Effects), shownEffects))),
+	}
+	if more := len(t.Effects) - shownEffects; more > 0 {
+		section.Blocks = append(section.Blocks, only(Brief, say(fmt.Sprintf("%d more knobs with smaller effects are in report.md and in --json.", more))))
 	}
 	return section
 }
 
-// failures has the first variant of each kind of failure.
-func (s *TuningStudy) failures() Section {
+// effectsTable has a row for each value of the first knobs.
+func (s *TuningStudy) effectsTable(knobs int) Table {
 	t, from := s.Tuning, tuningRecord(s.Tuning.ID)
-	list := List{}
-	for i, f := range t.FirstFailures {
-		list = append(list, say(from.text(f.Kind, "first_failures.%d.failure", i), ": ", from.code(f.Variant, "first_failures.%d.variant", i), ": ",
-			from.text(firstLine(f.Reason), "first_failures.%d.reason", i)))
+	unit, _ := CostScale(t.Unit)
+	table := Table{Columns: columns("knob", "tried", "failed", strings.TrimSpace("best "+unit), "median", "neighbours", "pairs")}
+	for i, e := range t.Effects[:knobs] {
+		for j, v := range e.Values {
+			key := func(name string) string { return fmt.Sprintf("effects.%d.values.%d.%s", i, j, name) }
+			table.Rows = append(table.Rows, []Text{
+				cell(from.code(e.Knob+"="+v.Value.String(), "summary:%s", key("value"))), cell(from.count(v.Evaluations, "%s", key("evaluations"))),
+				cell(from.count(v.Failures, "%s", key("failures"))), cell(from.summary(costText(v.Best, t.Unit), "effects.%d.values.%d", i, j)),
+				cell(from.optional("%.3f", v.Median, "%s", key("median_over_best"))), cell(from.optional("%.3f", v.Ratio, "%s", key("neighbour_ratio"))),
+				cell(from.count(v.Neighbours, "%s", key("neighbours"))),
+			})
+		}
 	}
-	if len(list) == 0 {
-		return Section{}
-	}
-	return Section{ID: "failures", Title: say("First failure of each kind"), Blocks: []Block{list}}
+	return table
 }
 
 func (s *TuningStudy) reproduce() Section {
 	t, from := s.Tuning, tuningRecord(s.Tuning.ID)
 	blocks := []Block{
+		say("Kernel ", from.text(t.Kernel, "kernel"), ", stage ", from.text(t.Stage, "stage"), ", shapes ", from.summary(strings.Join(t.Identity.Shapes, ", "), "search.shapes"),
+			", ", from.text(t.Identity.Arch, "search.arch"), "."),
 		say("Strategy ", from.text(t.Identity.Strategy, "search.strategy"), " with seed ", from.text(fmt.Sprint(t.Identity.SearchSeed), "search.search_seed"), ", compiler ",
 			from.text(t.Identity.Compiler, "search.compiler"), "."),
-		Code{Span{Text: "attune show " + t.ID + s.Commands.ledgerFlag("--ledger")}},
+		Code{Text: Span{Text: "attune show " + t.ID + s.Commands.ledgerFlag("--ledger")}},
 	}
-	return Section{ID: "reproduce", Title: say("Reproduce it"), Blocks: append(blocks, leftOut(s.LeftOut)...)}
+	return Section{ID: "reproduce", Title: say("Reproduce it"), Depth: Long, Blocks: append(blocks, leftOut(s.LeftOut)...)}
 }

@@ -44,13 +44,13 @@ func sdpa(t *testing.T) *spec.Kernel {
 	return kernel
 }
 
-func same(text string) string { return text }
-
 func TestTuning(t *testing.T) {
 	all := someTuning()
 	kernel := sdpa(t)
-	goldenOf(t, "tuning.txt", func(w io.Writer) error { return Tuning(w, all, kernel, screen, same) })
-	files, err := TuningFiles(all, []run.TuneEvaluation{{Cost: all.Default.Cost}, {Cost: all.Best.Cost}})
+	goldenOf(t, "tuning.txt", func(w io.Writer) error {
+		return (&TuningStudy{Tuning: all, Kernel: kernel}).Result().Terminal(w, screen)
+	})
+	files, err := Describe(run.FinishedSearch{Tuning: all, Evaluations: []run.TuneEvaluation{{Cost: all.Default.Cost}, {Cost: all.Best.Cost}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +59,7 @@ func TestTuning(t *testing.T) {
 		one := someTuning()
 		change(one)
 		var out strings.Builder
-		if err := Tuning(&out, one, kernel, screen, same); err != nil {
+		if err := (&TuningStudy{Tuning: one, Kernel: kernel}).Result().Terminal(&out, screen); err != nil {
 			t.Fatal(err)
 		}
 		return strings.Join(strings.Fields(out.String()), " ")
@@ -73,7 +73,7 @@ func TestTuning(t *testing.T) {
 		},
 		"first compile: stage2+A=1: k.cu:3: error: no the other failures: `attune show 20261117-042853-stage2-c89500 --file journal.jsonl`": func(t *run.Tuning) {
 			t.FirstFailures = []run.TuneFailure{{Kind: run.FailedCompile, Variant: "stage2+A=1", Reason: "k.cu:3: error: no"}}
-			if text := string(TuningMarkdown(t)); !strings.Contains(text, "- first compile: stage2+A=1: k.cu:3: error: no\n- the other failures") {
+			if text := string((&TuningStudy{Tuning: t}).Document().Markdown()); !strings.Contains(text, "\nfirst compile: stage2+A=1: k.cu:3: error: no\n\nthe other failures") {
 				panic(text)
 			}
 		},
@@ -137,8 +137,8 @@ func TestDamagedTunings(t *testing.T) {
 			return
 		}
 		printed++
-		TuningMarkdown(one)
-		if err := Tuning(io.Discard, one, nil, screen, same); err != nil {
+		(&TuningStudy{Tuning: one}).Document().Markdown()
+		if err := (&TuningStudy{Tuning: one, Kernel: nil}).Result().Terminal(io.Discard, screen); err != nil {
 			t.Error(err)
 		}
 	})

@@ -10,7 +10,6 @@ import (
 	"attune/internal/device"
 	"attune/internal/measure"
 	"attune/internal/run"
-	"attune/internal/terminal"
 	"attune/internal/tune"
 )
 
@@ -46,10 +45,10 @@ func TestTuningsList(t *testing.T) {
 	}
 	var out bytes.Buffer
 	end := func(id string) string { return id[len(id)-6:] }
-	if err := Tunings(&out, entries, end, terminal.Screen{Width: 100}); err != nil {
+	if err := Tunings(entries, end).Terminal(&out, screen); err != nil {
 		t.Fatal(err)
 	}
-	if err := TuningsMarkdown(&out, entries[:1]); err != nil {
+	if err := writeMarkdown(&out, Tunings(entries[:1], end)); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{

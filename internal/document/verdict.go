@@ -2,13 +2,11 @@ package document
 
 import (
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
 	"attune/internal/gate"
 	"attune/internal/run"
-	"attune/internal/terminal"
 )
 
 // verdictText is the verdict of a run with its meaning. A profile takes no times, so that its
@@ -61,28 +59,24 @@ func knownText(r *run.Run) string {
 }
 
 // verdictNote explains the verdicts of a table that need it; it is empty if none does.
-func verdictNote(verdicts []string) string {
+func verdictNote(verdicts []string) []Block {
 	for _, v := range gate.Verdicts {
 		named := func(verdict string) bool { return strings.HasPrefix(verdict, string(v)) }
 		if v.Meaning() != "" && slices.ContainsFunc(verdicts, named) {
-			return fmt.Sprintf("%s: %s", v, v.Meaning())
+			return []Block{say(string(v), ": ", v.Meaning())}
 		}
 	}
-	return ""
+	return nil
 }
 
-// writeVerdictNote writes the note below a table for a screen.
-func writeVerdictNote(w io.Writer, s terminal.Screen, verdicts []string) {
-	if note := verdictNote(verdicts); note != "" {
-		s.Paragraph(w, "", note, 2)
+// firstReason is the first line of the first reason, and the number of further reasons.
+func firstReason(reasons []string) string {
+	first := ""
+	if len(reasons) > 0 {
+		first, _, _ = strings.Cut(reasons[0], "\n")
 	}
-}
-
-// columnOf is one column of a table's rows.
-func columnOf(rows [][]string, index int) []string {
-	var cells []string
-	for _, row := range rows {
-		cells = append(cells, row[index])
+	if len(reasons) > 1 {
+		first += fmt.Sprintf(" (and %d more)", len(reasons)-1)
 	}
-	return cells
+	return first
 }

@@ -28,7 +28,7 @@ func (d *Document) Files() (map[string][]byte, error) {
 	marked := fmt.Appendf(nil, "<!-- %s -->\n%s", Mark, d.Markdown())
 	files := map[string][]byte{MarkdownFile: marked, HTMLFile: page}
 	for _, f := range d.Figures() {
-		files[f.file()] = f.Plot.SVG()
+		files[d.file(f)] = f.Plot.SVG()
 	}
 	return files, nil
 }

@@ -87,7 +87,10 @@ func (l *Lab) Bench(ctx context.Context, r BenchRequest) (*run.Bench, error) {
 // id.
 func (l *Lab) recordBench(ctx context.Context, b *run.Bench) error {
 	b.ID = ledger.NewID(b.Time, "bench")
-	files, err := l.benchDocuments(b)
+	files, err := b.Documents()
+	if err == nil {
+		err = l.AddDescription(files, b)
+	}
 	if err == nil {
 		err = l.Ledger.RecordBench(ctx, files)
 	}

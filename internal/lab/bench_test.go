@@ -517,7 +517,7 @@ func TestBenchIsRecorded(t *testing.T) {
 	if diff := cmp.Diff(samples, file.Samples); diff != "" {
 		t.Errorf("the samples (-done +read):\n%s", diff)
 	}
-	if !strings.Contains(string(read("report.md")), "| 1x1x33x64:causal | stage2 |") {
+	if !strings.Contains(string(read("report.md")), "| 1x1x33x64:causal | `stage2` |") {
 		t.Errorf("report.md:\n%s", read("report.md"))
 	}
 	if len(again.Builds) != 2 || again.Builds[1].Variant != "stage2" || again.Builds[1].Knobs["HEAD_DIM"] != 64 || again.Builds[1].PTXHash == "" ||

@@ -140,7 +140,7 @@ func newSetupOf(t *testing.T, folder fs.FS, c *toolchain.Compiler, cacheDir stri
 	s.Lab = &Lab{
 		Kernel: kernel, Builder: toolchain.NewBuilder(folder, c, cacheDir), Ledger: kept, Device: GPU(s.gpu.Facts, s.gpu.Open),
 		Git: toolchain.Git{SHA: "0123abc", Branch: "main"}, Version: "0.0.0", Progress: func(p Progress) { s.steps = append(s.steps, p) },
-		Render: document.Markdown, RenderBench: document.BenchMarkdown, RenderProfiles: document.ProfileFiles,
+		Describe: document.Describe,
 	}
 	return s
 }

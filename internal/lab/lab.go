@@ -7,7 +7,6 @@ import (
 
 	"attune/internal/ledger"
 	"attune/internal/problem"
-	"attune/internal/profile"
 	"attune/internal/run"
 	"attune/internal/spec"
 	"attune/internal/toolchain"
@@ -30,15 +29,10 @@ type Lab struct {
 
 	Progress func(Progress) // called at each step of the work; may be nil
 
-	// Render and RenderBench write report.md of a record. Without them a record has no report.md.
-	Render      func(*run.Run) []byte
-	RenderBench func(*run.Bench) ([]byte, error)
-	// RenderProfiles writes tables and plots of a variant's profiles, by file name. It may be nil.
-	RenderProfiles func(variant string, profiles []*profile.Profile) (map[string][]byte, error)
-	// RenderTuning writes report.md and plots of a search, by file name. It may be nil.
-	RenderTuning func(t *run.Tuning, evaluations []run.TuneEvaluation) (map[string][]byte, error)
-	// RenderSelection writes report.md of a tuned selection. It may be nil.
-	RenderSelection func(*run.SelectionTuning) ([]byte, error)
+	// Describe returns the files of a record that people read, such as report.md, by name. It is called
+	// with a *run.Run, a *run.Bench, a profile.Set, a run.FinishedSearch or a *run.SelectionTuning, before
+	// the record is written whole. Without it a record has no such files.
+	Describe func(record any) (map[string][]byte, error)
 }
 
 // Progress is one step of the work, for a status line.
@@ -77,13 +71,26 @@ func (l *Lab) record(ctx context.Context, record *run.Run, more map[string][]byt
 		return nil
 	}
 	record.ID = ledger.NewID(record.Time, record.Stage)
-	files, err := l.documents(record)
+	files, err := record.Documents()
 	if err == nil {
 		maps.Copy(files, more)
+		err = l.AddDescription(files, record)
+	}
+	if err == nil {
 		_, err = l.Ledger.Record(ctx, files)
 	}
 	if err != nil {
 		record.ID = ""
 	}
+	return err
+}
+
+// AddDescription adds the files that people read to those of a record.
+func (l *Lab) AddDescription(files map[string][]byte, record any) error {
+	if l.Describe == nil {
+		return nil
+	}
+	more, err := l.Describe(record)
+	maps.Copy(files, more)
 	return err
 }

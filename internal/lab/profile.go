@@ -259,12 +259,6 @@ func (l *Lab) profileFiles(variant string, profiles []*profile.Profile) (map[str
 	if err != nil {
 		return nil, err
 	}
-	files := map[string][]byte{}
-	if l.RenderProfiles != nil {
-		if files, err = l.RenderProfiles(variant, profiles); err != nil {
-			return nil, err
-		}
-	}
-	files["profile.json"] = append(figures, '\n')
-	return files, nil
+	files := map[string][]byte{"profile.json": append(figures, '\n')}
+	return files, l.AddDescription(files, profile.Set{Variant: variant, Profiles: profiles})
 }

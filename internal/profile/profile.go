@@ -2,6 +2,12 @@ package profile
 
 import "math"
 
+// Set has the profiles of a variant, one for each shape.
+type Set struct {
+	Variant  string
+	Profiles []*Profile
+}
+
 // Profile has the figures of one launch of a variant.
 type Profile struct {
 	Shape   string   `json:"shape"`

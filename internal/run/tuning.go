@@ -140,6 +140,12 @@ type TuneElites struct {
 	Elites        []TuneEvaluation `json:"elites"`
 }
 
+// FinishedSearch is a search with all its evaluations.
+type FinishedSearch struct {
+	*Tuning
+	Evaluations []TuneEvaluation
+}
+
 // Tuning is the record of a finished search: tuning.json in the ledger, and the last line of `attune
 // tune --json`.
 type Tuning struct {

@@ -3,6 +3,7 @@ package terminal
 import (
 	"fmt"
 	"io"
+	"iter"
 	"regexp"
 	"slices"
 	"strings"
@@ -262,14 +263,25 @@ func (t Table) writeRow(w io.Writer, s Screen, indent string, group []layout, ri
 }
 
 // numberPattern matches a number with its unit, interval or ratio: 12.3, +1.4 % ±0.2, 0.99 to 1.01,
-// 5.26 (102), 1.25x.
-var numberPattern = regexp.MustCompile(`^[-+±]?\d[\d.]*(e[-+]?\d+)?( ?(x|%|us|ms|KB|MB))?( ± ?\S+| to \S+| \([\d.]+( to [\d.]+)?\))?$`)
+// 5.26 (102), 1.25x, 3.84~.
+var numberPattern = regexp.MustCompile(`^[-+±]?\d[\d.]*(e[-+]?\d+)?( ?(x|%|us|ms|KB|MB))?~?( ± ?\S+| to \S+| \([\d.]+( to [\d.]+)?\))?$`)
 
-// numeric reports whether all cells of a column are numbers, or stand for a missing one.
+// numeric reports whether the cells of a column are numbers.
 func (t Table) numeric(column int) bool {
+	return Numeric(func(yield func(string) bool) {
+		for _, row := range t.Rows {
+			if !yield(row[column]) {
+				return
+			}
+		}
+	})
+}
+
+// Numeric reports whether all cells of a column are numbers, or stand for a missing one. Such columns are
+// set at the right.
+func Numeric(cells iter.Seq[string]) bool {
 	found := false
-	for _, row := range t.Rows {
-		cell := row[column]
+	for cell := range cells {
 		switch {
 		case numberPattern.MatchString(cell):
 			found = true

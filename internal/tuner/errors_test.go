@@ -80,7 +80,7 @@ func TestTuneReportsFailuresOfTheDisk(t *testing.T) {
 		}
 	}
 	r.Folder = t.TempDir()
-	s.RenderTuning = func(*run.Tuning, []run.TuneEvaluation) (map[string][]byte, error) {
+	s.Describe = func(any) (map[string][]byte, error) {
 		return map[string][]byte{"no/folder": nil}, nil
 	}
 	if err := s.tuneError(r); err == nil || !strings.Contains(err.Error(), "no/folder") {
@@ -90,16 +90,16 @@ func TestTuneReportsFailuresOfTheDisk(t *testing.T) {
 	if err := s.tuneError(r); err == nil || !strings.Contains(err.Error(), "; --resume records it") {
 		t.Error(err)
 	}
-	s.RenderTuning = func(*run.Tuning, []run.TuneEvaluation) (map[string][]byte, error) { return nil, errors.New("no ink") }
+	s.Describe = func(any) (map[string][]byte, error) { return nil, errors.New("no ink") }
 	r.Resume = true
 	if err := s.tuneError(r); err == nil || err.Error() != "no ink" {
 		t.Error(err)
 	}
-	s.RenderTuning = func(*run.Tuning, []run.TuneEvaluation) (map[string][]byte, error) { return nil, syscall.ENOSPC }
+	s.Describe = func(any) (map[string][]byte, error) { return nil, syscall.ENOSPC }
 	if err := s.tuneError(r); err == nil || !strings.Contains(err.Error(), "free some space, then the same command with --resume continues") {
 		t.Error(err)
 	}
-	s.RenderTuning = nil
+	s.Describe = nil
 	if err := s.tuneError(r); err != nil { // the search itself was finished
 		t.Error(err)
 	}

@@ -3,7 +3,6 @@ package tuner
 import (
 	"context"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -75,14 +74,7 @@ func (s *search) files(result *run.Tuning) (map[string][]byte, error) {
 	if files[run.TuningFile], err = result.Document(); err != nil {
 		return nil, err
 	}
-	if render := s.harness.lab.RenderTuning; render != nil {
-		more, err := render(result, s.standings.evaluations)
-		if err != nil {
-			return nil, err
-		}
-		maps.Copy(files, more)
-	}
-	return files, nil
+	return files, s.harness.lab.AddDescription(files, run.FinishedSearch{Tuning: result, Evaluations: s.standings.evaluations})
 }
 
 // folderFiles are the journal, the elites, the patches, and what a proposer of any part of the search

@@ -321,10 +321,8 @@ func (s *selectionSearch) finish(ctx context.Context, result *run.SelectionTunin
 			files[name+"-"+e.Name()] = text
 		}
 	}
-	if render := s.lab.RenderSelection; render != nil {
-		if files[run.TuningReport], err = render(result); err != nil {
-			return err
-		}
+	if err := s.lab.AddDescription(files, result); err != nil {
+		return err
 	}
 	if err := s.lab.Ledger.RecordTuning(ctx, files); err != nil {
 		return fmt.Errorf("%w; --resume records it", err)

@@ -16,7 +16,6 @@ import (
 
 	"attune/internal/device"
 	"attune/internal/device/devicetest"
-	"attune/internal/document"
 	"attune/internal/lab"
 	"attune/internal/problem/attention"
 	"attune/internal/run"
@@ -31,7 +30,6 @@ func newSelected(t *testing.T) *setup {
 	t.Helper()
 	s := newDeclared(t, "testdata/selected")
 	s.onGPU()
-	s.RenderTuning, s.RenderSelection = document.TuningFiles, document.SelectionTuningMarkdown
 	s.gpu.Compute = func(_ context.Context, job device.Job) (out []byte, err error) {
 		for in := job.Args[0].Input; len(in) > 0; in = in[4:] {
 			out = binary.LittleEndian.AppendUint32(out, math.Float32bits(2*math.Float32frombits(binary.LittleEndian.Uint32(in))))

@@ -11,6 +11,7 @@ import (
 	"attune/internal/device"
 	"attune/internal/device/devicetest"
 	simdevice "attune/internal/device/sim"
+	"attune/internal/document"
 	"attune/internal/lab"
 	"attune/internal/ledger"
 	"attune/internal/python"
@@ -72,7 +73,7 @@ func newDeclared(t *testing.T, dir string) *setup {
 	s.Lab = &lab.Lab{
 		Kernel: kernel, Builder: toolchain.NewBuilder(folder, c, cacheDir), Ledger: kept, Problem: lab.NewProblem(kernel, folder, dir),
 		Device: lab.Simulator(simdevice.Open(o).Facts(), open, run.Simulation{Schedules: 1, Checks: o.Checks, Tensor: run.ExactTensor}),
-		Git:    toolchain.Git{SHA: "0123abc", Branch: "main"}, Version: "0.0.0",
+		Git:    toolchain.Git{SHA: "0123abc", Branch: "main"}, Version: "0.0.0", Describe: document.Describe,
 	}
 	s.Builder.Dir = dir
 	return s

@@ -15,7 +15,6 @@ import (
 	"testing"
 
 	"attune/internal/device"
-	"attune/internal/document"
 	"attune/internal/lab"
 	"attune/internal/problem"
 	"attune/internal/profile"
@@ -29,7 +28,6 @@ const tunedKernel = "testdata/tuned"
 func newTuned(t *testing.T) *setup {
 	t.Helper()
 	s := newDeclared(t, tunedKernel)
-	s.RenderTuning = document.TuningFiles
 	s.onGPU()
 	s.gpu.Compute = double
 	stage := s.Kernel.Stages[0]

@@ -2,6 +2,7 @@ package web
 
 import (
 	"context"
+	"html/template"
 	"maps"
 	"net/http"
 	"net/url"
@@ -19,9 +20,7 @@ type comparePage struct {
 	All     bool // on all common shapes
 	Entries []ledger.Entry
 	Found   *run.Comparison
-	Overall catalog.Comparison
-	Verdict string
-	Plots   []inlinePlot
+	Body    template.HTML
 	Problem string
 }
 
@@ -54,7 +53,9 @@ func (s *Server) comparePage(w http.ResponseWriter, r *http.Request) error {
 		page.Problem = err.Error()
 		return s.render(w, r, statusOf(err), "compare", "Compare", page)
 	}
-	page.Overall, page.Verdict, page.Plots = catalog.NewComparison(page.Found), document.ComparisonVerdict(page.Found), comparePlots(page.Found)
+	if page.Body, err = body(document.Comparison(page.Found, "")); err != nil {
+		return err
+	}
 	return s.render(w, r, http.StatusOK, "compare", "Compare", page)
 }
 

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"attune/internal/document"
 	"attune/internal/run"
 	"attune/internal/spec"
 )
@@ -170,13 +171,14 @@ func (s *Server) readRecorded(ctx context.Context, p *knobPage) error {
 		if read++; read > most {
 			return nil
 		}
-		page, err := s.finishedTuning(ctx, e.ID)
-		if err != nil || page.Record == nil {
+		study, err := s.reader().Tuning(ctx, e.ID)
+		if err != nil {
 			continue // the page of the search says why
 		}
-		for _, v := range append([]run.TunedVariant{page.Record.Default}, page.Record.Elites...) {
+		t := study.Tuning
+		for _, v := range append([]run.TunedVariant{t.Default}, t.Elites...) {
 			if v.Variant == p.Variant && v.Patch == "" {
-				p.Tuned = append(p.Tuned, tunedVariant{e.ID, page.Cost(v.Cost) + " " + page.ObjectiveUnit(), v})
+				p.Tuned = append(p.Tuned, tunedVariant{e.ID, scaledCost(v.Cost, t.Unit) + " " + document.CostUnit(t.Unit), v})
 			}
 		}
 	}

@@ -42,21 +42,6 @@ func ladderPlots(kernel string, runs []*run.Run, approximate document.Approximat
 	return plots[:min(1, len(plots))]
 }
 
-// comparePlots draws the samples of both runs.
-func comparePlots(c *run.Comparison) []inlinePlot {
-	return []inlinePlot{inline("plot-samples", document.ComparisonPlot(c))}
-}
-
-// benchPlots draws throughput against sequence length, and the roofline.
-func benchPlots(b *run.Bench) []inlinePlot {
-	return figures((&document.BenchStudy{Bench: b}).Document())
-}
-
-// tuningPlots draws the course of a finished search and the effects of its knobs.
-func tuningPlots(t *run.Tuning, evaluations []run.TuneEvaluation) []inlinePlot {
-	return figures((&document.TuningStudy{Tuning: t, Evaluations: evaluations}).Document())
-}
-
 // livePlots draws the course of a search that is not finished.
 func livePlots(s *search) []inlinePlot {
 	if s.Counted() == 0 {

@@ -18,7 +18,8 @@ type reportPage struct {
 
 // renderReport writes a report into a page.
 func (s *Server) renderReport(w http.ResponseWriter, r *http.Request, d *document.Document, back, name string) error {
-	body, err := d.WithoutDetails().Body()
+	const rows, text = 2000, 2000 // so that no record makes a page that a browser cannot show
+	body, err := d.WithoutDetails().Bounded(rows, text).Body()
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package web
 
 import (
 	"context"
+	"html/template"
 	"net/http"
 	"slices"
 	"strings"
@@ -33,10 +34,9 @@ func (s *Server) tuningList(w http.ResponseWriter, r *http.Request) error {
 // tuningPage is a search: one that runs, or the record of a finished one.
 type tuningPage struct {
 	*search
-	Record    *run.Tuning // nil unless it is finished
-	Selection *run.SelectionTuning
-	Sentences []string // of the proposal of a tuned selection
-	Plots     []inlinePlot
+	Body   template.HTML // the document of a finished search
+	Report bool          // it has one
+	Plots  []inlinePlot
 }
 
 // Live reports whether the page follows the search.
@@ -114,25 +114,27 @@ func (s *Server) finishedTuning(ctx context.Context, id string) (tuningPage, err
 		return tuningPage{}, err
 	}
 	page := tuningPage{search: &search{ID: id, State: searchFinished}}
-	if page.Selection, err = run.DecodeSelectionTuning(text); err != nil {
-		return page, err
-	}
-	if t := page.Selection; t != nil {
-		page.Name, page.Kernel, page.Objective, page.Unit, page.Device = "selection "+t.Selection, t.Kernel, t.Objective, t.Unit, t.Facts.Name
-		page.Sentences = document.ProposalSentences(t.Proposal, t.Unit)
-		return page, nil
-	}
-	t, err := run.DecodeTuning(text)
+	selection, err := run.DecodeSelectionTuning(text)
 	if err != nil {
 		return page, err
 	}
-	page.Record = t
+	if t := selection; t != nil {
+		page.Name, page.Kernel, page.Objective, page.Unit, page.Device = "selection "+t.Selection, t.Kernel, t.Objective, t.Unit, t.Facts.Name
+		page.Body, err = body(document.SelectionTuning(t))
+		return page, err
+	}
+	study, err := s.reader().Tuning(ctx, id)
+	if err != nil {
+		return page, err
+	}
+	t := study.Tuning
+	page.Report = true
 	page.Name, page.Kernel, page.Objective, page.Unit, page.Device = t.Default.Variant, t.Kernel, t.Objective, t.Unit, t.Facts.Name
 	page.Strategy, page.Shapes = t.Identity.Strategy, t.Identity.Shapes
-	if text, err := s.config.Ledger.ReadTuning(ctx, id, run.TuneJournal); err == nil { // without its journal a record has no plot
+	if text, err := s.config.Ledger.ReadTuning(ctx, id, run.TuneJournal); err == nil { // without its journal a record has no evaluations
 		j := &journal{}
 		page.take(j.parse(text))
 	}
-	page.Plots = tuningPlots(t, page.Evaluations)
-	return page, nil
+	page.Body, err = body(study.Document())
+	return page, err
 }

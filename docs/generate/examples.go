@@ -1,4 +1,4 @@
-package document
+package main
 
 import (
 	"bytes"
@@ -6,11 +6,12 @@ import (
 	"slices"
 	"strings"
 
+	"attune/internal/document"
 	"attune/internal/run"
 )
 
 // examples writes the benches of declared kernels as one table.
-func (r Results) examples(out *bytes.Buffer) {
+func (r results) examples(out *bytes.Buffer) {
 	var rows [][]string
 	for _, b := range r.Examples {
 		for _, row := range b.Rows {
@@ -20,7 +21,7 @@ func (r Results) examples(out *bytes.Buffer) {
 			}
 			rate, share := limitOf(row)
 			rows = append(rows, []string{
-				axesThatVary(row.Shape, b.Rows), row.Name, orMissing("%.2f", row.P50US), rate, share, over, shortID(b.ID),
+				axesThatVary(row.Shape, b.Rows), row.Name, document.OrMissing("%.2f", row.P50US), rate, share, over, shortID(b.ID),
 			})
 		}
 	}
@@ -55,13 +56,13 @@ func limitOf(row run.BenchRow) (rate, share string) {
 	case row.Shares == nil || row.GBPerS == nil || row.TFLOPS == nil:
 		return "-", "-"
 	case row.Shares.BF16 > row.Shares.Copy:
-		return fmt.Sprintf("%.0f TFLOP/s", *row.TFLOPS), percent(row.Shares.BF16)
+		return fmt.Sprintf("%.0f TFLOP/s", *row.TFLOPS), document.Percent(row.Shares.BF16)
 	}
-	return fmt.Sprintf("%.0f GB/s", *row.GBPerS), percent(row.Shares.Copy)
+	return fmt.Sprintf("%.0f GB/s", *row.GBPerS), document.Percent(row.Shares.Copy)
 }
 
 // tunings writes the recorded searches as one table.
-func (r Results) tunings(out *bytes.Buffer) {
+func (r results) tunings(out *bytes.Buffer) {
 	if len(r.Tunings) == 0 {
 		return
 	}
@@ -78,7 +79,7 @@ func (r Results) tunings(out *bytes.Buffer) {
 		}
 		rows = append(rows, []string{
 			t.Stage, strings.Join(t.Identity.Shapes, ", "), fmt.Sprint(t.Evaluations), variantsOf(t), fmt.Sprintf("%.0f s", t.Seconds),
-			tunedCost(t.Objective, *t.Default.Cost), found, shortID(t.ID),
+			document.TunedCost(t.Objective, *t.Default.Cost), found, shortID(t.ID),
 		})
 	}
 	alignedTable(out, []string{"stage", "shapes", "evaluations", "variants", "time", "default us", "best over default", "tuning"}, rows)

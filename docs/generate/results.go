@@ -1,4 +1,4 @@
-package document
+package main
 
 import (
 	"bytes"
@@ -9,31 +9,32 @@ import (
 	"strings"
 	"time"
 
+	"attune/internal/document"
 	"attune/internal/gate"
 	"attune/internal/ledger"
 	"attune/internal/run"
 	"attune/internal/tensor"
 )
 
-// Results is the content of docs/results.md.
-type Results struct {
+// results is the content of docs/results.md.
+type results struct {
 	Ladder     []*run.Run          // the newest timed run of each stage and selection
 	Parts      map[string]*run.Run // the runs of the parts of selections, by id
-	Champions  []ChampionRun
+	Champions  []championRun
 	Benches    []*run.Bench // of attention, with their samples
 	Examples   []*run.Bench // of declared kernels
 	Tunings    []*run.Tuning
-	Sanitizers []Sanitized
+	Sanitizers []sanitized
 }
 
-// ChampionRun is a present champion with the run that it was promoted on.
-type ChampionRun struct {
+// championRun is a present champion with the run that it was promoted on.
+type championRun struct {
 	ledger.Champion
 	Promoted *run.Run
 }
 
-// Sanitized is the outcome of one tool of compute-sanitizer on one variant.
-type Sanitized struct {
+// sanitized is the outcome of one tool of compute-sanitizer on one variant.
+type sanitized struct {
 	Variant  string   `json:"variant"`
 	Tool     string   `json:"tool"`
 	Outcome  string   `json:"outcome"`
@@ -69,8 +70,8 @@ or bench is named by the last six digits of its id: ` + "`attune show ID --ledge
 - **Shapes** are batch x heads x sequence x head dim.
 `
 
-// ResultsMarkdown writes docs/results.md.
-func ResultsMarkdown(r Results) []byte {
+// resultsMarkdown writes docs/results.md.
+func resultsMarkdown(r results) []byte {
 	out := &bytes.Buffer{}
 	out.WriteString(wrapMarkdown(resultsIntro))
 	r.ladder(out)
@@ -85,7 +86,7 @@ func ResultsMarkdown(r Results) []byte {
 }
 
 // ladder writes the stages with their times, speedups and verdicts.
-func (r Results) ladder(out *bytes.Buffer) {
+func (r results) ladder(out *bytes.Buffer) {
 	if len(r.Ladder) == 0 {
 		return
 	}
@@ -133,7 +134,7 @@ func (r Results) ladder(out *bytes.Buffer) {
 }
 
 // champions names the variants in production.
-func (r Results) champions(out *bytes.Buffer) {
+func (r results) champions(out *bytes.Buffer) {
 	for _, c := range r.Champions {
 		text := fmt.Sprintf("Champion of %s: `%s`, since %s, by run `%s` with the verdict `%s`.",
 			c.Arch, c.Variant, c.Since.Format(time.DateOnly), shortID(c.Run), c.Promoted.Verdict)
@@ -148,15 +149,15 @@ func (r Results) champions(out *bytes.Buffer) {
 	}
 }
 
-func (r Results) ladderRow(record *run.Run, shapes []string) []string {
-	kinds := map[string]exponentials{}
+func (r results) ladderRow(record *run.Run, shapes []string) []string {
+	kinds := map[string]document.Exponentials{}
 	row := []string{record.Variant, ""}
 	for _, shape := range shapes {
 		cell := "-"
 		for _, p := range record.Performance {
 			if p.Shape == shape {
 				kinds[shape] = r.exponentials(record, shape)
-				cell = fmt.Sprintf("%.2f", p.P50US) + kinds[shape].mark()
+				cell = fmt.Sprintf("%.2f", p.P50US) + kinds[shape].Mark()
 			}
 		}
 		row = append(row, cell)
@@ -185,61 +186,31 @@ func ladderItem(r *run.Run) string {
 		settings := strings.Split(strings.TrimPrefix(r.Change, "+"), "+")
 		text += ": `" + strings.Join(settings, "`, `") + "`"
 	}
+	if r.Hypothesis == "" {
+		return text + "."
+	}
 	return text + ". " + strings.ToUpper(r.Hypothesis[:1]) + strings.TrimSuffix(r.Hypothesis[1:], ".") + "."
 }
 
 // exponentials says how a run computes exponentials on a shape.
-func (r Results) exponentials(record *run.Run, shape string) exponentials {
+func (r results) exponentials(record *run.Run, shape string) document.Exponentials {
 	for _, p := range record.Parts {
 		if part := r.Parts[p.Run]; part != nil && slices.Contains(p.Shapes, shape) {
 			record = part
 		}
 	}
 	if record.Build == nil {
-		return exactExponentials
+		return document.ExactExponentials
 	}
-	return exponentialsOf(record.Build.Knobs)
-}
-
-// exponentials says how an implementation computes them.
-type exponentials string
-
-const (
-	exactExponentials   exponentials = "exact"
-	segmentExponentials exponentials = "segments" // some of them with two linear segments per octave
-	linearExponentials  exponentials = "linear"   // some of them with one
-)
-
-// exponentialsOf reads the knobs of a build of the attention kernel. Old builds of both Hopper
-// sources called the knob POLYNOMIAL_EIGHTHS; with the keys as rows it stood for a cubic polynomial.
-func exponentialsOf(knobs map[string]int) exponentials {
-	eighths, named := knobs["EXP2_LINEAR_EIGHTHS"]
-	if !named && knobs["USE_KEYS_AS_ROWS"] == 0 {
-		eighths = knobs["POLYNOMIAL_EIGHTHS"]
-	}
-	switch {
-	case eighths == 0:
-		return exactExponentials
-	case knobs["EXP2_SEGMENTS"] == 2:
-		return segmentExponentials
-	}
-	return linearExponentials
-}
-
-// mark ends a figure of a kernel whose approximation is larger than the rounding of E4M3.
-func (e exponentials) mark() string {
-	if e == linearExponentials {
-		return "~"
-	}
-	return ""
+	return document.ExponentialsOf(record.Build.Knobs)
 }
 
 // exp2Kind names the exponentials of an implementation over several shapes.
-func exp2Kind(kinds map[string]exponentials) string {
+func exp2Kind(kinds map[string]document.Exponentials) string {
 	all := slices.Compact(slices.Sorted(maps.Values(kinds)))
 	switch len(all) {
 	case 0:
-		return string(exactExponentials)
+		return string(document.ExactExponentials)
 	case 1:
 		return string(all[0])
 	}
@@ -247,7 +218,7 @@ func exp2Kind(kinds map[string]exponentials) string {
 }
 
 // sortedBenches orders benches: those with peers first, then by rests, then by time.
-func (r Results) sortedBenches() []*run.Bench {
+func (r results) sortedBenches() []*run.Bench {
 	return slices.SortedStableFunc(slices.Values(r.Benches), func(a, b *run.Bench) int {
 		peers := func(b *run.Bench) int {
 			if b.Peers == nil {
@@ -259,7 +230,7 @@ func (r Results) sortedBenches() []*run.Bench {
 	})
 }
 
-func (r Results) ceilings(out *bytes.Buffer) {
+func (r results) ceilings(out *bytes.Buffer) {
 	type best struct {
 		row   run.BenchRow
 		bench *run.Bench
@@ -302,12 +273,12 @@ func (r Results) ceilings(out *bytes.Buffer) {
 		}
 		out.WriteString("\n")
 		paragraph(out, "The highest share of the e4m3 ceiling on this page (%s): %.0f %%, with %s%s TFLOP/s of `%s` on %s, %s (bench `%s`).",
-			c.Device, 100*top.row.Shares.FP8, orMissing("%.0f", top.row.TFLOPS), benchExponentials(top.bench, top.row).mark(), top.row.Name, top.row.Shape,
+			c.Device, 100*top.row.Shares.FP8, document.OrMissing("%.0f", top.row.TFLOPS), document.BenchExponentials(top.bench, top.row).Mark(), top.row.Name, top.row.Shape,
 			loadText(top.bench), shortID(top.bench.ID))
 	}
 }
 
-func (r Results) sanitizers(out *bytes.Buffer) {
+func (r results) sanitizers(out *bytes.Buffer) {
 	if len(r.Sanitizers) == 0 {
 		return
 	}
@@ -317,7 +288,7 @@ func (r Results) sanitizers(out *bytes.Buffer) {
 			*list = append(*list, text)
 		}
 	}
-	outcomes := map[[2]string]Sanitized{}
+	outcomes := map[[2]string]sanitized{}
 	for _, s := range r.Sanitizers {
 		add(&tools, s.Tool)
 		add(&variants, s.Variant)
@@ -339,7 +310,7 @@ func (r Results) sanitizers(out *bytes.Buffer) {
 	unused := 0
 	for _, v := range variants {
 		row := []string{v}
-		var last Sanitized
+		var last sanitized
 		for _, tool := range tools {
 			cell := "-"
 			if s, ok := outcomes[[2]string{v, tool}]; ok {
@@ -376,10 +347,10 @@ func (r Results) sanitizers(out *bytes.Buffer) {
 }
 
 // unsanitized lists the variants whose code was timed for the page and went through no tool.
-func (r Results) unsanitized() []string {
+func (r results) unsanitized() []string {
 	var variants []string
 	add := func(variant, codeHash string) {
-		known := slices.ContainsFunc(r.Sanitizers, func(s Sanitized) bool { return s.CodeHash == codeHash })
+		known := slices.ContainsFunc(r.Sanitizers, func(s sanitized) bool { return s.CodeHash == codeHash })
 		if !known && codeHash != "" && !slices.Contains(variants, variant) {
 			variants = append(variants, variant)
 		}
@@ -410,7 +381,7 @@ func spelledOut(variant string) string {
 }
 
 // uses reports whether code with this hash was timed for the page.
-func (r Results) uses(codeHash string) bool {
+func (r results) uses(codeHash string) bool {
 	for _, part := range r.Parts {
 		if part.CodeHash == codeHash {
 			return true
@@ -428,7 +399,7 @@ func (r Results) uses(codeHash string) bool {
 
 // sanitizedItem describes the outcomes of a variant that is no stage. Its name is too long for a
 // table.
-func sanitizedItem(variant string, tools, cells []string, s Sanitized) string {
+func sanitizedItem(variant string, tools, cells []string, s sanitized) string {
 	outcomes := make([]string, len(tools))
 	for i, tool := range tools {
 		outcomes[i] = tool + " " + cells[i]

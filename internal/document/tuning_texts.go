@@ -1,45 +1,14 @@
 package document
 
 import (
-	"bytes"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
 
 	"attune/internal/run"
 	"attune/internal/spec"
-	"attune/internal/terminal"
 )
-
-// Tuning writes a finished search for people: the result, a table of the default and the elites, and
-// the commands to go on with. The kernel says how the best becomes the default; it is nil for a record
-// that is printed later. command completes a command for the kernel of the search.
-func Tuning(w io.Writer, t *run.Tuning, kernel *spec.Kernel, s terminal.Screen, command func(string) string) error {
-	var out bytes.Buffer
-	s.Paragraph(&out, "", tuningHeadline(t), 2)
-	out.WriteString("\n")
-	header, rows := tuningTable(t)
-	table := terminal.Table{Rows: rows}
-	for i, name := range header {
-		table.Columns = append(table.Columns, terminal.Column{Name: name, Keep: i > 0})
-	}
-	table.Write(&out, s)
-	for _, line := range tuningFailed(t) {
-		s.Paragraph(&out, "", line, 2)
-	}
-	out.WriteString("\n")
-	s.Paragraph(&out, "", tuningNumbers(t), 2)
-	for _, line := range firstFailures(t) {
-		s.Paragraph(&out, "", line, 2)
-	}
-	for _, line := range tuningNext(t, kernel, command) {
-		s.Paragraph(&out, "", line, 2)
-	}
-	_, err := w.Write(out.Bytes())
-	return err
-}
 
 // tuningHeadline is the result in one sentence.
 func tuningHeadline(t *run.Tuning) string {
@@ -68,35 +37,8 @@ func tunedRatio(v run.TunedVariant) string {
 	return fmt.Sprintf("%.3fx the default (%.3f to %.3f)", r.Ratio, r.Low, r.High)
 }
 
-// tuningTable has the default, then the elites that ran.
-func tuningTable(t *run.Tuning) (header []string, rows [][]string) {
-	unit := "us"
-	switch t.Objective {
-	case run.ObjectiveEnergy:
-		unit = "mJ"
-	case run.ObjectiveCost:
-		unit = "cost"
-	}
-	header = []string{"variant", unit, "ratio", "interval", "verdict", "registers", "shared bytes"}
-	for i, v := range append([]run.TunedVariant{t.Default}, t.Elites...) {
-		if v.Failure != "" {
-			continue
-		}
-		ratio, interval, verdict := "1", "-", "default"
-		if i > 0 {
-			ratio, verdict = fmt.Sprintf("%.3f", v.Ratio.Ratio), string(v.Verdict)
-			interval = fmt.Sprintf("%.3f to %.3f", v.Ratio.Low, v.Ratio.High)
-		}
-		rows = append(rows, []string{v.Name(), tunedCost(t.Objective, *v.Cost), ratio, interval, verdict, fmt.Sprint(v.Registers), fmt.Sprint(v.SharedBytes)})
-	}
-	if t.Simulated() { // a simulated cost has no interval
-		header, rows = withoutColumn("interval", header, rows)
-	}
-	return header, rows
-}
-
-// tunedCost formats a cost in the unit of the table.
-func tunedCost(objective string, cost float64) string {
+// TunedCost formats a cost in the unit of the table.
+func TunedCost(objective string, cost float64) string {
 	switch objective {
 	case run.ObjectiveTime:
 		return fmt.Sprintf("%.3f", 1e6*cost)
@@ -199,7 +141,7 @@ func makeDefault(t *run.Tuning, kernel *spec.Kernel) string {
 
 // TuneBest is the line about a new best variant.
 func TuneBest(e, standard *run.TuneEvaluation) string {
-	cost := tunedCost(e.Objective, *e.Cost)
+	cost := TunedCost(e.Objective, *e.Cost)
 	switch e.Objective {
 	case run.ObjectiveTime:
 		cost += " us"
@@ -213,34 +155,3 @@ func TuneBest(e, standard *run.TuneEvaluation) string {
 	}
 	return fmt.Sprintf("new best at evaluation %d: %s, %s, %.3fx the default", e.Number, e.Name(), cost, *standard.Cost / *e.Cost)
 }
-
-// TuningMarkdown is report.md of a search.
-func TuningMarkdown(t *run.Tuning) []byte {
-	var out bytes.Buffer
-	fmt.Fprintf(&out, "# Tuning of %s\n\n%s.\n\n", t.Default.Variant, tuningHeadline(t))
-	header, rows := tuningTable(t)
-	stringTable(&out, header, rows)
-	out.WriteString("\n")
-	for _, line := range append(tuningFailed(t), tuningNumbers(t)) {
-		fmt.Fprintf(&out, "%s\n\n", line)
-	}
-	if lines := firstFailures(t); len(lines) > 0 {
-		fmt.Fprintf(&out, "- %s\n\n", strings.Join(lines, "\n- "))
-	}
-	fmt.Fprintf(&out, "Kernel %s, stage %s, shapes %s, objective %s (%s), strategy %s with seed %d, %s, %s, %s.\n",
-		t.Kernel, t.Stage, strings.Join(t.Identity.Shapes, ", "), t.Objective, CostUnit(t.Unit), t.Identity.Strategy, t.Identity.SearchSeed,
-		t.Facts.Name, t.Identity.Arch, t.Identity.Compiler)
-	out.WriteString("\n## Effect of each knob\n\n")
-	effectsMarkdown(&out, t.Effects, t.Unit)
-	return out.Bytes()
-}
-
-// TuningFiles are the files of a record that are rendered from it: the report and its plot.
-func TuningFiles(t *run.Tuning, evaluations []run.TuneEvaluation) (map[string][]byte, error) {
-	c := ConvergencePlot(t, evaluations)
-	text := TuningMarkdown(t)
-	text = fmt.Appendf(text, "\n## Convergence\n\n![%s](%s)\n\n%s\n", inAlt.Replace(c.Finding()), convergenceFile, c.Finding())
-	return map[string][]byte{run.TuningReport: text, convergenceFile: c.SVG()}, nil
-}
-
-const convergenceFile = "convergence.svg"

@@ -1,4 +1,4 @@
-package document
+package main
 
 import (
 	"bytes"
@@ -7,6 +7,9 @@ import (
 	"strings"
 	"unicode/utf8"
 )
+
+// documentWidth is the width of documents in columns.
+const documentWidth = 100
 
 // shortID is the random end of an id, which `attune show` accepts.
 func shortID(id string) string {
@@ -78,6 +81,9 @@ func wrapCommand(command string) string {
 	}
 	return out.String() + command
 }
+
+// inCell escapes a text for a cell of a table.
+var inCell = strings.NewReplacer("|", `\|`, "<", "&lt;", "\r", "", "\n", " ")
 
 // alignedTable writes a Markdown table whose columns are aligned in the source too: figures to the
 // right, words to the left. A table that would be too wide is not padded.

@@ -1,4 +1,4 @@
-package document
+package main
 
 import (
 	"bytes"
@@ -74,7 +74,7 @@ func resultsBench() *run.Bench {
 	return b
 }
 
-func someResults() Results {
+func someResults() results {
 	knobs := map[string]int{"POLYNOMIAL_EIGHTHS": 5, "USE_KEYS_AS_ROWS": 0}
 	speedup := &measure.Speedup{Ratio: 1.784, Low: 1.783, High: 1.785}
 	performance := []run.Performance{{Shape: "1x8x512x64", P50US: 3.94, Benchmark: true}, {Shape: "2x8x512x64", P50US: 4.26, Benchmark: true}}
@@ -93,9 +93,9 @@ func someResults() Results {
 		ID: "20261116-073029-stage7b-c93d6b", Variant: "stage7b", Parent: "stage6", Change: "hopper/sdpa.cu+TILE_M=128", Verdict: gate.Merge,
 		Performance: performance, Hypothesis: "one is faster", Build: &toolchain.Record{Knobs: knobs},
 	}
-	sanitized := func(variant, code string, tools ...string) (all []Sanitized) {
+	sanitized := func(variant, code string, tools ...string) (all []sanitized) {
 		for _, tool := range tools {
-			all = append(all, Sanitized{
+			all = append(all, sanitized{
 				Variant: variant, Tool: tool, Outcome: "clean", Date: "2026-11-15", Device: "NVIDIA H200", Driver: "580", CodeHash: code,
 				Shapes: []string{"1x1x127x64"}, Problems: 8,
 			})
@@ -105,13 +105,13 @@ func someResults() Results {
 	alone := resultsBench()
 	alone.ID, alone.Command, alone.Peers, alone.Ended, alone.Skipped = "20261116-073150-bench-cecdd7", "attune bench stage7 --rest 100ms", nil, "", nil
 	alone.Checked, alone.Rows = alone.Checked[2:3], alone.Rows[10:11]
-	return Results{
+	return results{
 		Ladder: []*run.Run{first, second, third},
 		Parts: map[string]*run.Run{
 			"a": {CodeHash: "aaaa", Build: &toolchain.Record{Knobs: map[string]int{"POLYNOMIAL_EIGHTHS": 1, "USE_KEYS_AS_ROWS": 1}}},
 			"b": {CodeHash: "bbbb", Build: &toolchain.Record{Knobs: knobs}},
 		},
-		Champions: []ChampionRun{{
+		Champions: []championRun{{
 			Champion: ledger.Champion{Arch: "sm_90", Variant: "stage6", Run: "20261115-070623-stage6-92f753", CodeHash: "5555", Since: first.Time},
 			Promoted: &run.Run{Verdict: gate.Merge, Build: &toolchain.Record{Resources: toolchain.Resources{Registers: 185}}},
 		}},
@@ -162,43 +162,22 @@ func someTunings() []*run.Tuning {
 }
 
 func TestResults(t *testing.T) {
-	text := ResultsMarkdown(someResults())
+	text := resultsMarkdown(someResults())
 	golden(t, "results.md", text)
 	for i, line := range strings.Split(string(text), "\n") {
 		if n := utf8.RuneCountInString(line); n > documentWidth {
 			t.Errorf("line %d has %d columns: %s", i+1, n, line)
 		}
 	}
-	if empty := string(ResultsMarkdown(Results{})); strings.Contains(empty, "\n## ") {
+	if empty := string(resultsMarkdown(results{})); strings.Contains(empty, "\n## ") {
 		t.Errorf("no results have sections:\n%s", empty)
 	}
 }
 
 func TestHeadline(t *testing.T) {
-	golden(t, "headline.md", []byte(HeadlineMarkdown(someResults())))
-	if text := HeadlineMarkdown(Results{}); text != "" {
+	golden(t, "headline.md", []byte(headlineMarkdown(someResults())))
+	if text := headlineMarkdown(results{}); text != "" {
 		t.Errorf("no results have %q", text)
-	}
-}
-
-func TestExponentials(t *testing.T) {
-	for _, test := range []struct {
-		knobs map[string]int
-		want  exponentials
-	}{
-		{nil, exactExponentials},
-		{map[string]int{"USE_FAST_EXP": 1}, exactExponentials},
-		{map[string]int{"EXP2_LINEAR_EIGHTHS": 5}, linearExponentials},
-		{map[string]int{"EXP2_LINEAR_EIGHTHS": 5, "EXP2_SEGMENTS": 1}, linearExponentials},
-		{map[string]int{"EXP2_LINEAR_EIGHTHS": 4, "EXP2_SEGMENTS": 2}, segmentExponentials},
-		{map[string]int{"EXP2_LINEAR_EIGHTHS": 0, "EXP2_SEGMENTS": 2}, exactExponentials},
-		{map[string]int{"EXP2_CUBIC_EIGHTHS": 2}, exactExponentials},
-		{map[string]int{"POLYNOMIAL_EIGHTHS": 4, "USE_KEYS_AS_ROWS": 0}, linearExponentials},
-		{map[string]int{"POLYNOMIAL_EIGHTHS": 4, "USE_KEYS_AS_ROWS": 1}, exactExponentials},
-	} {
-		if got := exponentialsOf(test.knobs); got != test.want {
-			t.Errorf("%v: %s, want %s", test.knobs, got, test.want)
-		}
 	}
 }
 

@@ -1,4 +1,4 @@
-package document
+package main
 
 import (
 	"bytes"
@@ -10,9 +10,9 @@ import (
 	"attune/internal/tensor"
 )
 
-// HeadlineMarkdown writes the README's figures: the newest bench with peers, and the throughput of
+// headlineMarkdown writes the README's figures: the newest bench with peers, and the throughput of
 // the sweeps under a steady load.
-func HeadlineMarkdown(r Results) string {
+func headlineMarkdown(r results) string {
 	out := &bytes.Buffer{}
 	var beside *run.Bench
 	var sweeps []*run.Bench

@@ -1,8 +1,7 @@
-package document
+package main
 
 import (
 	"bytes"
-	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"attune/internal/device"
+	"attune/internal/document"
 	"attune/internal/measure"
 	"attune/internal/run"
 	"attune/internal/tensor"
@@ -47,22 +47,12 @@ func benchColumns(b *run.Bench) []column {
 	return all
 }
 
-// benchExponentials says how the kernel of a row computes exponentials.
-func benchExponentials(b *run.Bench, r run.BenchRow) exponentials {
-	for _, build := range b.Builds {
-		if !r.Peer && build.Variant == cmp.Or(r.Variant, r.Name) {
-			return exponentialsOf(build.Knobs)
-		}
-	}
-	return exactExponentials
-}
-
 // exp2 names the exponentials of a column on some shapes.
 func (c column) exp2(b *run.Bench, shapes []string) string {
-	kinds := map[string]exponentials{}
+	kinds := map[string]document.Exponentials{}
 	for _, s := range shapes {
 		if r, ok := c.rows[s]; ok {
-			kinds[s] = benchExponentials(b, r)
+			kinds[s] = document.BenchExponentials(b, r)
 		}
 	}
 	return exp2Kind(kinds)
@@ -81,7 +71,7 @@ func (c column) cell(b *run.Bench, shape string, figure func(run.BenchRow) (stri
 	if !ok {
 		return "-"
 	}
-	return text + benchExponentials(b, r).mark()
+	return text + document.BenchExponentials(b, r).Mark()
 }
 
 func benchFigure(format string, value func(run.BenchRow) *float64) func(run.BenchRow) (string, bool) {
@@ -113,7 +103,7 @@ func benchSection(out *bytes.Buffer, b *run.Bench) {
 	all := benchColumns(b)
 	peers := slices.ContainsFunc(all, func(c column) bool { return c.peer })
 	ours := slices.DeleteFunc(slices.Clone(all), func(c column) bool { return c.peer })
-	paragraph(out, "%s", resultConditions(b))
+	paragraph(out, "%s", benchConditions(b))
 	if len(others) > 0 {
 		fmt.Fprintf(out, "\nTimes in us:\n\n")
 		byShape(out, b, all, others, timeFigure)
@@ -231,16 +221,16 @@ func paceSentence(rest, load time.Duration) string {
 	return " The load was steady: a kernel that draws all the power the GPU allows runs slower than in short bursts."
 }
 
-func resultConditions(b *run.Bench) string {
+func benchConditions(b *run.Bench) string {
 	text := deviceLine(b.Facts.Name, b.Facts.Arch, b.Facts.Multiprocessors, b.Facts.Driver)
 	if b.Peers != nil {
-		text += "; " + peerVersions(b)
+		text += "; " + document.PeerVersions(b)
 	}
 	text += fmt.Sprintf("; attune %s, %s. %d samples of each implementation and shape in %d interleaved blocks.",
 		b.Attune, b.Time.Format(time.DateOnly), b.Rounds, b.Blocks)
 	text += paceSentence(restOf(b), loadOf(b))
 	if m := b.Monitored; m != nil {
-		text += fmt.Sprintf(" SM clock %s MHz, at most %.0f W and %d C", rangeText("%d", m.ClockMHz[0], m.ClockMHz[1]), m.PowerWatts, m.Celsius)
+		text += fmt.Sprintf(" SM clock %s MHz, at most %.0f W and %d C", document.Range("%d", m.ClockMHz[0], m.ClockMHz[1]), m.PowerWatts, m.Celsius)
 		if m.Throttled > 0 {
 			text += fmt.Sprintf("; throttled in %d of %d rounds (%s)", m.Throttled, m.Rounds, strings.Join(m.Reasons, ", "))
 		}
@@ -267,10 +257,10 @@ func checkedText(b *run.Bench) string {
 	case 0:
 		return " Every output was checked on all rows."
 	case len(b.Checked):
-		return fmt.Sprintf(" Every output was checked, on a sample of %s rows.", rangeText("%d", low, high))
+		return fmt.Sprintf(" Every output was checked, on a sample of %s rows.", document.Range("%d", low, high))
 	}
 	return fmt.Sprintf(" Every output was checked: of %d shapes on a sample of %s rows, of the others on all rows.",
-		sampled, rangeText("%d", low, high))
+		sampled, document.Range("%d", low, high))
 }
 
 // splitShapes separates the shapes of a sweep over lengths from the others.
@@ -362,7 +352,7 @@ func speedups(out *bytes.Buffer, b *run.Bench, ours []column, shapes []string) {
 			for _, shape := range shapes {
 				cell, name := "-", "-"
 				if peer, speedup := fastestPeer(b, c, shape, format); peer != "" {
-					mark := benchExponentials(b, c.rows[shape]).mark()
+					mark := document.BenchExponentials(b, c.rows[shape]).Mark()
 					cell, name = fmt.Sprintf("%.3fx%s (%.3f to %.3f)", speedup.Ratio, mark, speedup.Low, speedup.High), column{name: peer}.title()
 					all = append(all, speedup)
 				}
@@ -500,7 +490,7 @@ func ratioRows(b *run.Bench, columns []column, shapes []string, causal bool) [][
 			for _, shape := range shapes {
 				cell := "-"
 				if mine, theirs := c.rows[shape], peer.rows[shape]; mine.P50US != nil && theirs.P50US != nil {
-					cell = fmt.Sprintf("%.2fx%s", *theirs.P50US / *mine.P50US, benchExponentials(b, mine).mark())
+					cell = fmt.Sprintf("%.2fx%s", *theirs.P50US / *mine.P50US, document.BenchExponentials(b, mine).Mark())
 				}
 				row = append(row, cell)
 			}
@@ -512,7 +502,7 @@ func ratioRows(b *run.Bench, columns []column, shapes []string, causal bool) [][
 
 // writeSkipped lists peers that were not timed, and shapes that were not finished.
 func writeSkipped(out *bytes.Buffer, b *run.Bench) {
-	if lines := SkippedLines(b.Skipped); len(lines) > 0 {
+	if lines := document.SkippedLines(b.Skipped); len(lines) > 0 {
 		out.WriteString("\n")
 		for _, line := range lines {
 			listItem(out, line)
