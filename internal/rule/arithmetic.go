@@ -134,19 +134,16 @@ func shift(op Op, a *big.Int, count Value) Value {
 
 // power is an integer, unless the exponent is negative.
 func power(x, y Value) Value {
-	a, n := x.big(), y.bits
+	a, n := x.big(), y.big()
 	switch {
-	case y.kind == intKind && n < 0:
+	case n.Sign() < 0:
 		return reals(Power, x, y)
-	case a.IsInt64() && magnitude(a.Int64()) <= 1:
-		n &= 1 // a power of -1, 0 or 1
-		if y.bits > 0 && n == 0 {
-			n = 2
-		}
-	case y.kind != intKind || n > maxBits || int64(a.BitLen()-1)*n > maxBits:
+	case a.IsInt64() && magnitude(a.Int64()) <= 1 && n.Sign() > 0: // -1, 0 or 1
+		n.SetInt64(2 - int64(n.Bit(0)))
+	case !n.IsInt64() || n.Int64() > maxBits || int64(a.BitLen()-1)*n.Int64() > maxBits:
 		return bad("an integer has more than %d bits", maxBits)
 	}
-	return large(a.Exp(a, big.NewInt(n), nil))
+	return large(a.Exp(a, n, nil))
 }
 
 // reals computes with numbers of which one is real, or divides.
