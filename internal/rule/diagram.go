@@ -27,7 +27,8 @@ type edge struct {
 }
 
 const (
-	// maxEdges ends the construction of a diagram: about a second.
+	// maxEdges ends the construction of a diagram: about a second. An edge counts as often as it
+	// checks a rule.
 	maxEdges = 1 << 19
 	// maxLevel is the largest number of values that the open nodes of a level may hold.
 	maxLevel = 1 << 24
@@ -168,9 +169,13 @@ func joined(texts []string) string {
 // cannot hold any more.
 func (b *builder) residual(at int, before []string) ([]string, bool) {
 	left := slices.Clone(before)
+	checked := 0
 	for i, r := range b.rules {
 		if left[i] == ruleHolds || !slices.Contains(r.uses, b.names[at]) {
 			continue
+		}
+		if checked++; checked > 1 {
+			b.edges--
 		}
 		if b.parts[r.root].last <= at {
 			if !r.Holds(b.env) {

@@ -79,10 +79,11 @@ func (s *Solver) Allows(assignment []uint16) bool {
 
 // Each yields all assignments in order, those from a row on if it is not nil. A row has the index of
 // a value for each position, and is valid until the next one. Each is false if yield stopped it, or
-// after as many visits as allowed; negative for no limit. A visit tries one value of one name.
+// after as many visits as allowed; negative for no limit. A visit tries one value of one name, and
+// counts as often as it checks a rule.
 func (s *Solver) Each(from []uint16, visits int, yield func(row []uint16) bool) bool {
 	e := enumeration{
-		Solver: s, visits: visits, from: from, row: make([]uint16, len(s.names)), env: make([]Value, len(s.values)),
+		Solver: s, visits: visits, limited: visits >= 0, from: from, row: make([]uint16, len(s.names)), env: make([]Value, len(s.values)),
 		ready: make([][]*Rule, len(s.names)),
 	}
 	for _, r := range s.rules {
@@ -97,11 +98,12 @@ func (s *Solver) Each(from []uint16, visits int, yield func(row []uint16) bool) 
 // enumeration is a depth-first search in the order of the names, so that its results are sorted.
 type enumeration struct {
 	*Solver
-	visits int // left
-	from   []uint16
-	row    []uint16
-	env    []Value
-	ready  [][]*Rule // by position: the rules of several names whose last it assigns
+	visits  int // left
+	limited bool
+	from    []uint16
+	row     []uint16
+	env     []Value
+	ready   [][]*Rule // by position: the rules of several names whose last it assigns
 }
 
 func (e *enumeration) step(at int, yield func([]uint16) bool) bool {
@@ -115,12 +117,15 @@ values:
 		if onPath && value < e.from[at] {
 			continue
 		}
-		if e.visits == 0 {
+		if e.limited && e.visits <= 0 {
 			return false
 		}
 		e.visits--
 		e.env[name] = e.values[name][value]
-		for _, r := range e.ready[at] {
+		for i, r := range e.ready[at] {
+			if i > 0 {
+				e.visits--
+			}
 			if !r.Holds(e.env) {
 				continue values
 			}
