@@ -179,8 +179,9 @@ func TestRulesAgreeWithStarlark(t *testing.T) {
 			text = fixed[len(texts)]
 		}
 		compiled, wrong := rule.Parse(text, rule.Vocabulary{Names: names})
-		if wrong != nil {
-			t.Fatal(text, wrong)
+		if len(wrong) > 0 { // "1 <= not (x)" is no Starlark
+			refused++
+			continue
 		}
 		if _, err := newTranslator().Condition(compiled); err != nil {
 			refused++

@@ -217,7 +217,7 @@ func (p *python) call(e *syntax.CallExpr) syntax.Expr {
 	default:
 		return p.fail(e, "unknown function %q", name)
 	}
-	items := e.Args
+	var items []syntax.Expr
 	if len(e.Args) == 1 && isList(e.Args[0]) {
 		items = p.list(e.Args[0])
 	} else {
