@@ -9,8 +9,8 @@
 // # Conditions in C
 //
 // A condition of kernel.toml is Starlark, with integers of any size and floats that never overflow
-// silently. The translation gives every subexpression a type and the interval of its values, from
-// the limits of a problem's sizes. So it proves that no C expression overflows, divides by zero or
-// compares a rounded integer, and refuses a condition for which it cannot. The C code needs no
+// silently. internal/rule gives every subexpression a type in C and the interval of its values,
+// from the limits of a problem's sizes. So it proves that no C expression overflows, divides by zero
+// or compares a rounded integer, and refuses a condition for which it cannot. The C code needs no
 // checks, and chooses what the lab chooses.
 package clib

@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"attune/internal/form"
+	"attune/internal/rule"
 	"attune/internal/spec"
 	"attune/internal/tensor"
 	"attune/internal/toolchain"
@@ -66,20 +67,18 @@ func Code(image *toolchain.Image) (kind string, code []byte) {
 	return "PTX", image.PTX
 }
 
-// axisLimits are the ranges of a shape's properties that attune_sdpa.c accepts. It refuses tensors
-// of more than 2^31 elements, so there are no more heads than that.
-func axisLimits() map[string]interval {
-	extent, heads := between(1, tensor.MaxExtent), between(1, 1<<31)
-	return map[string]interval{
-		"batch": extent, "heads": heads, "kv_heads": heads, "queries": extent, "keys": extent, "head_dim": extent, "causal": between(0, 1),
-	}
-}
-
-// newTranslator knows the properties of a shape.
-func newTranslator() *translator {
-	t := &translator{names: map[string]value{}}
-	for name, limits := range axisLimits() {
-		t.names[name] = value{c: "s->" + name, kind: integer, ints: limits}
+// newTranslator declares the properties of a shape with the ranges that attune_sdpa.c accepts. It
+// refuses tensors of more than 2^31 elements, so there are no more heads than that.
+func newTranslator() *rule.C {
+	limits := map[string]rule.Interval{"heads": rule.Between(1, 1<<31), "kv_heads": rule.Between(1, 1<<31), "causal": rule.Between(0, 1)}
+	t := &rule.C{}
+	names, _ := tensor.Shape{}.Axes()
+	for _, name := range names {
+		limit, ok := limits[name]
+		if !ok {
+			limit = rule.Between(1, tensor.MaxExtent)
+		}
+		t.Declare("s->"+name, limit)
 	}
 	return t
 }
@@ -89,57 +88,49 @@ func newTranslator() *translator {
 // leaves all problems to its own variants.
 var preferences = []string{"prefers_decode", "prefers_native", "prefers_small_tiles", "prefers_mixed"}
 
-// function is a C function of a shape, and the predicates that its body uses.
+// function is a C function of a shape, and the names that its body uses: the properties of a shape,
+// then the predicates.
 type function struct {
 	name, body string
-	uses       []string
+	uses       []int
 }
 
 // chooser translates a selection to the function attune_sdpa_choose and those of the preferences.
 func chooser(s *spec.Selection) (string, error) {
 	t := newTranslator()
-	rules, uses := map[string]string{}, map[string][]string{} // of predicates
+	properties, _ := tensor.Shape{}.Axes()
+	uses := make([][]int, len(properties)) // by name
+	var rules []string                     // by predicate
 	for _, p := range s.Predicates {
-		t.used = nil
-		v, err := t.number(p.Rule)
+		text, limits, err := t.Number(p.Compiled())
 		if err != nil {
 			return "", fmt.Errorf("%s: the predicate %s, %q, cannot become C: %w", s.Name, p.Name, p.Rule, err)
 		}
-		rules[p.Name], uses[p.Name] = v.c, t.used
-		v.c = "p_" + p.Name
-		t.names[p.Name] = v
+		rules, uses = append(rules, text), append(uses, p.Compiled().Uses())
+		t.Declare("p_"+p.Name, limits)
 	}
-	var choices strings.Builder
-	t.used = nil
-	for i, c := range s.Choices {
-		if c.When == "" {
-			fmt.Fprintf(&choices, "  return %d;\n", i)
-			continue
-		}
-		condition, err := t.condition(c.When)
-		if err != nil {
-			return "", fmt.Errorf("%s: the condition %q cannot become C: %w", s.Name, c.When, err)
-		}
-		fmt.Fprintf(&choices, "  /* %s */\n  if %s return %d;\n", comment(c.When), parenthesised(condition), i)
+	choose, err := chooseFunction(s, t)
+	if err != nil {
+		return "", err
 	}
-	functions := []function{{"attune_sdpa_choose", choices.String(), t.used}}
+	functions := []function{choose}
 	for _, name := range preferences {
 		f := function{name: "attune_sdpa_" + name, body: "  return 0;\n"}
-		if rules[name] != "" {
-			f.body, f.uses = "  return p_"+name+" != 0;\n", []string{name}
+		if i := slices.IndexFunc(s.Predicates, func(p spec.Predicate) bool { return p.Name == name }); i >= 0 {
+			f.body, f.uses = "  return p_"+name+" != 0;\n", []int{len(properties) + i}
 		}
 		functions = append(functions, f)
 	}
 	var code strings.Builder
-	for _, name := range t.helpers {
-		code.WriteString(helperCode[name] + "\n")
+	for _, helper := range t.Helpers() {
+		code.WriteString(helper + "\n")
 	}
 	for _, f := range functions {
 		fmt.Fprintf(&code, "int %s(const attune_sdpa_shape *s) {\n  (void)s;\n", f.name)
 		needed := closure(f.uses, uses)
-		for _, p := range s.Predicates {
-			if slices.Contains(needed, p.Name) {
-				fmt.Fprintf(&code, "  /* %s: %s */\n  const int64_t p_%s = %s;\n", p.Name, comment(p.Rule), p.Name, rules[p.Name])
+		for i, p := range s.Predicates {
+			if slices.Contains(needed, len(properties)+i) {
+				fmt.Fprintf(&code, "  /* %s: %s */\n  const int64_t p_%s = %s;\n", p.Name, comment(p.Rule), p.Name, rules[i])
 			}
 		}
 		code.WriteString(f.body + "}\n")
@@ -147,8 +138,26 @@ func chooser(s *spec.Selection) (string, error) {
 	return code.String(), nil
 }
 
+// chooseFunction returns the number of the first choice whose condition holds.
+func chooseFunction(s *spec.Selection, t *rule.C) (function, error) {
+	f := function{name: "attune_sdpa_choose"}
+	for i, c := range s.Choices {
+		if c.When == "" {
+			f.body += fmt.Sprintf("  return %d;\n", i)
+			continue
+		}
+		condition, err := t.Condition(c.Condition())
+		if err != nil {
+			return f, fmt.Errorf("%s: the condition %q cannot become C: %w", s.Name, c.When, err)
+		}
+		f.uses = append(f.uses, c.Condition().Uses()...)
+		f.body += fmt.Sprintf("  /* %s */\n  if %s return %d;\n", comment(c.When), parenthesised(condition), i)
+	}
+	return f, nil
+}
+
 // closure adds to names those that they use.
-func closure(names []string, uses map[string][]string) []string {
+func closure(names []int, uses [][]int) []int {
 	all := slices.Clone(names)
 	for i := 0; i < len(all); i++ {
 		for _, name := range uses[all[i]] {

@@ -12,6 +12,7 @@ import (
 	"go.starlark.net/starlark"
 	"go.starlark.net/syntax"
 
+	"attune/internal/rule"
 	"attune/internal/spec"
 	"attune/internal/tensor"
 	"attune/kernels"
@@ -168,35 +169,38 @@ func TestRulesAgreeWithStarlark(t *testing.T) {
 	const rules, perRule = 250, 40
 	r := rand.New(rand.NewPCG(3, 4))
 	tr := newTranslator()
+	names, _ := tensor.Shape{}.Axes()
 	fixed := []string{"min(keys / 7, 0.3 * queries) > 1.5", "max(keys / 7, 0.3 * queries, 2.0) % 2.5 < 0.5", "(keys - queries) * 0.1 + 0.3 == 0.6"}
 	var texts, functions, prints []string
 	refused := 0
 	for len(texts) < rules {
-		rule := expressions{r}.draw(1 + r.IntN(4))
+		text := expressions{r}.draw(1 + r.IntN(4))
 		if len(texts) < len(fixed) {
-			rule = fixed[len(texts)]
+			text = fixed[len(texts)]
 		}
-		if _, err := newTranslator().condition(rule); err != nil {
+		compiled, wrong := rule.Parse(text, rule.Vocabulary{Names: names})
+		if len(wrong) > 0 { // "1 <= not (x)" is no Starlark
 			refused++
 			continue
 		}
-		condition, err := tr.condition(rule)
+		if _, err := newTranslator().Condition(compiled); err != nil {
+			refused++
+			continue
+		}
+		condition, err := tr.Condition(compiled)
 		if err != nil {
 			t.Fatal(err)
 		}
 		body := `printf("%d -\n", ` + condition + `);`
-		if number, err := tr.number(rule); err == nil {
-			body = fmt.Sprintf(`printf("%%d %%" PRId64 "\n", %s, (int64_t)%s);`, condition, number.c)
+		if number, _, err := tr.Number(compiled); err == nil {
+			body = fmt.Sprintf(`printf("%%d %%" PRId64 "\n", %s, (int64_t)%s);`, condition, number)
 		}
 		functions = append(functions, fmt.Sprintf("static void rule_%d(const attune_sdpa_shape *s) { (void)s; %s }\n", len(texts), body))
 		prints = append(prints, fmt.Sprintf("rule_%d(&s);", len(texts)))
-		texts = append(texts, rule)
+		texts = append(texts, text)
 	}
 	source := "#include \"attune_sdpa_forms.h\"\n#include <inttypes.h>\n#include <math.h>\n#include <stdio.h>\n"
-	for _, name := range tr.helpers {
-		source += helperCode[name]
-	}
-	source += strings.Join(functions, "") + strings.ReplaceAll(shapeMain, "PRINT", strings.Join(prints, "\n    "))
+	source += strings.Join(tr.Helpers(), "") + strings.Join(functions, "") + strings.ReplaceAll(shapeMain, "PRINT", strings.Join(prints, "\n    "))
 	var shapes []tensor.Shape
 	var input strings.Builder
 	for range perRule {
@@ -216,70 +220,9 @@ func TestRulesAgreeWithStarlark(t *testing.T) {
 		}
 	}
 	t.Logf("%d rules were refused", refused)
-	if len(tr.helpers) != len(helperCode) {
-		t.Errorf("the rules call %v; want all %d functions", tr.helpers, len(helperCode))
-	}
-}
-
-// A rule that C could compute differently is refused, with its column and the reason.
-func TestRefusedRules(t *testing.T) {
-	for rule, want := range map[string]string{
-		"heads * queries * keys":        "column 1: the integer may exceed 64 bits",
-		"9223372036854775808 > heads":   "column 1: the integer may exceed 64 bits",
-		"heads // (keys - queries)":     "column 1: the divisor may be 0: it is from -16777215 to 16777215",
-		"heads % causal":                "the divisor may be 0",
-		"heads / causal":                "the divisor may be 0",
-		"heads % (causal + 0.5)":        "",
-		"(heads > 1) + 1":               "a boolean + an integer",
-		"-(heads > 1)":                  "- of a boolean",
-		"abs(heads > 1)":                "abs of a boolean",
-		"min(heads)":                    "min of 1 arguments",
-		"min(heads, 1.5)":               "min of an integer and a float",
-		"len(heads)":                    "a function other than min, max and abs",
-		"(causal or heads > 1) + 1":     "a boolean or an integer + an integer",
-		"(heads > 1) == 1":              "compares a boolean with an integer",
-		"(heads if causal else 0.5)":    "the value is an integer or a float",
-		"(heads and 0.5) > 1":           "the value is a float or an integer",
-		"heads * queries > 0.5":         "compares a float with an integer that may exceed 2^53",
-		"1e300 * 1e300":                 "the float may overflow",
-		"heads << keys":                 "the shift count is from 1 to 16777216; want 0 to 62",
-		"heads >> (causal - 1)":         "the shift count is from -1 to 0",
-		"heads | 0.5":                   "a float | a float",
-		"warps > 1":                     `unknown name "warps"`,
-		"heads in keys":                 "no list",
-		"'a'":                           `'a' is no number`,
-		"[heads]":                       "no such expression in C",
-		"heads >":                       "rule:1:8",
-		"heads > 1 and (1 if warps)":    "rule:1:18",
-		"warps in (1, 2)":               `unknown name "warps"`,
-		"(1 if warps else 2)":           `unknown name "warps"`,
-		"(1 if causal else warps)":      `unknown name "warps"`,
-		"(warps if causal else 1)":      `unknown name "warps"`,
-		"max(1, warps)":                 `unknown name "warps"`,
-		"max(warps, 1)":                 `unknown name "warps"`,
-		"-warps":                        `unknown name "warps"`,
-		"warps and 1":                   `unknown name "warps"`,
-		"(warps and 1) + 1":             `unknown name "warps"`,
-		"warps + 1":                     `unknown name "warps"`,
-		"not warps":                     `unknown name "warps"`,
-		"heads in ()":                   "",
-		"heads not in [1, 2]":           "",
-		"abs(0.5 - heads) > 2.5":        "",
-		"abs(-2.5) > 2.5":               "",
-		"(heads > 1) < (keys > 1)":      "",
-		"abs(-5 - heads) > 1 or 5 & -3": "",
-	} {
-		_, err := newTranslator().condition(rule)
-		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
-			t.Errorf("%s: the error is %v, want %q in it", rule, err, want)
-		}
-	}
-	for rule, want := range map[string]string{
-		"keys / 2": "its value is a float; want a boolean or an integer", "keys /": "rule:1:7", "warps": "unknown name",
-	} {
-		if _, err := newTranslator().number(rule); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s as a number: the error is %v, want %q in it", rule, err, want)
-		}
+	const helpers = 9
+	if n := len(tr.Helpers()); n != helpers {
+		t.Errorf("the rules call %d functions; want all %d", n, helpers)
 	}
 }
 
@@ -332,7 +275,7 @@ func TestChooserErrors(t *testing.T) {
 	if got := comment("a /* b\n*/ c"); got != "a / * b * / c" {
 		t.Errorf("the comment is %q", got)
 	}
-	if got := closure([]string{"a"}, map[string][]string{"a": {"b"}, "b": {"a", "c"}}); !slices.Equal(got, []string{"a", "b", "c"}) {
+	if got := closure([]int{0}, [][]int{{1}, {0, 2}, nil}); !slices.Equal(got, []int{0, 1, 2}) {
 		t.Errorf("the closure is %v", got)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"attune/internal/plot"
+	"attune/internal/rule"
 	"attune/internal/tune"
 )
 
@@ -290,7 +291,7 @@ type searchLine struct {
 }
 
 type searchVariant struct {
-	Variant    map[string]tune.Value `json:"variant"`
+	Variant    map[string]rule.Value `json:"variant"`
 	Value      float64               `json:"value"` // of the objective
 	Evaluation int                   `json:"evaluation"`
 }
@@ -306,7 +307,7 @@ func newSearchLine(r *tune.Replay, s *tune.Search, strategy string) searchLine {
 			line.To5pct = new(i + 1)
 		}
 		if ok && line.Best == nil && slices.Equal(e.Point, best.Point) {
-			line.Best = &searchVariant{map[string]tune.Value{}, r.Value(e.Cost), i + 1}
+			line.Best = &searchVariant{map[string]rule.Value{}, r.Value(e.Cost), i + 1}
 			for k, v := range r.Space.Values(e.Point) {
 				line.Best.Variant[r.Space.Knobs[k].Name] = v
 			}

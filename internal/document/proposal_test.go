@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"attune/internal/device"
+	"attune/internal/rule"
 	"attune/internal/run"
 	"attune/internal/spec"
 	"attune/internal/tune"
@@ -110,8 +111,8 @@ func TestProposalSentences(t *testing.T) {
 func TestEffects(t *testing.T) {
 	t.Parallel()
 	effects := []tune.KnobEffect{{Knob: "THREADS", Layer: spec.Micro, Spread: 1.25, Values: []tune.ValueEffect{
-		{Value: tune.Int(64), Evaluations: 3, Best: new(1e-6), Median: new(1.5), Ratio: new(1.25), Neighbours: 2},
-		{Value: tune.Int(128), Evaluations: 1, Failures: 1},
+		{Value: rule.Int(64), Evaluations: 3, Best: new(1e-6), Median: new(1.5), Ratio: new(1.25), Neighbours: 2},
+		{Value: rule.Int(128), Evaluations: 1, Failures: 1},
 	}}}
 	document := func(effects []tune.KnobEffect, unit string) *Document {
 		one := someTuning()

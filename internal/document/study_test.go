@@ -16,6 +16,7 @@ import (
 	"attune/internal/oracle"
 	"attune/internal/plot"
 	"attune/internal/profile"
+	"attune/internal/rule"
 	"attune/internal/run"
 	"attune/internal/spec"
 	"attune/internal/tune"
@@ -305,7 +306,7 @@ func TestSearchWithoutResult(t *testing.T) {
 		SchemaVersion: run.TuningSchemaVersion, MessageType: "tuning", ID: id, Time: at, Kernel: "sdpa", Stage: "stage6", Objective: run.ObjectiveTime, Unit: "seconds",
 		Default: run.TunedVariant{Variant: "stage6", Cost: new(6e-6), Ratio: equal}, Best: run.TunedVariant{Variant: "stage6", Cost: new(6e-6), Ratio: equal},
 		Elites:   []run.TunedVariant{{Variant: "stage6+TILE_N=64", Failure: "incorrect", Reason: "wrong"}},
-		Effects:  []tune.KnobEffect{{Knob: "TILE_N", Layer: spec.Micro, Spread: 1.5, Values: []tune.ValueEffect{{Value: tune.Int(64), Evaluations: 2, Failures: 2}}}},
+		Effects:  []tune.KnobEffect{{Knob: "TILE_N", Layer: spec.Micro, Spread: 1.5, Values: []tune.ValueEffect{{Value: rule.Int(64), Evaluations: 2, Failures: 2}}}},
 		Failures: map[string]int{"incorrect": 1}, FirstFailures: []run.TuneFailure{{Kind: "incorrect", Variant: "stage6+TILE_N=64", Reason: "wrong\nmore"}},
 		Evaluations: 2, Ended: "the budget is spent", Facts: device.Facts{Name: "NVIDIA H200"}, Identity: run.TuneIdentity{Strategy: "evo", Compiler: "nvcc"},
 	}, id, "{broken\n")

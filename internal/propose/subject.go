@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"attune/internal/patch"
+	"attune/internal/rule"
 	"attune/internal/spec"
 	"attune/internal/tune"
 )
@@ -57,7 +58,7 @@ func (s *Subject) values(k spec.Knob) []int {
 		return k.Values
 	}
 	at := slices.IndexFunc(s.Space.Knobs, func(own tune.Knob) bool { return own.Name == k.Name })
-	return slices.DeleteFunc(slices.Clone(k.Values), func(v int) bool { return !slices.Contains(s.Space.Knobs[at].Values, tune.Int(int64(v))) })
+	return slices.DeleteFunc(slices.Clone(k.Values), func(v int) bool { return !slices.Contains(s.Space.Knobs[at].Values, rule.Int(int64(v))) })
 }
 
 // variant is the proposed variant: of a name, or the default with some knobs changed.

@@ -3,6 +3,8 @@ package spec
 import (
 	"math/rand/v2"
 	"slices"
+
+	"attune/internal/rule"
 )
 
 // Cover returns a small set of variants that is a pairwise cover: it has every two values of two
@@ -45,11 +47,33 @@ func (k *Kernel) nearestStage(source string, values []int) *Stage {
 	return best
 }
 
+// domains holds the remaining values of each knob, as indices into Knob.Values.
+type domains = rule.Domains
+
+// coverChecks ends the search for a cover: about ten seconds. The cover of kernels/sdpa takes two
+// per cent of that.
+const coverChecks = 1 << 27
+
+// search returns a search for assignments of the knobs that obey every constraint.
+func (k *Kernel) search() *rule.Search {
+	values := make([][]rule.Value, len(k.Knobs))
+	for i, knob := range k.Knobs {
+		for _, value := range knob.Values {
+			values[i] = append(values[i], rule.Int(int64(value)))
+		}
+	}
+	var rules []*rule.Rule
+	for _, c := range k.Constraints {
+		rules = append(rules, c.rule)
+	}
+	return rule.NewSolver(values, rules, nil).Search(coverChecks)
+}
+
 // cover finds the assignments greedily. Each is built around a pair that is not covered yet, and
 // covers as many other such pairs as possible.
 func (k *Kernel) cover() [][]int {
-	s := newSearch(k)
-	left, ok := s.all()
+	s := k.search()
+	left, ok := s.All()
 	if !ok {
 		panic("BUG: the stages of a kernel obey its constraints")
 	}
@@ -63,9 +87,9 @@ func (k *Kernel) cover() [][]int {
 		if !ok {
 			break
 		}
-		assignment, ok := s.build(pair, left, uncovered)
+		assignment, ok := build(s, pair, left, uncovered)
 		if !ok {
-			uncovered.remove(pair) // no allowed variant has it
+			uncovered.remove(pair) // no allowed variant has it, or the search is exhausted
 			continue
 		}
 		uncovered.removeAll(assignment)
@@ -87,10 +111,10 @@ func (k *Kernel) cover() [][]int {
 const attempts = 20
 
 // build returns the best of several assignments that have a pair; false if there is none.
-func (s *search) build(pair pair, left domains, uncovered *pairs) (domains, bool) {
-	start, ok := s.assign(left, pair.a.knob, pair.a.value)
+func build(s *rule.Search, pair pair, left domains, uncovered *pairs) (domains, bool) {
+	start, ok := s.Assign(left, pair.a.knob, pair.a.value)
 	if ok {
-		start, ok = s.assign(start, pair.b.knob, pair.b.value)
+		start, ok = s.Assign(start, pair.b.knob, pair.b.value)
 	}
 	if !ok {
 		return nil, false
@@ -99,7 +123,7 @@ func (s *search) build(pair pair, left domains, uncovered *pairs) (domains, bool
 	most := 0
 	for attempt := range attempts {
 		random := rand.New(rand.NewPCG(uint64(attempt), 0))
-		assignment, ok := s.complete(start, func(left domains) (knob, value int) { return uncovered.next(left, random) })
+		assignment, ok := s.Complete(start, func(left domains) (knob int, value uint16) { return uncovered.next(left, random) })
 		if !ok {
 			return nil, false
 		}
@@ -129,7 +153,10 @@ func prune(knobs []Knob, left domains, all []domains) []domains {
 }
 
 // setting is a knob and one of its values, both as indices.
-type setting struct{ knob, value int }
+type setting struct {
+	knob  int
+	value uint16
+}
 
 // pair is two settings of different knobs. A setting also forms a pair with itself, so that a
 // kernel with a single knob has something to cover.
@@ -214,7 +241,7 @@ func (p *pairs) numbers(left domains) []int {
 
 // next chooses the setting with the most pairs in the set: first with the settings that are already
 // assigned, then with all settings. Ties are broken at random.
-func (p *pairs) next(left domains, random *rand.Rand) (knob, value int) {
+func (p *pairs) next(left domains, random *rand.Rand) (knob int, value uint16) {
 	assigned := p.numbers(left)
 	best, ties := [2]int{-1, -1}, 0
 	for k, values := range left {

@@ -30,7 +30,8 @@
 //
 // A constraint is a Starlark expression over the knobs, such as "not USE_WMMA_PV or USE_WMMA_QK".
 // Every knob is an integer; as in Python, 0 is false and any other integer is true. A rule is plain
-// arithmetic and logic: no loops, strings or attributes, and no functions but min, max and abs.
+// arithmetic and logic: no loops, strings or attributes, and no functions but min, max and abs. The
+// language, its integers and its limits are those of internal/rule.
 //
 // # Selections
 //

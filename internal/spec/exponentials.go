@@ -1,6 +1,10 @@
 package spec
 
-import "slices"
+import (
+	"slices"
+
+	"attune/internal/rule"
+)
 
 // Exponentials is how a variant that rounds P to E4M3 computes the exponentials of the softmax. It
 // is empty for variants that do not round P to E4M3.
@@ -22,6 +26,15 @@ func (v Variant) Exponentials() Exponentials {
 		return ExactExponentials
 	}
 	return ApproximateExponentials
+}
+
+// ExactRule returns the rule over the kernel's knobs that holds for variants with exact exponentials.
+// It is nil if the stage does not round P to E4M3.
+func (s *Stage) ExactRule() *rule.Rule {
+	if s.exact == nil {
+		return nil
+	}
+	return s.exact.rule
 }
 
 // exponentials reads how the variants of a selection compute exponentials. A selection that claims

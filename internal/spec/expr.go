@@ -7,10 +7,10 @@ import (
 	"strconv"
 	"strings"
 
-	"go.starlark.net/starlark"
 	"go.starlark.net/syntax"
 
 	"attune/internal/array"
+	"attune/internal/rule"
 	"attune/internal/tensormap"
 )
 
@@ -30,14 +30,11 @@ func (e *Expr) Int(values []int) (int, error) { return e.rule.number(values) }
 // Uint evaluates the expression to an integer from 0 to 2^64-1, for scalars of 64 bits without a
 // sign. A boolean counts as 0 or 1.
 func (e *Expr) Uint(values []int) (uint64, error) {
-	value, err := e.rule.evaluate(values)
-	if err != nil {
-		return 0, err
-	}
-	if large, ok := value.(starlark.Int); ok {
-		if n, fits := large.Uint64(); fits {
-			return n, nil
-		}
+	value := e.rule.evaluate(values)
+	switch n, ok := value.Uint64(); {
+	case ok:
+		return n, nil
+	case value.Type() == rule.Int(0).Type():
 		return 0, fmt.Errorf("it is %v; %s has 0 to %d", value, array.U64, uint64(math.MaxUint64))
 	}
 	n, err := e.rule.number(values)
@@ -46,22 +43,15 @@ func (e *Expr) Uint(values []int) (uint64, error) {
 
 // Real evaluates the expression to a number. A boolean counts as 0 or 1.
 func (e *Expr) Real(values []int) (float64, error) {
-	value, err := e.rule.evaluate(values)
-	if err != nil {
+	value := e.rule.evaluate(values)
+	if err := value.Err(); err != nil {
 		return 0, err
 	}
-	switch value := value.(type) {
-	case starlark.Bool:
-		if value {
-			return 1, nil
-		}
-		return 0, nil
-	case starlark.Int:
-		return float64(value.Float()), nil
-	case starlark.Float:
-		return float64(value), nil
+	x, ok := value.Float()
+	if !ok {
+		return 0, fmt.Errorf("the result is a %s; want a number", value.Type())
 	}
-	return 0, fmt.Errorf("the result is a %s; want a number", value.Type())
+	return x, nil
 }
 
 // String returns the expression as kernel.toml has it.
@@ -110,7 +100,7 @@ func (d *Declaration) Settings(v Variant) []Setting {
 		if e == nil {
 			continue
 		}
-		for _, name := range e.rule.uses {
+		for _, name := range e.rule.rule.Uses() {
 			used[name] = true
 		}
 	}
@@ -143,7 +133,7 @@ const maxRank = 32
 // expressions lists the names of expressions: axes, then knobs.
 func (l *loader) expressions() vocabulary {
 	return vocabulary{
-		one: "axis or knob", many: "axes, knobs", names: slices.Concat(l.Declared.Axes, l.knobNames()), numeric: true,
+		one: "axis or knob", many: "axes, knobs", names: slices.Concat(l.Declared.Axes, l.knobNames()), language: rule.Numeric,
 	}
 }
 
@@ -165,7 +155,7 @@ func (l *loader) expr(t *table, key string, n *node) *Expr {
 		l.problems.add(n.line, "%q in %s is empty", key, t.name)
 		return nil
 	}
-	expr, err := parseExpr(text)
+	expr, err := rule.ParseSyntax(text)
 	if err != nil {
 		l.problems.add(n.line, "%q in %s is %q: %v", key, t.name, clip(text), err)
 		return nil
@@ -196,7 +186,7 @@ func formatFloat(value float64) string {
 
 // compiled compiles a parsed expression, or a part of one, of the text of a key.
 func (l *loader) compiled(t *table, key, text string, expr syntax.Expr) *Expr {
-	rule, wrong := compileExpr(expr, l.expressions())
+	compiled, wrong := compileExpr(text, expr, l.expressions())
 	for _, err := range wrong {
 		if len(l.Declared.Axes) == 0 {
 			err = fmt.Errorf("%w; [shapes] declares no axis", err)
@@ -211,7 +201,7 @@ func (l *loader) compiled(t *table, key, text string, expr syntax.Expr) *Expr {
 	start, end := expr.Span()
 	runes := []rune(text)
 	part := string(runes[start.Col-1 : min(int(end.Col)-1, len(runes))])
-	return &Expr{text: part, line: t.at(key), key: fmt.Sprintf("%q in %s", key, t.name), rule: rule}
+	return &Expr{text: part, line: t.at(key), key: fmt.Sprintf("%q in %s", key, t.name), rule: compiled}
 }
 
 // isNews reports whether an error of an expression must be reported. Without axes every expression

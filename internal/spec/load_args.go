@@ -10,6 +10,7 @@ import (
 	"go.starlark.net/syntax"
 
 	"attune/internal/array"
+	"attune/internal/rule"
 	"attune/internal/tensormap"
 )
 
@@ -201,7 +202,7 @@ func (l *loader) fill(t *table, dtype array.DType) Fill {
 		l.problems.add(t.at("fill"), "%q in %s is %q: %s", "fill", t.name, clip(text), fmt.Sprintf(format, args...))
 		return Fill{}
 	}
-	expr, err := parseExpr(text)
+	expr, err := rule.ParseSyntax(text)
 	if err != nil {
 		return wrong("%v", err)
 	}

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"go.starlark.net/syntax"
+	"attune/internal/rule"
 )
 
 // The keys of a file by the problem that has them. A file of either has the name.
@@ -315,17 +315,16 @@ func (l *loader) peer(t *table) {
 // checkAxisName reports a name that an expression cannot use, or that has another meaning there.
 func (l *loader) checkAxisName(t *table, name string) {
 	text := ""
-	_, err := new(syntax.FileOptions).ParseExpr("name", name, 0)
 	switch {
 	case !axisForm.pattern.MatchString(name):
 		text = fmt.Sprintf("is no name of an axis; want %s", axisForm.want)
 	case slices.Contains(l.knobNames(), name):
 		text = "has the name of a knob; choose another name"
-	case slices.Contains(numericFunctions, name):
+	case slices.Contains(rule.Numeric.Functions(), name):
 		text = "has the name of a function; choose another name"
-	case slices.Contains(numericConstants, name) || slices.Contains(ruleConstants, name):
+	case slices.Contains(rule.Numeric.Constants(), name):
 		text = "has the name of a constant; choose another name"
-	case err != nil:
+	case !rule.IsWord(name):
 		text = "has the name of a Starlark keyword; choose another name"
 	}
 	if text != "" {

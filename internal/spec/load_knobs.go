@@ -15,6 +15,9 @@ func (l *loader) knob(t *table) {
 		k.Values = list(t, "values", "integers", integerItem)
 		k.Default = t.integer("default", math.MinInt, math.MaxInt)
 	})
+	if len(k.Values) > math.MaxUint16 {
+		l.problems.add(t.at("values"), "%s has %d values; at most %d are supported", k.Name, len(k.Values), math.MaxUint16)
+	}
 	if ok && !slices.Contains(k.Values, k.Default) {
 		l.problems.add(t.at("default"), "the default of %s is %d; %s", k.Name, k.Default, k.allowed())
 		ok = false
@@ -43,7 +46,7 @@ func (l *loader) constraint(t *table) {
 	c, wrong := newConstraint(rule, why, l.knobNames())
 	if rule != "" { // otherwise its absence has been reported
 		for _, err := range wrong {
-			l.problems.add(t.at("rule"), "rule %q: %v", rule, err)
+			l.problems.add(t.at("rule"), "rule %q: %v", clip(rule), err)
 		}
 	}
 	if c == nil {
@@ -51,7 +54,7 @@ func (l *loader) constraint(t *table) {
 		return
 	}
 	c.Sources = sources
-	for _, i := range c.uses {
+	for _, i := range c.rule.Uses() {
 		l.bind(t, c, l.Knobs[i], len(sources) > 0)
 	}
 	l.Constraints = append(l.Constraints, c)

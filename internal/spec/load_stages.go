@@ -182,11 +182,11 @@ func (l *loader) exactExponentials(t *table, s *Stage) {
 	if s.ExactExponentials == "" || l.unusable {
 		return
 	}
-	rule, wrong := compileCondition(s.ExactExponentials, knobVocabulary(l.knobNames()))
+	exact, wrong := compileCondition(s.ExactExponentials, knobVocabulary(l.knobNames()))
 	for _, err := range wrong {
 		l.problems.add(t.at(key), "%q in %s is %q: %v", key, t.name, s.ExactExponentials, err)
 	}
-	s.exact = &rule
+	s.exact = &exact
 }
 
 // allowList reads the optional list of findings of the audit that a kernel, a stage or a knob may

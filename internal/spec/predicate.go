@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"go.starlark.net/syntax"
+	"attune/internal/rule"
 )
 
 // Predicate names an expression over a shape, for use in the conditions of a selection. Its value
@@ -17,6 +17,9 @@ type Predicate struct {
 	rule expression
 	line int // of the rule
 }
+
+// Compiled returns the rule over the properties of a shape and the predicates before it.
+func (p *Predicate) Compiled() *rule.Rule { return p.rule.rule }
 
 // vocabulary returns the names that the rule of predicate n may use: shape properties and the
 // predicates before n. With n = len(s.Predicates) these are the names that a condition may use.
@@ -67,11 +70,11 @@ func (l *loader) predicates(tables []*table, s *Selection) {
 		if p.Rule == "" { // reported already
 			continue
 		}
-		rule, wrong := compile(p.Rule, s.vocabulary(shared+i))
+		compiled, wrong := compile(p.Rule, s.vocabulary(shared+i))
 		for _, err := range wrong {
-			l.problems.add(p.line, "%q in %s is %q: %v", "rule", t.name, p.Rule, err)
+			l.problems.add(p.line, "%q in %s is %q: %v", "rule", t.name, clip(p.Rule), err)
 		}
-		p.rule = rule
+		p.rule = compiled
 	}
 }
 
@@ -102,10 +105,10 @@ func (l *loader) checkPredicateName(t *table, name string, s *Selection) {
 	switch {
 	case slices.Contains(s.properties, name):
 		l.problems.add(t.at("name"), "%s %q has the name of %s; choose another name", t.name, name, what)
-	case slices.Contains(ruleFunctions, name):
+	case slices.Contains(rule.Plain.Functions(), name):
 		l.problems.add(t.at("name"), "%s %q has the name of a function; choose another name", t.name, name)
 	case wordForm.pattern.MatchString(name):
-		if _, err := new(syntax.FileOptions).ParseExpr("name", name, 0); err != nil {
+		if !rule.IsWord(name) {
 			l.problems.add(t.at("name"), "%s %q has the name of a Starlark keyword; choose another name", t.name, name)
 		}
 	}

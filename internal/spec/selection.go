@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"attune/internal/rule"
 	"attune/internal/tensor"
 )
 
@@ -33,6 +34,15 @@ type Choice struct {
 	when     *expression // nil in the last choice
 	whenLine int
 	line     int // of the key "variant"
+}
+
+// Condition returns the compiled condition over the properties of a shape and all predicates. It is
+// nil in the last choice.
+func (c *Choice) Condition() *rule.Rule {
+	if c.when == nil {
+		return nil
+	}
+	return c.when.rule
 }
 
 // shapeProperties are the names that conditions of attention may use.
@@ -112,7 +122,7 @@ func (s *Selection) WithChoices(choices []Choice) (*Selection, error) {
 		}
 		when, wrong := compileCondition(c.When, s.vocabulary(len(s.Predicates)))
 		if len(wrong) > 0 {
-			return nil, fmt.Errorf("%s: the condition %q: %w", s.Name, c.When, wrong[0])
+			return nil, fmt.Errorf("%s: the condition %q: %w", s.Name, clip(c.When), wrong[0])
 		}
 		c.when = &when
 	}
@@ -186,7 +196,7 @@ func (l *loader) choices(tables []*table, s *Selection, valid map[*Stage]bool) {
 		if c.When != "" {
 			when, wrong := compileCondition(c.When, s.vocabulary(len(s.Predicates)))
 			for _, err := range wrong {
-				l.problems.add(c.whenLine, "%q in %s is %q: %v", "when", t.name, c.When, err)
+				l.problems.add(c.whenLine, "%q in %s is %q: %v", "when", t.name, clip(c.When), err)
 			}
 			c.when = &when
 		}

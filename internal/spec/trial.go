@@ -112,7 +112,7 @@ func (t *trial) where(exprs ...*Expr) string {
 	text := "for " + t.s.String()
 	var knobs []string
 	for _, e := range exprs {
-		for _, i := range e.rule.uses {
+		for _, i := range e.rule.rule.Uses() {
 			if i -= len(t.Declaration.Axes); i >= 0 {
 				setting := Setting{t.v.stage.kernel.Knobs[i].Name, t.v.values[i]}.String()
 				if !slices.Contains(knobs, setting) {

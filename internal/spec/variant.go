@@ -141,7 +141,7 @@ func (k *Kernel) check(v Variant) []error {
 			continue
 		}
 		var settings []string
-		for _, knob := range c.uses {
+		for _, knob := range c.rule.Uses() {
 			settings = append(settings, Setting{k.Knobs[knob].Name, v.values[knob]}.String())
 		}
 		with := strings.Join(settings, ", ")

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"attune/internal/rule"
 	"attune/internal/spec"
 )
 
@@ -21,11 +22,11 @@ type KnobEffect struct {
 // ValueEffect is what the evaluations say about one value of a knob. A figure without an evaluation
 // behind it is nil.
 type ValueEffect struct {
-	Value       Value    `json:"value"`
-	Evaluations int      `json:"evaluations"` // failures included
-	Failures    int      `json:"failures"`
-	Best        *float64 `json:"best_cost"`        // the lowest cost with the value
-	Median      *float64 `json:"median_over_best"` // the median cost with the value, over the best of the search
+	Value       rule.Value `json:"value"`
+	Evaluations int        `json:"evaluations"` // failures included
+	Failures    int        `json:"failures"`
+	Best        *float64   `json:"best_cost"`        // the lowest cost with the value
+	Median      *float64   `json:"median_over_best"` // the median cost with the value, over the best of the search
 	// Ratio is the median cost over that of neighbours: variants that differ in this knob alone. Below 1
 	// the value is better than the others.
 	Ratio      *float64 `json:"neighbour_ratio"`

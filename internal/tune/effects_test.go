@@ -4,6 +4,7 @@ import (
 	"math"
 	"testing"
 
+	"attune/internal/rule"
 	"attune/internal/spec"
 )
 
@@ -28,9 +29,9 @@ func show(x *float64) any {
 func TestEffects(t *testing.T) {
 	t.Parallel()
 	space := mustSpace(t, []Knob{
-		{Name: "still", Values: []Value{Int(1), Int(2)}, Default: -1},
-		{Name: "unroll", Values: []Value{Int(1), Int(2), Int(4)}, Default: -1},
-		{Name: "threads", Layer: spec.Macro, Values: []Value{Int(64), Int(128), Int(256), Int(512)}, Default: -1},
+		{Name: "still", Values: []rule.Value{rule.Int(1), rule.Int(2)}, Default: -1},
+		{Name: "unroll", Values: []rule.Value{rule.Int(1), rule.Int(2), rule.Int(4)}, Default: -1},
+		{Name: "threads", Layer: spec.Macro, Values: []rule.Value{rule.Int(64), rule.Int(128), rule.Int(256), rule.Int(512)}, Default: -1},
 	})
 	effects := Effects(space, []Evaluation{
 		evaluation(10, 0, 0, 0),
@@ -54,7 +55,7 @@ func TestEffects(t *testing.T) {
 	near(t, "neighbours of 64", first.Ratio, (10/8.0+11/8.4)/2)
 	near(t, "neighbours of 128", second.Ratio, (8/10.0+8.4/11)/2)
 	near(t, "spread", &threads.Spread, *first.Ratio / *second.Ratio)
-	if first.Neighbours != 2 || first.Evaluations != 3 || first.Value != Int(64) {
+	if first.Neighbours != 2 || first.Evaluations != 3 || first.Value != rule.Int(64) {
 		t.Errorf("got %+v; want 3 evaluations with 2 neighbours", first)
 	}
 	if failed.Evaluations != 1 || failed.Failures != 1 || failed.Best != nil || failed.Median != nil || failed.Ratio != nil {
@@ -65,7 +66,7 @@ func TestEffects(t *testing.T) {
 // A knob whose values never occur with the same others has no ratio, and no spread.
 func TestEffectsWithoutNeighbours(t *testing.T) {
 	t.Parallel()
-	two := []Value{Int(1), Int(2)}
+	two := []rule.Value{rule.Int(1), rule.Int(2)}
 	space := mustSpace(t, []Knob{{Name: "x", Values: two, Default: -1}, {Name: "y", Values: two, Default: -1}})
 	for _, e := range Effects(space, []Evaluation{evaluation(1, 0, 0), evaluation(0, 1, 1)}) {
 		if e.Spread != 1 || e.Values[0].Ratio != nil {
@@ -80,7 +81,7 @@ func TestEffectsWithoutNeighbours(t *testing.T) {
 // The costs of a rate are negative; twice the rate is half the cost.
 func TestEffectsOfRates(t *testing.T) {
 	t.Parallel()
-	space := mustSpace(t, []Knob{{Name: "x", Values: []Value{Int(1), Int(2)}, Default: -1}})
+	space := mustSpace(t, []Knob{{Name: "x", Values: []rule.Value{rule.Int(1), rule.Int(2)}, Default: -1}})
 	e := Effects(space, []Evaluation{evaluation(-100, 0), evaluation(-200, 1)})[0]
 	near(t, "the slow value", e.Values[0].Ratio, 2)
 	near(t, "the fast value", e.Values[1].Ratio, 0.5)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"attune/internal/rule"
 	"attune/internal/spec"
 )
 
@@ -32,33 +33,37 @@ func OfVariant(v spec.Variant, fixed ...string) (*Space, error) {
 		}
 		knob := Knob{Name: k.Name, Layer: k.Layer, Default: slices.Index(values, setting.Value)}
 		for _, value := range values {
-			knob.Values = append(knob.Values, Int(int64(value)))
+			knob.Values = append(knob.Values, rule.Int(int64(value)))
 		}
 		knobs = append(knobs, knob)
 	}
 	// Knobs of other sources stay at their defaults. A constraint may still name them.
 	for _, k := range kernel.Knobs {
 		if !slices.ContainsFunc(own, func(s spec.Setting) bool { return s.Knob == k.Name }) {
-			knobs = append(knobs, Knob{Name: k.Name, Layer: k.Layer, Values: []Value{Int(int64(k.Default))}})
+			knobs = append(knobs, Knob{Name: k.Name, Layer: k.Layer, Values: []rule.Value{rule.Int(int64(k.Default))}})
 		}
 	}
-	var rules []string
+	to := make([]int, len(kernel.Knobs)) // by knob of the kernel: that of the space
+	for i, k := range kernel.Knobs {
+		to[i] = slices.IndexFunc(knobs, func(own Knob) bool { return own.Name == k.Name })
+	}
+	var rules []*rule.Rule
 	for _, c := range kernel.Constraints {
 		if len(c.Sources) == 0 || slices.Contains(c.Sources, v.Stage().Source) {
-			rules = append(rules, c.Rule)
+			rules = append(rules, c.Compiled().Rename(to).Terms()...)
 		}
 	}
-	if v.Exponentials() == spec.ExactExponentials {
-		rules = append(rules, v.Stage().ExactExponentials)
+	if exact := v.Stage().ExactRule(); exact != nil && v.Exponentials() == spec.ExactExponentials {
+		rules = append(rules, exact.Rename(to).Terms()...)
 	}
-	return NewSpace(v.Stage().Name, knobs, rules)
+	return newSpace(v.Stage().Name, knobs, rules)
 }
 
 // VariantOf returns the variant of a point of OfStage.
 func VariantOf(stage *spec.Stage, s *Space, p Point) (spec.Variant, error) {
 	name := stage.Name
 	for i, setting := range stage.Variant().Values() {
-		if v := s.Knobs[i].Values[p[i]]; v != Int(int64(setting.Value)) {
+		if v := s.Knobs[i].Values[p[i]]; v != rule.Int(int64(setting.Value)) {
 			name += "+" + setting.Knob + "=" + v.String()
 		}
 	}
@@ -70,7 +75,7 @@ func VariantOf(stage *spec.Stage, s *Space, p Point) (spec.Variant, error) {
 func PointOf(s *Space, v spec.Variant) (Point, bool) {
 	p := make(Point, len(s.Knobs))
 	for i, setting := range v.Values() {
-		at := slices.Index(s.Knobs[i].Values, Int(int64(setting.Value)))
+		at := slices.Index(s.Knobs[i].Values, rule.Int(int64(setting.Value)))
 		if at < 0 {
 			return nil, false
 		}

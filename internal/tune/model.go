@@ -5,6 +5,8 @@ import (
 	"math"
 	"math/bits"
 	"slices"
+
+	"attune/internal/rule"
 )
 
 // model predicts the cost of variants from the results so far: a Gaussian process over the logarithm
@@ -51,15 +53,16 @@ func newModel(h *history) *model {
 // knobs are in a natural order, and those of tiles in a logarithmic one. Sizes that are not all
 // powers of two have a second one, the power of two that divides them, because of alignment. Texts
 // have one for each value.
-func features(knob int, values []Value) []column {
+func features(knob int, values []rule.Value) []column {
 	last := float64(len(values) - 1)
 	position := column{knob: knob}
 	alignment := column{knob: knob}
 	numbers := true
 	for i, v := range values {
 		position.values = append(position.values, float64(i)/last)
-		alignment.values = append(alignment.values, float64(bits.TrailingZeros64(uint64(v.bits))))
-		numbers = numbers && v.kind != textKind
+		alignment.values = append(alignment.values, float64(bits.TrailingZeros64(uint64(sizeOf(v)))))
+		_, isNumber := v.Float()
+		numbers = numbers && isNumber
 	}
 	if !numbers && len(values) > 2 {
 		columns := make([]column, len(values))
@@ -69,8 +72,7 @@ func features(knob int, values []Value) []column {
 		}
 		return columns
 	}
-	isSize := func(v Value) bool { return v.kind == intKind && v.bits > 0 }
-	if len(values) < 4 || slices.ContainsFunc(values, func(v Value) bool { return !isSize(v) }) || slices.IsSorted(alignment.values) {
+	if len(values) < 4 || slices.ContainsFunc(values, func(v rule.Value) bool { return sizeOf(v) <= 0 }) || slices.IsSorted(alignment.values) {
 		return []column{position}
 	}
 	most := slices.Max(alignment.values)
@@ -225,4 +227,12 @@ func (m *model) pick(pool []Point) Point {
 func improvement(mean, deviation float64) float64 {
 	z := mean / deviation
 	return mean*0.5*math.Erfc(-z/math.Sqrt2) + deviation*math.Exp(-z*z/2)/math.Sqrt(2*math.Pi)
+}
+
+// sizeOf is an integer value; 0 for a value that is none.
+func sizeOf(v rule.Value) int64 {
+	if n, _ := v.Int64(); v == rule.Int(n) {
+		return n
+	}
+	return 0
 }

@@ -2,6 +2,7 @@ package tune
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"attune/internal/rule"
 	"attune/internal/spec"
 )
 
@@ -317,14 +319,14 @@ func nonFinite(data []byte) int {
 type recorder struct {
 	Recording
 	knobs  []Knob
-	values []map[Value]uint16 // of each knob: the index of a value
-	large  []map[Value]string // of each knob: the texts of integers that do not fit 64 bits
-	sorted bool               // the values come from the entries and have no order of their own
+	values []map[rule.Value]uint16 // of each knob: the index of a value
+	large  []map[rule.Value]string // of each knob: the texts of integers that do not fit 64 bits
+	sorted bool                    // the values come from the entries and have no order of their own
 }
 
 // literal is a value as a file has it.
 type literal struct {
-	Value
+	rule.Value
 	large string // the text of an integer that does not fit 64 bits
 }
 
@@ -332,7 +334,7 @@ func (l *literal) UnmarshalJSON(data []byte) error {
 	if err := l.Value.UnmarshalJSON(data); err != nil {
 		return err
 	}
-	if l.kind == realKind && !bytes.ContainsAny(data, ".eE") {
+	if l.Type() == rule.Real(0).Type() && !bytes.ContainsAny(data, ".eE") {
 		l.large = string(data)
 	}
 	return nil
@@ -364,8 +366,8 @@ func newRecorder(names []string) *recorder {
 	r := &recorder{}
 	for _, name := range names {
 		r.knobs = append(r.knobs, Knob{Name: name, Layer: spec.Micro, Default: -1})
-		r.values = append(r.values, map[Value]uint16{})
-		r.large = append(r.large, map[Value]string{})
+		r.values = append(r.values, map[rule.Value]uint16{})
+		r.large = append(r.large, map[rule.Value]string{})
 	}
 	return r
 }
@@ -414,7 +416,7 @@ func (r *recorder) sort() {
 			y, yok := old[b].Float()
 			switch {
 			case xok && yok:
-				return cmpFloat(x, y)
+				return cmp.Compare(x, y)
 			case xok != yok && xok:
 				return -1
 			case xok != yok:
@@ -423,7 +425,7 @@ func (r *recorder) sort() {
 			return 0
 		})
 		place := make([]uint16, len(old))
-		values := make([]Value, len(old))
+		values := make([]rule.Value, len(old))
 		for to, from := range order {
 			place[from], values[to] = uint16(to), old[from]
 		}

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"attune/internal/rule"
 )
 
 var inf = math.Inf(1)
@@ -98,7 +100,7 @@ func TestT4(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.Space.Knobs[0].Name != "b" || !slices.Equal(r.Space.Knobs[0].Values, []Value{Int(1), Real(1.5), Int(2)}) {
+	if r.Space.Knobs[0].Name != "b" || !slices.Equal(r.Space.Knobs[0].Values, []rule.Value{rule.Int(1), rule.Real(1.5), rule.Int(2)}) {
 		t.Errorf("the values of numbers are not sorted: %v", r.Space.Knobs)
 	}
 	if e := r.Entries[0]; e.Value != 2 || e.Compile != 5 || e.Benchmark != 4 {
@@ -200,7 +202,7 @@ func TestBrokenRecordings(t *testing.T) {
 	long := `{"tune_params_keys": ["x"], "tune_params": {"x": [0` // more values than a knob may have
 	var values strings.Builder
 	for i := range maxValues {
-		values.WriteString("," + Int(int64(i+1)).String())
+		values.WriteString("," + rule.Int(int64(i+1)).String())
 	}
 	long += values.String()
 	for text, want := range map[string]string{
@@ -290,7 +292,7 @@ func TestOrderOfValues(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := []Value{Int(1), Int(2), Text("t"), Text("s")}; !slices.Equal(r.Space.Knobs[0].Values, want) {
+	if want := []rule.Value{rule.Int(1), rule.Int(2), rule.Text("t"), rule.Text("s")}; !slices.Equal(r.Space.Knobs[0].Values, want) {
 		t.Errorf("%v, want %v", r.Space.Knobs[0].Values, want)
 	}
 	if e, _ := r.Find(Point{2}); e.Value != 1 {

@@ -13,6 +13,8 @@ import (
 	"sort"
 	"sync"
 	"sync/atomic"
+
+	"attune/internal/rule"
 )
 
 // Within is how near to the optimum a search must come: 5 %.
@@ -55,7 +57,7 @@ func NewReplay(r *Recording, s *Space) (*Replay, error) {
 	}
 	replay.Recorded = len(replay.entries)
 	replay.Missing = -1
-	if n, exact := replay.Space.Size(); exact && n <= maxExact {
+	if n, exact := replay.Space.Size(); exact && n <= 1<<53 { // the integers that a float holds exactly
 		replay.Missing = int(n) - replay.Recorded
 	}
 	return replay, replay.measure()
@@ -101,7 +103,7 @@ func translation(from, to *Space) (func(Point) (Point, bool), error) {
 			return nil, fmt.Errorf("the recording has no knob %q of the space", k.Name)
 		}
 		for _, v := range from.Knobs[place[i]].Values {
-			values[i] = append(values[i], slices.IndexFunc(k.Values, v.equal))
+			values[i] = append(values[i], slices.IndexFunc(k.Values, func(w rule.Value) bool { return equal(v, w) }))
 		}
 	}
 	for _, k := range from.Knobs {

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"attune/internal/rule"
 	"attune/internal/terminal"
 )
 
@@ -414,7 +415,7 @@ func TestReplayInSpace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	modes := Knob{Name: "m", Values: []Value{Text("b"), Text("c")}, Default: -1}
+	modes := Knob{Name: "m", Values: []rule.Value{rule.Text("b"), rule.Text("c")}, Default: -1}
 	replay := mustReplay(t, r, mustSpace(t, []Knob{modes, ints("x", 32, 16)}))
 	if replay.Recorded != 2 || replay.Missing != 2 || replay.Outside != 2 || replay.Optimum != 1.5 {
 		t.Errorf("%+v", replay)
@@ -448,7 +449,7 @@ func TestReplayInSpace(t *testing.T) {
 		t.Error(err)
 	}
 	open := &Space{Knobs: []Knob{ints("x", 16, 32), modes}}
-	open.components = []component{{knobs: []int{0, 1}, solver: newSolver(open.Knobs, nil, []int{0, 1})}}
+	open.components = []component{{knobs: []int{0, 1}, solver: open.solver(nil, []int{0, 1})}}
 	header.Reset()
 	if replay := mustReplay(t, r, open); replay.Missing != -1 || !strings.HasPrefix(replay.Notes()[1], "the space has too many variants to count") {
 		t.Errorf("%+v %q", replay, replay.Notes())
@@ -464,7 +465,7 @@ func TestReplayInSpace(t *testing.T) {
 		{mustSpace(t, []Knob{ints("x", 16)}), `the space has no knob "m"`},
 		{mustSpace(t, []Knob{ints("z", 16)}), `the recording has no knob "z"`},
 		{mustSpace(t, []Knob{ints("x", 99), modes}), "no recorded variant is allowed"},
-		{mustSpace(t, []Knob{ints("x", 16), {Name: "m", Values: []Value{Text("b")}}}), "no recorded variant ran"},
+		{mustSpace(t, []Knob{ints("x", 16), {Name: "m", Values: []rule.Value{rule.Text("b")}}}), "no recorded variant ran"},
 	} {
 		if _, err := NewReplay(r, test.space); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%v, want %q", err, test.want)

@@ -10,15 +10,16 @@ import (
 	"slices"
 	"strings"
 
+	"attune/internal/rule"
 	"attune/internal/spec"
 )
 
 // Knob is one choice of a search space.
 type Knob struct {
 	Name    string
-	Layer   spec.Layer // the layer of evo's moves; micro if empty
-	Values  []Value    // distinct, in the order of the definition
-	Default int        // index into Values, -1 if the definition has none
+	Layer   spec.Layer   // the layer of evo's moves; micro if empty
+	Values  []rule.Value // distinct, in the order of the definition
+	Default int          // index into Values, -1 if the definition has none
 }
 
 // Point is a variant of a search space: for each knob the index of its value. A Point is immutable.
@@ -50,16 +51,16 @@ type Space struct {
 	Name       string
 	Knobs      []Knob
 	components []component
-	rules      []*expression
+	rules      []*rule.Rule
 }
 
 // component is a set of connected knobs.
 type component struct {
 	knobs  []int
-	rows   []Point  // sorted; over knobs, not all knobs of the space
-	tree   *diagram // of a component that is too large for rows; else nil
-	solver *solver  // of a component with neither rows nor a diagram; else nil
-	first  Point    // of an open component: a row that was found
+	rows   []Point       // sorted; over knobs, not all knobs of the space
+	tree   *rule.Diagram // of a component that is too large for rows; else nil
+	solver *rule.Solver  // of a component with neither rows nor a diagram; else nil
+	first  Point         // of an open component: a row that was found
 }
 
 // Limits of a space.
@@ -72,6 +73,9 @@ const (
 	// before that of a diagram: less than a tenth of a second.
 	maxVisits   = 1 << 21
 	quickVisits = 1 << 17
+	// maxChecks ends a draw: about 20 ms. It is a number of checked rules and not a time, so that the
+	// same seed gives the same draws.
+	maxChecks = 1 << 17
 )
 
 // ErrEmpty is the error of a space without any allowed variant. ErrHard is that of a space in which
@@ -84,20 +88,31 @@ var (
 // NewSpace returns the space of the knobs' values that obey all rules. A rule is a Python expression
 // over knobs; a value that makes it fail, for example by a division by zero, is not allowed.
 func NewSpace(name string, knobs []Knob, rules []string) (*Space, error) {
-	s := &Space{Name: name, Knobs: knobs}
+	var compiled []*rule.Rule
+	for _, text := range rules {
+		terms, err := parsePython(text, knobs)
+		if err != nil {
+			return nil, fmt.Errorf("the constraint %q: %w", clip(text), err)
+		}
+		compiled = append(compiled, terms...)
+	}
+	return newSpace(name, knobs, compiled)
+}
+
+// clip cuts a constraint for a message.
+func clip(text string) string {
+	const most = 200
+	if runes := []rune(text); len(runes) > most {
+		return string(runes[:most-1]) + "…"
+	}
+	return text
+}
+
+// newSpace returns the space of the knobs' values that obey all rules.
+func newSpace(name string, knobs []Knob, rules []*rule.Rule) (*Space, error) {
+	s := &Space{Name: name, Knobs: knobs, rules: rules}
 	if err := s.checkKnobs(); err != nil {
 		return nil, err
-	}
-	var names []string
-	for _, k := range knobs {
-		names = append(names, k.Name)
-	}
-	for _, rule := range rules {
-		compiled, err := compile(rule, names)
-		if err != nil {
-			return nil, fmt.Errorf("the constraint %q: %w", rule, err)
-		}
-		s.rules = append(s.rules, compiled...)
 	}
 	for _, group := range s.groups() {
 		c, err := s.component(group)
@@ -146,7 +161,7 @@ func (s *Space) checkKnobs() error {
 		if len(k.Values) >= maxValues {
 			return fmt.Errorf("the knob %q has %d values; at most %d are supported", k.Name, len(k.Values), maxValues-1)
 		}
-		seen := map[Value]bool{}
+		seen := map[rule.Value]bool{}
 		for _, v := range k.Values {
 			if seen[v] {
 				return fmt.Errorf("the knob %q has the value %s twice", k.Name, v)
@@ -163,9 +178,9 @@ func (s *Space) groups() [][]int {
 	for i := range of {
 		of[i] = i
 	}
-	for _, rule := range s.rules {
-		for _, knob := range rule.uses {
-			from, to := of[knob], of[rule.uses[0]]
+	for _, r := range s.rules {
+		for _, knob := range r.Uses() {
+			from, to := of[knob], of[r.Uses()[0]]
 			for i := range of {
 				if of[i] == from {
 					of[i] = to
@@ -188,16 +203,25 @@ func (s *Space) groups() [][]int {
 	return groups
 }
 
+// solver returns the solver of some knobs.
+func (s *Space) solver(rules []*rule.Rule, group []int) *rule.Solver {
+	values := make([][]rule.Value, len(s.Knobs))
+	for i, k := range s.Knobs {
+		values[i] = k.Values
+	}
+	return rule.NewSolver(values, rules, group)
+}
+
 // component enumerates the combinations of some knobs. If they are too many, it builds their
 // diagram. If that is too large, it only makes sure that there is one.
 func (s *Space) component(group []int) (component, error) {
-	solver := newSolver(s.Knobs, s.rules, group)
-	rows, complete := solver.enumerate(maxTable, quickVisits)
+	solver := s.solver(s.rules, group)
+	rows, complete := enumerate(solver, quickVisits)
 	if !complete {
-		if tree, ok := newDiagram(solver); ok {
+		if tree, ok := solver.Diagram(); ok {
 			return s.diagramComponent(solver, tree)
 		}
-		rows, complete = solver.enumerate(maxTable, maxVisits)
+		rows, complete = enumerate(solver, maxVisits)
 	}
 	switch {
 	case complete && len(rows) == 0:
@@ -208,11 +232,11 @@ func (s *Space) component(group []int) (component, error) {
 		return component{knobs: group, solver: solver, first: rows[0]}, nil
 	}
 	// The enumeration gave up. Propagation may still find a combination, or that there is none.
-	first, gaveUp := solver.draw(rand.New(rand.NewPCG(0, 0)), nil, -1)
+	first, gaveUp := draw(solver, rand.New(rand.NewPCG(0, 0)), nil, -1)
 	switch {
 	case gaveUp:
 		return component{}, fmt.Errorf("%w: the constraints %s exclude too many combinations for the solver; "+
-			"give the knobs fewer values, or write a constraint between fewer knobs", ErrHard, quoted(solver.rules))
+			"give the knobs fewer values, or write a constraint between fewer knobs", ErrHard, quoted(solver.Rules()))
 	case first == nil:
 		return component{}, s.contradiction(solver)
 	}
@@ -220,40 +244,116 @@ func (s *Space) component(group []int) (component, error) {
 }
 
 // diagramComponent is a component by its diagram, or by a table if it is small.
-func (s *Space) diagramComponent(of *solver, tree *diagram) (component, error) {
+func (s *Space) diagramComponent(of *rule.Solver, tree *rule.Diagram) (component, error) {
 	switch {
-	case tree.size() == 0:
+	case tree.Size() == 0:
 		return component{}, s.contradiction(of)
-	case tree.size() > maxTable:
-		return component{knobs: of.knobs, tree: tree}, nil
+	case tree.Size() > maxTable:
+		return component{knobs: of.Names(), tree: tree}, nil
 	}
-	c := component{knobs: of.knobs}
-	tree.visit(nil, func(row Point) bool {
-		c.rows = append(c.rows, slices.Clone(row))
+	c := component{knobs: of.Names()}
+	tree.Each(nil, func(row []uint16) bool {
+		c.rows = append(c.rows, slices.Clone(Point(row)))
 		return true
 	})
 	return c, nil
 }
 
-// contradiction names the fewest rules that the solver shows to contradict each other.
-func (s *Space) contradiction(of *solver) error {
-	rules := of.rules
-	for i := 0; i < len(rules); {
+// enumerate returns all combinations, sorted. It is false if there are more than maxTable, or after
+// as many visits as allowed.
+func enumerate(s *rule.Solver, visits int) (rows []Point, complete bool) {
+	flat := []uint16{} // one array for many rows
+	complete = s.Each(nil, visits, func(row []uint16) bool {
+		if len(rows) == maxTable {
+			return false
+		}
+		if len(flat)+len(row) > cap(flat) {
+			flat = make([]uint16, 0, max(1024*len(row), len(row)))
+		}
+		flat = append(flat, row...)
+		rows = append(rows, Point(flat[len(flat)-len(row):len(flat):len(flat)]))
+		return true
+	})
+	return rows, complete
+}
+
+// draw returns a random combination, or nil if there is none. prefer, if not nil, has for each knob
+// of the space the value to try first; a knob that is fixed, if not -1, has no other. It gives up
+// after maxChecks.
+func draw(s *rule.Solver, random *rand.Rand, prefer Point, fixed int) (row Point, gaveUp bool) {
+	search := s.Search(maxChecks)
+	left, ok := search.All()
+	if at := slices.Index(s.Names(), fixed); ok && at >= 0 {
+		left, ok = search.Assign(left, at, prefer[fixed])
+	}
+	if ok {
+		left, ok = search.Complete(left, func(left rule.Domains) (int, uint16) {
+			at := openPosition(left, random)
+			value := left[at][random.IntN(len(left[at]))]
+			if prefer != nil && slices.Contains(left[at], prefer[s.Names()[at]]) {
+				value = prefer[s.Names()[at]]
+			}
+			return at, value
+		})
+	}
+	if !ok {
+		return nil, search.Exhausted()
+	}
+	for _, values := range left {
+		row = append(row, values[0])
+	}
+	return row, false
+}
+
+// openPosition returns a random position among those with several values left.
+func openPosition(left rule.Domains, random *rand.Rand) int {
+	chosen, open := -1, 0
+	for i, values := range left {
+		if len(values) > 1 {
+			if open++; random.IntN(open) == 0 {
+				chosen = i
+			}
+		}
+	}
+	return chosen
+}
+
+// contradiction names the fewest rules that the solver shows to contradict each other. It stops
+// looking for fewer after maxDoubts sets of rules that take too long: about four seconds.
+func (s *Space) contradiction(of *rule.Solver) error {
+	const maxDoubts = 4
+	rules := of.Rules()
+	doubts := 0
+	for i := 0; i < len(rules) && doubts < maxDoubts; {
 		fewer := slices.Delete(slices.Clone(rules), i, i+1)
-		if newSolver(s.Knobs, fewer, of.knobs).impossible() {
+		impossible, certain := s.impossible(fewer, of.Names())
+		switch {
+		case impossible:
 			rules = fewer
 			continue
+		case !certain:
+			doubts++
 		}
 		i++
 	}
 	return fmt.Errorf("%w: no values obey %s", ErrEmpty, quoted(rules))
 }
 
+// impossible reports whether no combination obeys some rules, and whether that is certain.
+func (s *Space) impossible(rules []*rule.Rule, group []int) (impossible, certain bool) {
+	solver := s.solver(rules, group)
+	if row, gaveUp := draw(solver, rand.New(rand.NewPCG(0, 0)), nil, -1); !gaveUp {
+		return row == nil, true
+	}
+	tree, ok := solver.Diagram()
+	return ok && tree.Size() == 0, ok
+}
+
 // quoted lists the texts of rules, each once: a conjunction is several rules of one text.
-func quoted(rules []*expression) string {
+func quoted(rules []*rule.Rule) string {
 	var texts []string
-	for _, rule := range rules {
-		if text := fmt.Sprintf("%q", rule.text); !slices.Contains(texts, text) {
+	for _, r := range rules {
+		if text := fmt.Sprintf("%q", clip(r.String())); !slices.Contains(texts, text) {
 			texts = append(texts, text)
 		}
 	}
@@ -269,7 +369,7 @@ func (s *Space) Size() (n float64, exact bool) {
 		case c.solver != nil:
 			n, exact = n*maxTable, false
 		case c.tree != nil:
-			n *= c.tree.size()
+			n *= c.tree.Size()
 		default:
 			n *= float64(len(c.rows))
 		}
@@ -301,11 +401,11 @@ func (s *Space) draw(random *rand.Rand) (p Point, gaveUp bool) {
 func (c *component) draw(random *rand.Rand) (row Point, gaveUp bool) {
 	switch {
 	case c.tree != nil:
-		return c.tree.draw(random), false
+		return c.tree.Draw(random), false
 	case c.solver == nil:
 		return c.rows[random.IntN(len(c.rows))], false
 	}
-	if row, gaveUp = c.solver.draw(random, nil, -1); gaveUp {
+	if row, gaveUp = draw(c.solver, random, nil, -1); gaveUp {
 		row = c.first
 	}
 	return row, gaveUp
@@ -323,10 +423,10 @@ func (s *Space) Allowed(p Point) bool {
 
 func (c *component) allowed(p Point) bool {
 	if c.solver != nil {
-		return c.solver.allowed(p)
+		return c.solver.Allows(p)
 	}
 	if c.tree != nil {
-		return c.tree.has(c.part(p))
+		return c.tree.Has(c.part(p))
 	}
 	_, found := slices.BinarySearchFunc(c.rows, p, func(row, p Point) int {
 		for i, knob := range c.knobs {
@@ -373,9 +473,9 @@ func (c *component) near(p Point, knob int, random *rand.Rand) Point {
 	fixed := slices.Index(c.knobs, knob)
 	switch {
 	case c.tree != nil:
-		return c.tree.near(c.part(p), fixed, random)
+		return c.tree.Near(c.part(p), fixed, random)
 	case c.solver != nil:
-		row, _ := c.solver.draw(random, p, knob)
+		row, _ := draw(c.solver, random, p, knob)
 		return row
 	}
 	var best Point
@@ -405,11 +505,8 @@ func (c *component) near(p Point, knob int, random *rand.Rand) Point {
 // after returns the combination that follows a row, or the first if row is nil; false after the
 // last, or if an open component shows none for too long.
 func (c *component) after(row Point) (Point, bool) {
-	switch {
-	case c.tree != nil:
-		return following(row, func(yield func(Point) bool) { c.tree.visit(row, yield) })
-	case c.solver != nil:
-		return following(row, func(yield func(Point) bool) { c.solver.visit(row, maxVisits, yield) })
+	if c.tree != nil || c.solver != nil {
+		return c.following(row)
 	}
 	at := 0
 	if row != nil {
@@ -423,13 +520,23 @@ func (c *component) after(row Point) (Point, bool) {
 }
 
 // following returns the first combination behind a row, or the first of all if row is nil.
-func following(row Point, from iter.Seq[Point]) (next Point, ok bool) {
-	for found := range from {
-		if row == nil || !slices.Equal(found, row) {
-			return slices.Clone(found), true
+func (c *component) following(row Point) (next Point, ok bool) {
+	c.each(row, maxVisits, func(found []uint16) bool {
+		if row == nil || !slices.Equal(Point(found), row) {
+			next, ok = slices.Clone(Point(found)), true
 		}
+		return !ok
+	})
+	return next, ok
+}
+
+// each yields the combinations of a component without a table, from a row on if it is not nil. In an
+// open component it ends after a number of visits, if that is not negative.
+func (c *component) each(from Point, visits int, yield func([]uint16) bool) bool {
+	if c.tree != nil {
+		return c.tree.Each(from, yield)
 	}
-	return nil, false
+	return c.solver.Each(from, visits, yield)
 }
 
 // All yields the allowed variants: those of the first component change slowest. Of an open
@@ -449,17 +556,14 @@ func (s *Space) product(p Point, at, visits int, yield func(Point) bool) bool {
 		return yield(slices.Clone(p))
 	}
 	c := &s.components[at]
-	each := func(row Point) bool {
+	each := func(row []uint16) bool {
 		for i, knob := range c.knobs {
 			p[knob] = row[i]
 		}
 		return s.product(p, at+1, visits, yield)
 	}
-	switch {
-	case c.tree != nil:
-		return c.tree.visit(nil, each)
-	case c.solver != nil:
-		return c.solver.visit(nil, visits, each)
+	if c.tree != nil || c.solver != nil {
+		return c.each(nil, visits, each)
 	}
 	for _, row := range c.rows {
 		if !each(row) {
@@ -483,8 +587,8 @@ func (s *Space) Default() (Point, bool) {
 }
 
 // Values returns the values of a point, in the order of the knobs.
-func (s *Space) Values(p Point) []Value {
-	values := make([]Value, len(p))
+func (s *Space) Values(p Point) []rule.Value {
+	values := make([]rule.Value, len(p))
 	for i, v := range p {
 		values[i] = s.Knobs[i].Values[v]
 	}
@@ -511,8 +615,8 @@ func (s *Space) Fingerprint() string {
 	for _, k := range s.Knobs {
 		fmt.Fprintf(h, "%q %q %q\n", k.Name, k.Layer, k.Values)
 	}
-	for _, rule := range s.rules {
-		fmt.Fprintf(h, "%q\n", rule.text)
+	for _, r := range s.rules {
+		fmt.Fprintf(h, "%q\n", r.String())
 	}
 	for _, c := range s.components {
 		for _, row := range c.rows {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"attune/internal/rule"
 	"attune/internal/spec"
 )
 
@@ -18,7 +19,7 @@ import (
 func ints(name string, values ...int64) Knob {
 	k := Knob{Name: name, Default: -1}
 	for _, v := range values {
-		k.Values = append(k.Values, Int(v))
+		k.Values = append(k.Values, rule.Int(v))
 	}
 	return k
 }
@@ -126,15 +127,15 @@ func TestSolverIsExact(t *testing.T) {
 		for i := range s.components { // the same by diagrams
 			c := &s.components[i]
 			var ok bool
-			if c.tree, ok = newDiagram(newSolver(s.Knobs, s.rules, c.knobs)); !ok || c.tree.size() != float64(len(c.rows)) {
-				t.Fatalf("%q: a diagram of %v combinations, want %d", rules, c.tree.size(), len(c.rows))
+			if c.tree, ok = s.solver(s.rules, c.knobs).Diagram(); !ok || c.tree.Size() != float64(len(c.rows)) {
+				t.Fatalf("%q: a diagram of %v combinations, want %d", rules, c.tree.Size(), len(c.rows))
 			}
 			c.rows = nil
 		}
 		checkSpace(t, s, want, random)
 		for i := range s.components { // and by propagation
 			c := &s.components[i]
-			c.tree, c.solver = nil, newSolver(s.Knobs, s.rules, c.knobs)
+			c.tree, c.solver = nil, s.solver(s.rules, c.knobs)
 		}
 		checkSpace(t, s, want, random)
 	}
@@ -146,18 +147,18 @@ func bruteForce(t *testing.T, knobs []Knob, rules []string) map[string]bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var compiled []*expression
-	for _, rule := range rules {
-		e, err := compile(rule, []string{"a", "b", "c", "d"})
+	var compiled []*rule.Rule
+	for _, text := range rules {
+		terms, err := parsePython(text, knobs)
 		if err != nil {
 			t.Fatal(err)
 		}
-		compiled = append(compiled, e...)
+		compiled = append(compiled, terms...)
 	}
 	want := map[string]bool{}
 	for p := range all.All() {
 		env := all.Values(p)
-		if !slices.ContainsFunc(compiled, func(e *expression) bool { return !e.holds(env) }) {
+		if !slices.ContainsFunc(compiled, func(r *rule.Rule) bool { return !r.Holds(env) }) {
 			want[p.Key()] = true
 		}
 	}
@@ -231,7 +232,7 @@ func TestOpenSpace(t *testing.T) {
 	}
 	checkOpen(t, s)
 	c := &s.components[0]
-	c.tree, c.solver = nil, newSolver(s.Knobs, s.rules, c.knobs) // by propagation
+	c.tree, c.solver = nil, s.solver(s.rules, c.knobs) // by propagation
 	if _, exact := s.Size(); exact {
 		t.Error("the size is known")
 	}
@@ -325,15 +326,15 @@ func TestManyKnobsInOneConstraint(t *testing.T) {
 func TestDiagramIsUniform(t *testing.T) {
 	knobs := []Knob{steps("a", 1, 8, 1), steps("b", 1, 8, 1), steps("c", 1, 8, 1)}
 	s := mustSpace(t, knobs, "a * b * c == 16")
-	tree, ok := newDiagram(newSolver(s.Knobs, s.rules, []int{0, 1, 2}))
-	if !ok || tree.size() != float64(len(s.components[0].rows)) {
+	tree, ok := s.solver(s.rules, []int{0, 1, 2}).Diagram()
+	if !ok || tree.Size() != float64(len(s.components[0].rows)) {
 		t.Fatalf("%v %v", tree, ok)
 	}
 	random := rand.New(rand.NewPCG(3, 3))
 	drawn := map[string]int{}
 	const each = 1000
-	for range int(tree.size()) * each {
-		drawn[tree.draw(random).Key()]++
+	for range int(tree.Size()) * each {
+		drawn[Point(tree.Draw(random)).Key()]++
 	}
 	for _, row := range s.components[0].rows {
 		if n := drawn[row.Key()]; n < each*8/10 || n > each*12/10 {
@@ -353,8 +354,8 @@ func TestHardConstraints(t *testing.T) {
 			digits = fmt.Sprintf("(%s) * 10 + k%d", digits, i)
 		}
 	}
-	rule := "(" + digits + ") ** 2 % 999999999989 == 123456"
-	_, err := NewSpace("hard", knobs, []string{rule})
+	hard := "(" + digits + ") ** 2 % 999999999989 == 123456"
+	_, err := NewSpace("hard", knobs, []string{hard})
 	if !errors.Is(err, ErrHard) || !strings.Contains(err.Error(), "999999999989") || !strings.Contains(err.Error(), "fewer values") {
 		t.Error(err)
 	}
@@ -362,15 +363,11 @@ func TestHardConstraints(t *testing.T) {
 	for i := range s.components {
 		s.components[0].knobs = append(s.components[0].knobs[:i:i], i)
 	}
-	names := make([]string, len(knobs))
-	for i := range names {
-		names[i] = knobs[i].Name
-	}
-	if s.rules, err = compile(strings.Replace(rule, "== 123456", "in [0, 123456]", 1), names); err != nil { // 0 is allowed
+	if s.rules, err = parsePython(strings.Replace(hard, "== 123456", "in [0, 123456]", 1), knobs); err != nil { // 0 is allowed
 		t.Fatal(err)
 	}
 	c := &s.components[0]
-	c.rows, c.solver, c.first = nil, newSolver(knobs, s.rules, c.knobs), make(Point, len(knobs))
+	c.rows, c.solver, c.first = nil, s.solver(s.rules, c.knobs), make(Point, len(knobs))
 	s.components = s.components[:1]
 	for _, name := range []string{"evo", "grid"} {
 		st, err := NewStrategy(name, s, Options{Seed: 3})
@@ -563,25 +560,25 @@ func TestValues(t *testing.T) {
 		"1": "1", "1.0": "1.0", "1e5": "100000.0", "1e-05": "1e-05", "true": "True", "false": "False", `"t"`: "t",
 		"123456789012345678901": "1.2345678901234568e+20", "-0.25": "-0.25",
 	} {
-		var v Value
+		var v rule.Value
 		if err := json.Unmarshal([]byte(text), &v); err != nil || v.String() != want {
 			t.Errorf("%s: %s %v", text, v, err)
 		}
 		again, err := json.Marshal(v)
-		var w Value
+		var w rule.Value
 		if err != nil || json.Unmarshal(again, &w) != nil || v != w {
 			t.Errorf("%s is %s when it is read again", text, w)
 		}
 	}
-	for _, v := range []Value{Real(inf), Real(-inf), Real(inf - inf), bad("wrong")} {
+	for _, v := range []rule.Value{rule.Real(inf), rule.Real(-inf), rule.Real(inf - inf)} {
 		if text, err := json.Marshal(v); err == nil {
 			t.Errorf("%s is written as %s", v, text)
 		}
 	}
-	if Text("1").truth() != true || Text("").truth() || Real(0).truth() || Real(1).equal(Text("1")) {
+	if rule.Text("1").Truth() != true || rule.Text("").Truth() || rule.Real(0).Truth() || rule.Real(1).Equal(rule.Text("1")) {
 		t.Error("the truth of values is not Python's")
 	}
-	if (&Value{}).UnmarshalJSON([]byte("{")) == nil {
+	if (&rule.Value{}).UnmarshalJSON([]byte("{")) == nil {
 		t.Error("broken JSON is a value")
 	}
 }

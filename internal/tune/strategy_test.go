@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"attune/internal/rule"
 	"attune/internal/spec"
 )
 
@@ -87,7 +88,7 @@ func landscapes(t *testing.T) map[string]landscape {
 	all["dominating"] = landscape{middle, ok(valley(middle, func(knob int) float64 { return math.Pow(10, 2-float64(knob)) }))}
 	all["negative"] = landscape{middle, ok(func(p Point) float64 { return smooth(p) - 3 })}
 	texts := mustSpace(t, []Knob{
-		{Name: "layout", Values: []Value{Text("nhwc"), Text("nchw"), Text("tiled"), Text("packed")}, Default: -1},
+		{Name: "layout", Values: []rule.Value{rule.Text("nhwc"), rule.Text("nchw"), rule.Text("tiled"), rule.Text("packed")}, Default: -1},
 		steps("a", 1, 20, 1), steps("b", 1, 20, 1),
 	})
 	textCost := valley(texts, func(int) float64 { return 8 })
@@ -268,7 +269,7 @@ func TestAllVariantsFail(t *testing.T) {
 // The caller may report variants of its own, which are then not proposed.
 func TestOwnVariants(t *testing.T) {
 	one := mustSpace(t, []Knob{ints("x", 1)})
-	pair := mustSpace(t, []Knob{{Name: "x", Layer: spec.Macro, Values: []Value{Int(1), Int(2)}, Default: -1}})
+	pair := mustSpace(t, []Knob{{Name: "x", Layer: spec.Macro, Values: []rule.Value{rule.Int(1), rule.Int(2)}, Default: -1}})
 	for _, name := range Strategies {
 		for _, s := range []*Space{one, pair} {
 			st, err := NewStrategy(name, s, Options{})

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"attune/internal/rule"
 	"attune/internal/spec"
 )
 
@@ -63,12 +64,12 @@ func ReadT1(data []byte) (*Space, error) {
 	return NewSpace(name, knobs, rules)
 }
 
-func t1Values(raw json.RawMessage) ([]Value, error) {
+func t1Values(raw json.RawMessage) ([]rule.Value, error) {
 	var text string
 	if json.Unmarshal(raw, &text) == nil {
 		return evaluateList(text)
 	}
-	var values []Value
+	var values []rule.Value
 	if err := json.Unmarshal(raw, &values); err != nil {
 		return nil, fmt.Errorf("want an array or the text of a Python list: %w", err)
 	}
@@ -77,10 +78,10 @@ func t1Values(raw json.RawMessage) ([]Value, error) {
 
 // t1Default returns the index of the default. It is -1 if there is none among the values: published
 // definitions have defaults that are not values, and lists.
-func t1Default(raw json.RawMessage, values []Value) int {
-	var v Value
+func t1Default(raw json.RawMessage, values []rule.Value) int {
+	var v rule.Value
 	if json.Unmarshal(raw, &v) != nil {
 		return -1
 	}
-	return slices.IndexFunc(values, v.equal)
+	return slices.IndexFunc(values, func(w rule.Value) bool { return equal(v, w) })
 }
