@@ -213,7 +213,9 @@ func TestWrite(t *testing.T) {
 	wrong("form00: it has 5 tensor maps, and the library passes at most 4", dir, func(l *Library) {
 		l.Images[0][0].Record.Launch.TensorMaps = append(l.Images[0][0].Record.Launch.TensorMaps, toolchain.TensorMap{})
 	})
-	wrong("cannot become C", dir, func(l *Library) { l.Selection.Choices[0].When = "heads * queries * keys > 1" })
+	wrong("cannot become C", dir, func(l *Library) {
+		l.Selection = loadSelection(t, strings.Replace(syntheticSelection, "keys == 1", "heads * queries * keys > 1", 1))
+	})
 	if os.Geteuid() != 0 {
 		readOnly := t.TempDir()
 		if err := os.Chmod(readOnly, 0o555); err != nil {

@@ -460,14 +460,29 @@ func TestLaunchesMatchLab(t *testing.T) {
 	compareLaunches(t, c, l, 0, shapes)
 }
 
+// syntheticSelection has a choice for each form of syntheticLibrary.
+const syntheticSelection = `
+[[selection]]
+name = "s"
+hypothesis = "h"
+[[selection.choice]]
+when = "keys == 1"
+variant = "stage7b"
+why = "w"
+[[selection.choice]]
+when = "keys == 2"
+variant = "stage7b"
+why = "w"
+[[selection.choice]]
+variant = "stage7b"
+why = "w"
+`
+
 // syntheticLibrary has forms that no shipped selection has: other outputs, clusters, a map of O, and
 // blocks that are not persistent for many heads.
 func syntheticLibrary(t *testing.T) Library {
 	t.Helper()
-	const choice = "[[selection.choice]]\n%svariant = \"stage7b\"\nwhy = \"w\"\n"
-	s := loadSelection(t, "[[selection]]\nname = \"s\"\nhypothesis = \"h\"\n"+
-		fmt.Sprintf(choice, "when = \"keys == 1\"\n")+fmt.Sprintf(choice, "when = \"keys == 2\"\n")+fmt.Sprintf(choice, ""))
-	l := Library{Selection: s, Arch: "sm_90a", Version: "1"}
+	l := Library{Selection: loadSelection(t, syntheticSelection), Arch: "sm_90a", Version: "1"}
 	maps := [][]toolchain.TensorMap{
 		{{Argument: 0, Rows: 64, InnerBytes: 64, SwizzleBytes: 64}, {Argument: 1, Rows: 32, InnerBytes: 32, SwizzleBytes: 32}, {Argument: 2, Rows: 8, InnerBytes: 16}, {Argument: 3, Rows: 16, InnerBytes: 128, SwizzleBytes: 128}},
 		nil,

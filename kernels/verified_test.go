@@ -2,11 +2,15 @@ package kernels_test
 
 import (
 	"crypto/sha256"
+	"errors"
 	"flag"
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"attune/internal/toolchain"
@@ -15,8 +19,8 @@ import (
 )
 
 // The tests that compile or simulate hundreds of variants take minutes. verifiedFile has the digest
-// of the sources for which all of them have passed. For these sources every fourth variant runs;
-// after a change of the sources, or with -all, every one.
+// of the sources for which all of them have passed: of the kernels, and of what checks them. For
+// these sources every fourth variant runs; after a change, or with -all, every one.
 const verifiedFile = "testdata/verified.txt"
 
 var (
@@ -24,44 +28,95 @@ var (
 	markVerified = flag.Bool("mark-verified", false, "write "+verifiedFile+"; `make verify` does it after all tests have passed")
 )
 
-// sourceDigest is the digest of all kernels, of what is shipped of them, and of their compiler.
-func sourceDigest(t *testing.T) string {
-	t.Helper()
+// checkers are the packages that decide whether a variant is correct: the simulator with its PTX
+// reader, the inputs, the references, and the gates. A regression of one of them must meet every
+// variant. What runs them and what shows their results does not count.
+var checkers = []string{
+	"accuracy", "array", "audit", "device/sim", "finding", "form", "fp8", "gate", "half", "oracle", "problem", "ptx", "sim", "tensor", "tensormap",
+}
+
+// sourceDigest is the digest of all kernels, of what is shipped of them, of their compiler, and of
+// the checkers.
+var sourceDigest = sync.OnceValues(func() (string, error) {
 	hash := sha256.New()
 	fmt.Fprintln(hash, toolchain.InstalledVersion)
-	err := fs.WalkDir(kernels.SDPA(), ".", func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
+	add := func(name string, tree fs.FS, counts func(path string) bool) error {
+		return fs.WalkDir(tree, ".", func(path string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() || !counts(path) {
+				return err
+			}
+			data, err := fs.ReadFile(tree, path)
+			fmt.Fprintf(hash, "%s%s %d\n%s", name, path, len(data), data)
 			return err
-		}
-		data, err := fs.ReadFile(kernels.SDPA(), path)
-		fmt.Fprintf(hash, "%s %d\n%s", path, len(data), data)
-		return err
-	})
+		})
+	}
+	err := add("", kernels.SDPA(), func(string) bool { return true })
+	for _, name := range checkers {
+		err = errors.Join(err, add("internal/"+name+"/", os.DirFS(filepath.Join("..", "internal", name)), isProgram))
+	}
+	return fmt.Sprintf("%x", hash.Sum(nil)), err
+})
+
+// isProgram reports whether a file is part of a package, and not of its tests.
+func isProgram(path string) bool {
+	inTests := strings.HasSuffix(path, "_test.go") || slices.Contains(strings.Split(path, "/"), "testdata")
+	return !inTests && slices.Contains([]string{".go", ".s", ".py"}, filepath.Ext(path))
+}
+
+// digest is sourceDigest of a test.
+func digest(t *testing.T) string {
+	t.Helper()
+	text, err := sourceDigest()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return fmt.Sprintf("%x", hash.Sum(nil))
+	return text
+}
+
+// The digest covers the programs that check kernels, and not their tests.
+func TestVerifiedDigestCoversCheckers(t *testing.T) {
+	for path, want := range map[string]bool{
+		"op_bulk.go": true, "lanes/lanes_amd64.s": true, "declared/reference.py": true, "op_bulk_test.go": false,
+		"testdata/forms.ptx": false, "declared/testdata/kernels/add/reference.py": false, "README.md": false,
+	} {
+		if got := isProgram(path); got != want {
+			t.Errorf("%s counts: %t, want %t", path, got, want)
+		}
+	}
+	for _, name := range checkers {
+		found, err := filepath.Glob(filepath.Join("..", "internal", name, "*.go"))
+		if err != nil || len(found) == 0 {
+			t.Errorf("internal/%s has no program: %v", name, err)
+		}
+	}
 }
 
 // skipUnlessFourth skips three of four tests of verified sources; index counts them.
 func skipUnlessFourth(t *testing.T, index int) {
 	t.Helper()
-	if index%4 != 0 && isVerified(t) {
+	if index%4 != 0 {
+		skipIfVerified(t)
+	}
+}
+
+func skipIfVerified(t *testing.T) {
+	t.Helper()
+	if isVerified(t) {
 		t.Skipf("these sources have passed it: %s has their digest; -all runs it", verifiedFile)
 	}
 }
 
 func isVerified(t *testing.T) bool {
 	t.Helper()
-	digest, err := os.ReadFile(verifiedFile)
-	return err == nil && !*all && strings.TrimSpace(string(digest)) == sourceDigest(t)
+	verified, err := os.ReadFile(verifiedFile)
+	return err == nil && !*all && strings.TrimSpace(string(verified)) == digest(t)
 }
 
 func TestMarkVerified(t *testing.T) {
 	if !*markVerified {
 		t.Skip("only with -mark-verified")
 	}
-	if err := os.WriteFile(verifiedFile, []byte(sourceDigest(t)+"\n"), 0o644); err != nil {
+	if err := os.WriteFile(verifiedFile, []byte(digest(t)+"\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 }
