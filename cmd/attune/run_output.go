@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"attune/internal/finding"
 	"attune/internal/lab"
 	"attune/internal/report"
 	"attune/internal/run"
@@ -142,6 +143,7 @@ func (p *runPrinter) finished(r *run.Run) {
 	case p.json:
 	case p.verbose:
 		_ = report.Text(p.stdout, r, p.screen())
+		_ = report.Findings(p.stdout, r, finding.Form{Screen: p.screen(), Sources: p.sources(), Verbose: true})
 	case r.PartOf == "":
 		fmt.Fprintln(p.stdout, report.RunLine(r, p.column, p.screen()))
 	}
@@ -163,7 +165,7 @@ func (p *runPrinter) end(ctx context.Context, failed error) error {
 		for _, r := range whole {
 			if report.Failed(r) || report.Unchecked(r) {
 				fmt.Fprintln(p.stdout)
-				_ = report.Failure(p.stdout, r, p.screen())
+				_ = report.Failure(p.stdout, r, p.screen(), p.sources())
 			}
 		}
 	}
