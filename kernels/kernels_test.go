@@ -6,7 +6,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"attune/internal/audit"
 	"attune/internal/finding"
 	"attune/internal/lab"
 	"attune/internal/problem"
@@ -90,7 +89,7 @@ func TestShippedDeclaredImagesPassTheAudit(t *testing.T) {
 			v := variantOf(t, kernel, target.Variant)
 			for _, f := range lab.Audit(p, problem.Build{Variant: v, Image: image}) {
 				if !f.Is(append(v.Allowed(), p.Allowed()...)...) {
-					t.Errorf("%s: %s; %s", target, f, audit.Remedy(f))
+					t.Errorf("%s: %s; %s", target, f, f.Remedy())
 				}
 			}
 		}
@@ -119,7 +118,7 @@ func TestShippedImagesPassTheAudit(t *testing.T) {
 		for _, f := range all {
 			needed[f.Kind] = true
 			if !f.Is(v.Allowed()...) {
-				t.Errorf("%s: %s; %s", target, f, audit.Remedy(f))
+				t.Errorf("%s: %s; %s", target, f, f.Remedy())
 			}
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"attune/internal/document"
+	"attune/internal/finding"
 	"attune/internal/lab"
 	"attune/internal/ledger"
 	"attune/internal/spec"
@@ -51,6 +52,26 @@ func (a *app) kernel() (*spec.Kernel, fs.FS, error) {
 		return nil, nil, usageError{err}
 	}
 	return kernel, folder, nil
+}
+
+// sources reads the kernel's sources for findings.
+func (a *app) sources() finding.Sources {
+	path := a.kernelPath()
+	return func(file string) []byte {
+		if path == "" {
+			text, _ := fs.ReadFile(kernels.SDPA(), file) // without the source a finding has its place
+			return text
+		}
+		return sourcesIn(path)(file)
+	}
+}
+
+// sourcesIn reads sources that are named relative to a folder.
+func sourcesIn(folder string) finding.Sources {
+	return func(file string) []byte {
+		text, _ := os.ReadFile(filepath.Join(folder, filepath.FromSlash(file))) // without the source a finding has its place
+		return text
+	}
 }
 
 // git is the state of the repository with the kernel's folder, or of the one that the program was

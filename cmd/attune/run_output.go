@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"attune/internal/document"
+	"attune/internal/finding"
 	"attune/internal/lab"
 	"attune/internal/run"
 )
@@ -142,6 +143,7 @@ func (p *runPrinter) finished(r *run.Run) {
 	case p.json:
 	case p.verbose:
 		_ = (&document.RunStudy{Run: r}).Document().Terminal(p.stdout, p.screen())
+		_ = document.Findings(p.stdout, r, finding.Form{Screen: p.screen(), Sources: p.sources(), Verbose: true})
 	case r.PartOf == "":
 		fmt.Fprintln(p.stdout, document.RunLine(r, p.column, p.screen()))
 	}
@@ -163,7 +165,7 @@ func (p *runPrinter) end(ctx context.Context, failed error) error {
 		for _, r := range whole {
 			if document.Failed(r) || document.Unchecked(r) {
 				fmt.Fprintln(p.stdout)
-				_ = document.Failure(p.stdout, r, p.screen())
+				_ = document.Failure(p.stdout, r, p.screen(), p.sources())
 			}
 		}
 	}

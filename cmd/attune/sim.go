@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"strconv"
@@ -18,7 +18,6 @@ import (
 	"attune/internal/crash"
 	"attune/internal/device"
 	simdevice "attune/internal/device/sim"
-	"attune/internal/document"
 	"attune/internal/finding"
 	"attune/internal/run"
 	"attune/internal/sim"
@@ -32,6 +31,7 @@ type simOptions struct {
 	checks, tensor string
 	strict         bool
 	addressSeed    uint64 // of simulated buffers; 0 for a fixed place
+	verbose        bool   // findings with all their details
 }
 
 // defaultSim are the defaults of the flags.
@@ -120,6 +120,7 @@ takes two, and print 1 MiB.
 	}
 	direct.flags(cmd.Flags())
 	o.flags(cmd.Flags(), "")
+	cmd.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "print findings with instructions, calls and all details")
 	cmd.Flags().DurationVar(&limit, "timeout", 50*time.Second, "limit of one case, under all schedules")
 	files.junitFlag(cmd.Flags())
 	files.sarifFlag(cmd.Flags())
@@ -197,7 +198,7 @@ func (a *app) sim(ctx context.Context, o simOptions, results *resultFiles, limit
 		document.WarpInstructions += s.warpInstructions
 		status.Clear()
 		if !a.json {
-			printCase(a.stdout, s)
+			a.printCase(s, o.verbose)
 		}
 	}
 	document.Seconds = time.Since(began).Seconds()
@@ -346,7 +347,8 @@ func (s *simulation) fail(err error, file string, files ...string) *simulation {
 
 // printCase writes a case with its findings and mismatches. A case that could not be run is one
 // line.
-func printCase(w io.Writer, s *simulation) {
+func (a *app) printCase(s *simulation, verbose bool) {
+	w := a.stdout
 	name := printable(s.Name) // a line of its own could be a command of the log's reader
 	switch {
 	case s.err != nil:
@@ -362,8 +364,9 @@ func printCase(w io.Writer, s *simulation) {
 	default:
 		fmt.Fprintf(w, "pass  %s\n", name)
 	}
+	form := finding.Form{Screen: a.screen(), Indent: "      ", Sources: sourcesIn(filepath.Dir(s.file)), Verbose: verbose}
 	for _, f := range s.Findings {
-		printFinding(w, f)
+		f.Write(w, form)
 	}
 	for _, m := range slices.Concat(s.Mismatches, s.Notes) {
 		fmt.Fprintf(w, "      %s\n", m)
@@ -382,39 +385,6 @@ func printCase(w io.Writer, s *simulation) {
 // onlyNotes reports whether the case expects no findings and has strict ones only.
 func (s *simulation) onlyNotes() bool {
 	return len(s.Expected) == 0 && !slices.ContainsFunc(s.Findings, func(f finding.Finding) bool { return f.Severity != finding.Strict })
-}
-
-// findingWidth is the width of a printed finding, in columns.
-const findingWidth = 100
-
-// printFinding writes a finding: its kind, its places with their instructions, and the details line
-// by line. Long lines are broken between words and continue with a deeper indent.
-func printFinding(w io.Writer, f finding.Finding) {
-	times := fmt.Sprintf("%d times", f.Count)
-	if f.Count == 1 {
-		times = "once"
-	}
-	if f.Severity == finding.Strict {
-		times += ", works on hardware"
-	}
-	fmt.Fprintf(w, "      %s, %s\n", f.Kind, times)
-	const indent = "        "
-	write := func(first, text, hang string) {
-		lines := wrapped(text, findingWidth-len(indent)-len(hang))
-		fmt.Fprintf(w, "%s%s%s\n", indent, first, strings.ReplaceAll(lines, "\n", "\n"+indent+hang))
-	}
-	place := func(word string, p finding.Place) {
-		write(fmt.Sprintf("%-6s", word), fmt.Sprintf("%s: %s", p, document.PTXLine(p.PTX)), "      ")
-	}
-	if f.Where.PTXLine > 0 {
-		place("at", f.Where)
-	}
-	if f.Other != nil && f.Other.PTXLine > 0 {
-		place("with", *f.Other)
-	}
-	for line := range strings.SplitSeq(f.Detail, "; ") {
-		write("", line, "  ")
-	}
 }
 
 func kindText(kinds []finding.Kind, separator string) string {

@@ -193,7 +193,7 @@ func (a *app) simDirect(ctx context.Context, o simOptions, direct directOptions,
 	document.Cases, document.WarpInstructions, document.Seconds = []*simulation{s}, s.warpInstructions, time.Since(began).Seconds()
 	s.elapsed = time.Since(began)
 	if !a.json {
-		printCase(a.stdout, s)
+		a.printCase(s, o.verbose)
 		printOutputs(a.stdout, s.Outputs)
 	}
 	if err := saveOutputs(targets, s.Outputs); err != nil {

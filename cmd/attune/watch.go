@@ -192,7 +192,7 @@ func (a *app) checkWatched(ctx context.Context, o runOptions, args []string, dev
 	if err != nil {
 		fail(err)
 	} else {
-		_ = document.Gates(screen, result, a.screen())
+		_ = document.Gates(screen, result, a.screen(), a.sources())
 	}
 	if w.compiler == nil {
 		fmt.Fprintln(screen)

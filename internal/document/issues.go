@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 
-	"attune/internal/audit"
 	"attune/internal/ci"
 	"attune/internal/finding"
 	"attune/internal/gate"
@@ -49,28 +48,18 @@ func inSource(frames []ptx.Frame, locate Locate) (at ci.Location, callers []ci.L
 // as notices.
 func RunFindings(r *run.Run, locate Locate) []ci.Issue {
 	var all []ci.Issue
-	seen := map[string]bool{}
-	add := func(level ci.Level, f finding.Finding) {
-		if key := string(level) + f.Key(); !seen[key] { // one place fails on many shapes
-			seen[key] = true
-			i := findingIssue(r.Variant, f, locate, "")
-			i.Level, i.Message = level, f.Text()
-			all = append(all, i)
+	for _, f := range r.Reported() {
+		i := findingIssue(r.Variant, f.Finding, locate, "")
+		i.Message = f.Text()
+		if !f.Failed {
+			i.Level = ci.Notice
 		}
-	}
-	for i := range r.Correctness {
-		c := &r.Correctness[i]
-		for _, f := range c.Findings {
-			add(ci.Error, f)
-		}
-		for _, f := range c.Notes {
-			add(ci.Notice, f)
-		}
+		all = append(all, i)
 	}
 	for _, f := range r.Audit {
 		if f.Severity == finding.Error {
 			i := findingIssue(r.Variant, f, locate, "")
-			i.Message, i.Key = f.String()+"; "+audit.Remedy(f), f.Variable.Name
+			i.Message, i.Key = f.String()+"; "+f.Remedy(), f.Variable.Name
 			all = append(all, i)
 		}
 	}
@@ -206,46 +195,8 @@ func MutationIssues(kernel string, r *mutate.Report, ptx string) []ci.Issue {
 // and of the audit.
 func FindingRules() []ci.Rule {
 	var rules []ci.Rule
-	for _, k := range slices.Concat(finding.Kinds(), finding.BufferKinds()) {
-		rules = append(rules, findingRule(k))
-	}
-	for _, k := range finding.AllowableKinds() {
-		if _, ok := findingTexts[k]; !ok {
-			rules = append(rules, ci.Rule{ID: string(k), Short: "The kernel has access to state other than its arguments: " + string(k), Help: auditHelp})
-		}
+	for _, k := range finding.AllKinds() {
+		rules = append(rules, ci.Rule{ID: string(k), Short: k.Short(), Help: k.Help()})
 	}
 	return rules
-}
-
-func findingRule(kind finding.Kind) ci.Rule {
-	text := findingTexts[kind]
-	return ci.Rule{ID: string(kind), Short: text.short, Help: text.help}
-}
-
-const auditHelp = "A kernel that can keep state between launches could return an earlier result. " +
-	"Remove the instruction, or allow its kind in kernel.toml if the kernel needs it."
-
-// findingTexts are what a kind means, and what to do.
-var findingTexts = map[finding.Kind]struct{ short, help string }{
-	"race": {"Two accesses that nothing orders", "Two threads access the same bytes, one of them writes, and no barrier, fence or atomic operation " +
-		"orders the two. Add __syncthreads(), __syncwarp() or an mbarrier between them. It is reported even if the output is right."},
-	"missing-wait": {"Asynchronous data is used before it is complete", "A copy, TMA load or wgmma may still be running. " +
-		"Wait for it before the access: cp.async.wait_group, an mbarrier wait, or wgmma.wait_group."},
-	"missing-fence": {"A fence between proxies is missing", "Generic accesses and those of TMA or wgmma are ordered by a proxy fence only: " +
-		"fence.proxy.async, or wgmma.fence before the first wgmma."},
-	"uninitialized": {"A read of bytes that were never written", "The value is undefined. Initialise the bytes, or guard the read where no thread has written."},
-	"out-of-bounds": {"An access outside of any buffer or variable", "The address is outside of the argument or variable. Check the index against the extent of the buffer."},
-	"misaligned": {"An address that is not aligned for its access", "A vector access, TMA or matrix operand needs an address that is a multiple of its size. " +
-		"Align the buffer, or use a smaller access."},
-	"divergent-barrier": {"A barrier that not all lanes execute", "Barriers and warpgroup instructions need all lanes of the warp, or all warps of the barrier. " +
-		"Move it out of the branch."},
-	"deadlock":      {"A wait that never ends", "No thread can arrive at the barrier or set the flag any more. Check the counts of arrivals, the phases, and early exits."},
-	"bad-barrier":   {"Wrong use of a barrier", "The count, the phase or the expected bytes of the barrier do not fit its use."},
-	"undefined":     {"Behaviour that PTX leaves undefined", "The result is not defined by PTX and may differ between chips and compilers."},
-	"kept-memory":   {"A read of what an earlier launch has left", "The kernel reads a variable that a launch before has written. A launch must not depend on another."},
-	"wrote-outside": {"A write outside of the output", "Bytes next to a buffer were changed. Check the index of the last rows and columns."},
-	"input-changed": {"An input was changed", "The kernel writes to a buffer that is declared as an input. Declare it as inout, or do not write it."},
-	"unwritten":     {"Parts of an output were not written", "Elements of the output still have the value from before the launch. Check the grid and the guards of the last block."},
-	"not-repeatable": {"Two launches gave different outputs", "The output depends on the order of threads, or on an earlier launch. " +
-		"If the order of sums is free by design, kernel.toml can allow it."},
 }

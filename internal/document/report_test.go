@@ -218,11 +218,12 @@ func onSimulator(r *run.Run, s run.Simulation) *run.Run {
 func racy() *run.Run {
 	r := onSimulator(built(newRun("stage2")), run.Simulation{Schedules: 2, Checks: true, Tensor: "exact"})
 	race := finding.Finding{
-		Kind: finding.Race, Severity: finding.Error, Count: 16384,
-		Where: finding.Place{PTXLine: 152, Source: "mma.hpp:47, called from sdpa.cu:54", File: "mma.hpp", Line: 47, Callers: []ptx.Frame{{File: "sdpa.cu", Line: 54}}},
-		Other: &finding.Place{PTXLine: 92, Source: "sdpa.cu:47", File: "sdpa.cu", Line: 47},
+		Kind: finding.Race, Severity: finding.Error, Count: 16384, Missing: finding.WarpSync,
+		Variable: finding.Variable{Name: "scores", Space: finding.Shared, Bytes: 2048, Offset: 64, ElementBytes: 4},
+		Where:    finding.Place{PTXLine: 152, Source: "mma.hpp:47, called from sdpa.cu:54", File: "mma.hpp", Line: 47, Callers: []ptx.Frame{{File: "sdpa.cu", Line: 54}}},
+		Other:    &finding.Place{PTXLine: 92, Source: "sdpa.cu:47", File: "sdpa.cu", Line: 47},
 		Detail: "warp 0 (all lanes) of block [0 0 0]: reads 4 bytes " +
-			"at 0x400 of .shared, which thread 0 wrote; nothing orders the two (lanes of one warp need bar.warp.sync)",
+			"at 0x400 of .shared, which thread 0 wrote; nothing orders the two (lanes of one warp need __syncwarp())",
 	}
 	for _, shape := range r.Requested.Shapes {
 		for _, inputs := range []string{"normal", "outliers", "peaked"} {

@@ -116,14 +116,13 @@ func lineEnd(r *run.Run) string {
 // kindFirst is the cause of a failed run with the kind and the source line of its finding before the
 // problem, because a line may be cut. Causes that are no findings stay as they are.
 func kindFirst(r *run.Run, cause string) string {
-	for _, row := range r.Correctness {
-		for _, f := range row.Findings {
-			if where, found := strings.CutSuffix(cause, ": "+f.String()); found {
-				return shortFinding(f) + ", " + where
-			}
-		}
+	first := slices.IndexFunc(r.Correctness, func(c run.Correctness) bool { return !c.Pass })
+	if first < 0 || len(r.Correctness[first].Findings) == 0 {
+		return cause
 	}
-	return cause
+	found := r.Reported()
+	i := slices.IndexFunc(found, func(f run.Reported) bool { return f.Failed && f.Rows[0] == first })
+	return shortFinding(found[i].Finding) + ", " + r.Outputs(found[i])
 }
 
 // shortFinding is the kind of a finding and its innermost source line in the kernel's folder.
@@ -175,13 +174,13 @@ func Failed(r *run.Run) bool {
 func Unchecked(r *run.Run) bool { return outcomeWord(r) == openWord }
 
 // Failure writes the details of a run that failed or is unchecked: the gates that failed, or else the
-// correctness gate, with their reasons.
-func Failure(w io.Writer, r *run.Run, s terminal.Screen) error {
+// correctness gate, with their reasons. Findings are written with the lines of the sources.
+func Failure(w io.Writer, r *run.Run, s terminal.Screen, sources finding.Sources) error {
 	out := &strings.Builder{}
 	s.Paragraph(out, "", r.Variant+": "+verdictText(r), 2)
 	for _, g := range r.GateOutcomes() {
 		if g.Status == gate.Fail || Unchecked(r) && g.Name == "correctness" {
-			writeGate(out, g, s)
+			writeGate(out, r, g, s, sources)
 		}
 	}
 	if r.ID != "" {
@@ -204,9 +203,25 @@ func Excused(r *run.Run) string {
 	return ""
 }
 
-// writeGate writes a gate with the first lines of its reasons.
-func writeGate(w io.Writer, g run.GateOutcome, s terminal.Screen) {
-	const most = 6 // lines; the record has all of them
+// writeGate writes a gate of a run with the first lines of its reasons, and with the first findings
+// that failed it. The record has all of them.
+func writeGate(w io.Writer, r *run.Run, g run.GateOutcome, s terminal.Screen, sources finding.Sources) {
+	found := failedFindings(r)
+	if g.Name != "correctness" || g.Status != gate.Fail || len(found) == 0 {
+		writeReasons(w, g, s)
+		return
+	}
+	const most = 3
+	g.Reasons = findingReasons(r, found)
+	writeReasons(w, g, s)
+	writeFindings(w, r, found[:min(most, len(found))], finding.Form{Screen: s, Sources: sources})
+	if more := len(found) - most; more > 0 {
+		fmt.Fprintf(w, "  and %d more\n", more)
+	}
+}
+
+func writeReasons(w io.Writer, g run.GateOutcome, s terminal.Screen) {
+	const most = 6 // lines
 	first := fmt.Sprintf("  %-12s %-13s ", g.Name, statusWord(g.Status))
 	lines := strings.Split(strings.TrimRight(strings.Join(g.Reasons, "\n"), "\n"), "\n")
 	if more := len(lines) - most; more > 0 {
@@ -297,11 +312,11 @@ func (s Summary) totals() string {
 
 // Gates writes a run for a screen that is drawn again and again: its line, and the gates with their
 // first reasons.
-func Gates(w io.Writer, r *run.Run, s terminal.Screen) error {
+func Gates(w io.Writer, r *run.Run, s terminal.Screen, sources finding.Sources) error {
 	out := &strings.Builder{}
 	fmt.Fprintf(out, "%s\n\n", RunLine(r, NameWidth([]string{r.Variant}, s), s))
 	for _, g := range r.GateOutcomes() {
-		writeGate(out, g, s)
+		writeGate(out, r, g, s, sources)
 	}
 	_, err := io.WriteString(w, out.String())
 	return err

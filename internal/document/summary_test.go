@@ -24,6 +24,14 @@ func outcomes() []*run.Run {
 	}
 }
 
+// racySource is the source of racy.
+func racySource(file string) []byte {
+	if file != "sdpa.cu" {
+		return nil
+	}
+	return []byte(strings.Repeat("\n", 46) + "    scores[row * stride + column] = score;\n" + strings.Repeat("\n", 6) + "\tmma(scores + 16 * step, values);\n")
+}
+
 func TestRunLines(t *testing.T) {
 	var names []string
 	for _, r := range outcomes() {
@@ -36,7 +44,7 @@ func TestRunLines(t *testing.T) {
 		}
 		for _, r := range outcomes() {
 			if Failed(r) || Unchecked(r) {
-				if err := Failure(out, r, terminal.Screen{Width: width}); err != nil {
+				if err := Failure(out, r, terminal.Screen{Width: width}, racySource); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -79,7 +87,7 @@ func TestLongNamesOfRuns(t *testing.T) {
 func TestGates(t *testing.T) {
 	out := &bytes.Buffer{}
 	for _, r := range []*run.Run{passing(), refused(), racy()} {
-		if err := Gates(out, r, terminal.Screen{Width: 80}); err != nil {
+		if err := Gates(out, r, terminal.Screen{Width: 80}, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -104,8 +112,8 @@ func TestSummaryOfOneRun(t *testing.T) {
 		"summary": func(w *closedPipe) error {
 			return Summary{Runs: outcomes(), Screen: terminal.Screen{Width: 80}}.Write(w)
 		},
-		"failure": func(w *closedPipe) error { return Failure(w, racy(), terminal.Screen{Width: 80}) },
-		"gates":   func(w *closedPipe) error { return Gates(w, racy(), terminal.Screen{Width: 80}) },
+		"failure": func(w *closedPipe) error { return Failure(w, racy(), terminal.Screen{Width: 80}, nil) },
+		"gates":   func(w *closedPipe) error { return Gates(w, racy(), terminal.Screen{Width: 80}, nil) },
 	} {
 		if err := write(&closedPipe{}); !errors.Is(err, os.ErrClosed) {
 			t.Errorf("%s: got %v", name, err)

@@ -45,6 +45,7 @@ type Place struct {
 	Source  string `json:"source,omitempty"` // file:line and those of the calls, where the module has line information
 	File    string `json:"file,omitempty"`   // of the line inside inlined functions, with its path
 	Line    int    `json:"line,omitempty"`
+	Column  int    `json:"column,omitempty"` // from 1; 0 if it is not known
 
 	Callers []ptx.Frame `json:"callers,omitempty"` // the calls of inlined functions, from the inside outwards
 }
@@ -59,7 +60,7 @@ func PlaceOf(module *ptx.Module, in *ptx.Instruction) Place {
 }
 
 func (p *Place) setFrames(frames []ptx.Frame) {
-	p.File, p.Line, p.Callers = frames[0].File, frames[0].Line, frames[1:]
+	p.File, p.Line, p.Column, p.Callers = frames[0].File, frames[0].Line, frames[0].Column, frames[1:]
 	if len(p.Callers) == 0 {
 		p.Callers = nil
 	}
@@ -79,7 +80,7 @@ func (p Place) Frames() []ptx.Frame {
 	if p.File == "" {
 		return nil
 	}
-	return append([]ptx.Frame{{File: p.File, Line: p.Line}}, p.Callers...)
+	return append([]ptx.Frame{{File: p.File, Line: p.Line, Column: p.Column}}, p.Callers...)
 }
 
 // Own is the innermost source line in the kernel's own folder, or else the innermost. Headers of -I

@@ -24,18 +24,21 @@ func Audit(p problem.Problem, b problem.Build) []finding.Finding {
 	all := audit.PTX(b.Image.PTX, b.Image.Record.EntryName(), outputs...)
 	if p.Name() == spec.DeclaredProblem {
 		for i := range all {
-			all[i].Detail = argumentNames(all[i].Detail, b.Image.Record.EntryName(), p.Parameters(b))
+			nameArguments(&all[i], b.Image.Record.EntryName(), p.Parameters(b))
 		}
 	}
 	return all
 }
 
-// argumentNames replaces the names that the compiler has given to parameters by those of kernel.toml.
-func argumentNames(text, entry string, parameters []problem.Parameter) string {
+// nameArguments replaces the names that the compiler has given to parameters by those of kernel.toml.
+func nameArguments(f *finding.Finding, entry string, parameters []problem.Parameter) {
 	for i, p := range slices.Backward(parameters) { // k_param_1 begins k_param_10
-		text = strings.ReplaceAll(text, fmt.Sprintf("%s_param_%d", entry, i), p.Name)
+		name := fmt.Sprintf("%s_param_%d", entry, i)
+		f.Detail = strings.ReplaceAll(f.Detail, name, p.Name)
+		if f.Variable.Name == name {
+			f.Variable = finding.Variable{Name: p.Name, Space: finding.Argument, Index: i}
+		}
 	}
-	return text
 }
 
 // auditBuild audits a build. It returns all findings, and the reasons against the build: the
@@ -49,12 +52,7 @@ func (l *Lab) auditBuild(b problem.Build) (all []finding.Finding, reasons []stri
 			all[i].Severity = finding.Note
 			continue
 		}
-		remedy := audit.Remedy(f)
-		if f.Is(finding.OutputRead) && p.Name() != spec.Attention {
-			remedy = "write inout = true in its [[arg]] if the kernel updates it, scratch = true if it is a workspace, or " +
-				"allow = [\"output-read\"] if it reads only what it has written"
-		}
-		reasons = append(reasons, f.String()+"; "+remedy)
+		reasons = append(reasons, f.String()+"; "+f.Remedy())
 	}
 	return all, reasons
 }

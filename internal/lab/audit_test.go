@@ -7,6 +7,7 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"attune/internal/finding"
 	"attune/internal/problem"
 	"attune/internal/spec"
 	"attune/kernels"
@@ -99,7 +100,9 @@ func TestArgumentNames(t *testing.T) {
 	for i := range parameters {
 		parameters[i].Name = string(rune('a' + i))
 	}
-	if got := argumentNames("k_param_1 and k_param_10", "k", parameters); got != "b and k" {
+	f := finding.Of(finding.OutputRead, finding.Variable{Name: "k_param_10"}, "k_param_1 and k_param_10")
+	nameArguments(&f, "k", parameters)
+	if got := f.Detail; got != "b and k" || f.Variable != (finding.Variable{Name: "k", Space: finding.Argument, Index: 10}) {
 		t.Error(got)
 	}
 }

@@ -123,8 +123,9 @@ const toolkit = "cuda/"
 
 // Frame is a source line of an instruction: inside an inlined function, or of a call of one.
 type Frame struct {
-	File string `json:"file"`
-	Line int    `json:"line"`
+	File   string `json:"file"`
+	Line   int    `json:"line"`
+	Column int    `json:"column,omitempty"` // from 1; 0 if it is not known
 }
 
 func (f Frame) String() string { return fmt.Sprintf("%s:%d", f.File, f.Line) }
@@ -138,7 +139,7 @@ func (m *Module) Frames(l *Location) []Frame {
 func (m *Module) allFrames(l *Location) []Frame {
 	var all []Frame
 	for ; l != nil; l = l.Inlined {
-		all = append(all, Frame{m.Files[l.File], l.Line})
+		all = append(all, Frame{m.Files[l.File], l.Line, l.Column})
 	}
 	return all
 }

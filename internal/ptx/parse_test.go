@@ -401,7 +401,7 @@ $g: .b8 103 }
 // The lines of inlined functions come before those of the calls.
 func TestSourceLines(t *testing.T) {
 	module := &Module{Files: map[int]string{1: "k.cu", 2: "../lib/a.cuh", 3: "cuda/b.h"}}
-	kernel := &Location{File: 1, Line: 30}
+	kernel := &Location{File: 1, Line: 30, Column: 7}
 	helper := &Location{File: 2, Line: 5, Inlined: kernel}
 	header := &Location{File: 3, Line: 7, Inlined: helper}
 	for _, c := range []struct {
@@ -410,10 +410,10 @@ func TestSourceLines(t *testing.T) {
 		frames []Frame
 	}{
 		{nil, "ptx:9", nil},
-		{kernel, "k.cu:30 (ptx:9)", []Frame{{"k.cu", 30}}},
-		{&Location{File: 2, Line: 6, Inlined: helper}, "../lib/a.cuh:6 (ptx:9, called from ../lib/a.cuh:5, k.cu:30)", []Frame{{"../lib/a.cuh", 6}, {"../lib/a.cuh", 5}, {"k.cu", 30}}},
-		{helper, "../lib/a.cuh:5 (ptx:9, called from k.cu:30)", []Frame{{"../lib/a.cuh", 5}, {"k.cu", 30}}},
-		{header, "../lib/a.cuh:5 (ptx:9, called from k.cu:30)", []Frame{{"../lib/a.cuh", 5}, {"k.cu", 30}}},
+		{kernel, "k.cu:30 (ptx:9)", []Frame{{File: "k.cu", Line: 30, Column: 7}}},
+		{&Location{File: 2, Line: 6, Inlined: helper}, "../lib/a.cuh:6 (ptx:9, called from ../lib/a.cuh:5, k.cu:30)", []Frame{{File: "../lib/a.cuh", Line: 6}, {File: "../lib/a.cuh", Line: 5}, {File: "k.cu", Line: 30, Column: 7}}},
+		{helper, "../lib/a.cuh:5 (ptx:9, called from k.cu:30)", []Frame{{File: "../lib/a.cuh", Line: 5}, {File: "k.cu", Line: 30, Column: 7}}},
+		{header, "../lib/a.cuh:5 (ptx:9, called from k.cu:30)", []Frame{{File: "../lib/a.cuh", Line: 5}, {File: "k.cu", Line: 30, Column: 7}}},
 		{&Location{File: 3, Line: 7}, "cuda/b.h:7 (ptx:9)", nil},
 	} {
 		if key := module.LineKey(c.at); key == "" != (c.at == nil) || c.at == header && key == module.LineKey(helper) {

@@ -131,13 +131,9 @@ func (r *Run) SetGates(g gate.Gates) {
 // Notes lists the notes on the outputs of a run. A note about one place of the code is listed once.
 func (r *Run) Notes() []string {
 	var list []string
-	listed := map[string]bool{}
-	for i := range r.Correctness {
-		for _, n := range r.Correctness[i].Notes {
-			if key := n.Key(); !listed[key] {
-				listed[key] = true
-				list = append(list, n.Text())
-			}
+	for _, f := range r.Reported() {
+		if !f.Failed {
+			list = append(list, f.Text())
 		}
 	}
 	return list

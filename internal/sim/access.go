@@ -333,7 +333,7 @@ func (w *warp) reportConflict(o *op, a accessInfo, c order.Conflict, address uin
 		severity, relation = finding.Strict, "only a shuffle with a lane that has acquired it orders the two"
 	}
 	other := w.block.launch.program.ops[e.Op]
-	occurrence := finding.Occurrence{Kind: kind, Severity: severity, Missing: w.missingOrder(&e)}
+	occurrence := finding.Occurrence{Kind: kind, Severity: severity, Missing: w.missingOrder(&e, a.space)}
 	switch {
 	case kind == finding.MissingWait:
 		occurrence.Missing = missingWait(&e, other)
@@ -363,9 +363,10 @@ func (w *warp) reportConflict(o *op, a accessInfo, c order.Conflict, address uin
 
 // needs says in a detail what would order two accesses.
 var needs = map[finding.Sync]string{
-	finding.WarpSync:   " (lanes of one warp need __syncwarp())",
-	finding.BlockSync:  " (warps need a barrier)",
-	finding.DeviceSync: " (blocks need an atomic operation, or a fence and a flag)",
+	finding.WarpSync:    " (lanes of one warp need __syncwarp())",
+	finding.BlockSync:   " (warps need a barrier)",
+	finding.ClusterSync: " (blocks of a cluster need its barrier)",
+	finding.DeviceSync:  " (blocks need an atomic operation, or a fence and a flag)",
 }
 
 // knowsStart reports whether the start of an asynchronous copy is ordered before a lane.
@@ -394,8 +395,10 @@ func (w *warp) threadOf(e *order.Access) string {
 }
 
 // missingOrder returns what would order an access after an earlier one.
-func (w *warp) missingOrder(e *order.Access) finding.Sync {
+func (w *warp) missingOrder(e *order.Access, space ptx.Space) finding.Sync {
 	switch {
+	case uint64(e.Block) != w.block.index && space == ptx.Shared:
+		return finding.ClusterSync
 	case uint64(e.Block) != w.block.index:
 		return finding.DeviceSync
 	case w.isOtherWarp(e):

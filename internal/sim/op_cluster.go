@@ -122,7 +122,7 @@ func (w *warp) ownerOf(o *op, a accessInfo, address uint64, lane int, d mem.Dire
 		return nil, 0
 	}
 	if owner.ended {
-		w.report(finding.Race, o, w.laneBit(lane), func() string {
+		w.add(afterEnd, o, position{}, w.laneBit(lane), func() string {
 			return fmt.Sprintf("%s %d bytes at %#x of the shared memory of block %v, which may have ended: nothing orders the two", d, a.bytes,
 				local, owner.at)
 		})
@@ -133,10 +133,13 @@ func (w *warp) ownerOf(o *op, a accessInfo, address uint64, lane int, d mem.Dire
 	return owner, local
 }
 
+// afterEnd is an access to the shared memory of a block that may have ended.
+var afterEnd = finding.Occurrence{Kind: finding.Race, Severity: finding.Error, Missing: finding.ClusterSync}
+
 // reportEnded reports a copy to a block of the cluster that has ended.
 func (w *warp) reportEnded(o *op, owner *block, lane int) {
 	if owner.ended {
-		w.report(finding.Race, o, w.laneBit(lane), func() string {
+		w.add(afterEnd, o, position{}, w.laneBit(lane), func() string {
 			return fmt.Sprintf("copies to the shared memory of block %v, which may have ended: nothing orders the two", owner.at)
 		})
 	}
@@ -160,8 +163,8 @@ func (b *block) checkAfterEnd() {
 		if a.Flags&order.Present == 0 || a.Block == uint32(b.index) || b.launch.program.signalsBarrier(a.Op) || me.After(a, lanes) {
 			return
 		}
-		b.report(finding.Race, b.launch.program.ops[a.Op], last, func() string {
-			return fmt.Sprintf("block %v accesses the shared memory of block %v, which may have ended: nothing orders the access before its end",
+		b.add(afterEnd, b.launch.program.ops[a.Op], last, func(f *finding.Finding) {
+			f.Detail = fmt.Sprintf("block %v accesses the shared memory of block %v, which may have ended: nothing orders the access before its end",
 				b.launch.blockAt(uint64(a.Block)), b.at)
 		})
 	})

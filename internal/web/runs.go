@@ -206,10 +206,9 @@ func comparable(entries []ledger.Entry, with *run.Run) []ledger.Entry {
 	return others
 }
 
-// sourceFinding is a finding of a run, once for each place.
+// sourceFinding is a finding of a run.
 type sourceFinding struct {
-	finding.Finding
-	Note   bool     // it fails nothing
+	run.Reported
 	Where  []string // shapes and seeds
 	Places []ptx.Frame
 }
@@ -222,7 +221,9 @@ func placesOf(f finding.Finding) []ptx.Frame {
 		if at == nil {
 			continue
 		}
-		if own, known := at.Own(); known && !slices.Contains(all, own) {
+		own, known := at.Own()
+		same := func(f ptx.Frame) bool { return f.File == own.File && f.Line == own.Line }
+		if known && !slices.ContainsFunc(all, same) {
 			all = append(all, own)
 		}
 	}
@@ -232,21 +233,12 @@ func placesOf(f finding.Finding) []ptx.Frame {
 // findingsOf lists what the checkers have found on the outputs of a run.
 func findingsOf(r *run.Run) []sourceFinding {
 	var all []sourceFinding
-	at := map[string]int{}
-	add := func(c run.Correctness, found []finding.Finding, note bool) {
-		for _, f := range found {
-			i, known := at[f.Key()]
-			if !known {
-				i = len(all)
-				at[f.Key()] = i
-				all = append(all, sourceFinding{Finding: f, Note: note, Places: placesOf(f)})
-			}
-			all[i].Where = append(all[i].Where, c.Shape+" seed "+strconv.FormatUint(c.Seed, 10))
+	for _, f := range r.Reported() {
+		found := sourceFinding{Reported: f, Places: placesOf(f.Finding)}
+		for _, row := range f.Rows {
+			found.Where = append(found.Where, r.Correctness[row].Name())
 		}
-	}
-	for _, c := range r.Correctness {
-		add(c, c.Findings, false)
-		add(c, c.Notes, true)
+		all = append(all, found)
 	}
 	return all[:min(len(all), maxRows)]
 }

@@ -1,22 +1,10 @@
 package audit
 
 import (
-	"fmt"
 	"strings"
 
 	"attune/internal/finding"
 )
-
-// Remedy is the way to remove or allow a finding of the audit.
-func Remedy(f finding.Finding) string {
-	switch {
-	case f.Kind == finding.Unreadable:
-		return fmt.Sprintf("write the kernel without it, or allow = [%q] in kernel.toml", f.Kind)
-	case f.Variable.Name == "%envreg1" || f.Variable.Name == "%envreg2": // the address of the barrier of a cooperative grid
-		return "a grid barrier needs cooperative = true in [launch] of kernel.toml"
-	}
-	return fmt.Sprintf("remove it, or write allow = [%q] in kernel.toml if the kernel needs it", f.Kind)
-}
 
 // register classifies special registers by name, without %.
 func register(name string) (finding.Kind, bool) {
