@@ -32,7 +32,11 @@ func onGPU(t *testing.T) (*cuda.Machine, compiled, Library) {
 	if arch := machine.Facts().Arch; arch != "sm_90" {
 		t.Skipf("this test needs a GPU of sm_90, and this is %s", arch)
 	}
-	c := shippedProbe(t)
+	needGCC(t)
+	c, err := whole()
+	if err != nil {
+		t.Fatal(err)
+	}
 	l, err := shippedLibrary()
 	if err != nil {
 		t.Fatal(err)

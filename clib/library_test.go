@@ -1,6 +1,7 @@
 package clib
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -61,15 +62,47 @@ var shippedLibrary = sync.OnceValues(func() (Library, error) {
 // compiled is a library with the probe, as a program.
 type compiled struct{ library, program, driver string }
 
-// shipped is the library of the shipped PTX. Its table, without code of its own, is compiled once
-// and without sanitizers.
+// shipped is the library of the shipped forms for the double of the driver, which reads the parameters
+// of an entry function and no more: a table with the whole PTX has 27 MB. The table has no code of its
+// own, and is compiled once and without sanitizers.
 var shipped = sync.OnceValues(func() (compiled, error) {
 	l, err := shippedLibrary()
 	if err != nil {
 		return compiled{}, err
 	}
+	l.Images, l.Companions = slices.Clone(l.Images), slices.Clone(l.Companions)
+	for i := range l.Images {
+		l.Images[i][0] = withoutBody(l.Images[i][0])
+	}
+	for i, companion := range l.Companions {
+		form := *companion
+		form.Image = withoutBody(form.Image)
+		l.Companions[i] = &form
+	}
 	return compileLibrary("shipped", l)
 })
+
+// whole is the library of the shipped PTX, for a GPU.
+var whole = sync.OnceValues(func() (compiled, error) {
+	l, err := shippedLibrary()
+	if err != nil {
+		return compiled{}, err
+	}
+	return compileLibrary("whole", l)
+})
+
+// withoutBody is an image whose PTX ends with the parameters of its entry function.
+func withoutBody(image *toolchain.Image) *toolchain.Image {
+	short := *image
+	start := bytes.Index(image.PTX, []byte(".visible .entry"))
+	end := start + bytes.IndexByte(image.PTX[start:], ')') + 1
+	body := " { ret; }"
+	if bytes.Contains(image.PTX, []byte("griddepcontrol.wait")) {
+		body = " { griddepcontrol.wait; ret; }"
+	}
+	short.PTX = slices.Concat([]byte("// "+image.Record.Variant+"\n"), image.PTX[start:end], []byte(body))
+	return &short
+}
 
 // compileLibrary writes a library and compiles the probe with it, and the double of the driver.
 // edit changes the generated table.
