@@ -35,12 +35,12 @@ func (s *RunStudy) declaredOutputs() Table {
 		}
 		for j, o := range c.Outputs {
 			at := func(key string) string { return fmt.Sprintf("correctness.%d.outputs.%d.%s", i, j, key) }
-			limit, limits := c.Limits.Outputs[o.Name], fmt.Sprintf("correctness.%d.limits", i)
+			limit, limits := c.Limits.Outputs[o.Name], fmt.Sprintf("correctness.%d.limits.outputs.%s", i, o.Name)
 			row := []Text{
 				labels.cell(from, c.Shape, c.ShapeName, "correctness", i), name, cell(from.text(fmt.Sprint(c.Seed), "correctness.%d.seed", i)),
 				cell(from.text(o.Name, "%s", at("name"))), cell(from.figure("%.3g", o.MaxErr, "%s", at("max_err"))), cell(from.figure("%.3g", o.MeanErr, "%s", at("mean_err"))),
-				cell(from.summary(badText(o.Errors), "%s", at("bad_fraction"))), cell(from.summary(share(limit.BadFraction), "%s", limits)),
-				cell(from.summary(toleranceText(limit.Abs, limit.Rel), "%s", limits)), cell(from.summary(cmp.Or(o.Worst.Place.Element, none), "%s", at("worst"))),
+				from.bad(o.Errors, at("")), cell(from.share(limit.BadFraction, limits+".bad_fraction")),
+				from.tolerance(limit.Abs, limit.Rel, limits), cell(from.summary(cmp.Or(o.Worst.Place.Element, none), "%s", at("worst"))),
 				outcomeCell(from, c.Pass || onlyOther && o.BadFraction <= limit.BadFraction && o.NonFinite == 0, fmt.Sprintf("correctness.%d.pass", i)),
 			}
 			if o.FirstNonFinite != nil { // the other figures do not include the non-finite elements
@@ -111,36 +111,37 @@ func (l shapeLabels) cell(from record, axes, name, key string, index int) Text {
 	return cell(from.text(axes, "%s.%d.shape", key, index))
 }
 
-// badText is the number and the share of the bad elements.
-func badText(e oracle.Errors) string {
+// bad is the number and the share of the bad elements.
+func (r record) bad(e oracle.Errors, at string) Text {
 	if e.Bad == 0 {
-		return "0"
+		return cell(r.count(0, "%sbad", at))
 	}
-	return fmt.Sprintf("%d (%s)", e.Bad, share(e.BadFraction))
+	return say(r.count(e.Bad, "%sbad", at), " (", r.share(e.BadFraction, at+"bad_fraction"), ")")
 }
 
 // share is a fraction in percent. A small one does not become 0.
-func share(fraction float64) string {
+func (r record) share(fraction float64, key string) Span {
 	switch {
 	case fraction == 0:
-		return "0"
+		return r.figure("%.0f", 0, "%s", key)
 	case fraction < 0.0001:
-		return fmt.Sprintf("%.1g %%", 100*fraction)
+		return derived("%.1g %%", 100*fraction, "100 * "+r.key("%s", key))
 	}
-	return fmt.Sprintf("%.2f %%", 100*fraction)
+	return derived("%.2f %%", 100*fraction, "100 * "+r.key("%s", key))
 }
 
-// toleranceText is the largest error of an element that is not bad.
-func toleranceText(abs, rel float64) string {
+// tolerance is the largest error of an element that is not bad.
+func (r record) tolerance(abs, rel float64, limits string) Text {
+	relative := say(r.figure("%.3g", rel, "%s.rel", limits), "·|want|")
 	switch {
 	case abs == 0 && rel == 0:
-		return "equal"
+		return say("equal")
 	case rel == 0:
-		return fmt.Sprintf("%.3g", abs)
+		return cell(r.figure("%.3g", abs, "%s.abs", limits))
 	case abs == 0:
-		return fmt.Sprintf("%.3g·|want|", rel)
+		return relative
 	}
-	return fmt.Sprintf("%.3g + %.3g·|want|", abs, rel)
+	return say(r.figure("%.3g", abs, "%s.abs", limits), " + ", relative)
 }
 
 // referenceText names what the outputs of a run are compared with.

@@ -92,10 +92,10 @@ func TestDeclaredRowsOfAFinding(t *testing.T) {
 
 func TestDeclaredCells(t *testing.T) {
 	for want, got := range map[string]string{
-		"0": share(0), "0.001 %": share(1e-5), "12.50 %": share(0.125),
-		"equal": toleranceText(0, 0), "0.5": toleranceText(0.5, 0), "0.25·|want|": toleranceText(0, 0.25), "0.5 + 0.25·|want|": toleranceText(0.5, 0.25),
+		"0": record{}.share(0, "").Text, "0.001 %": record{}.share(1e-5, "").Text, "12.50 %": record{}.share(0.125, "").Text,
+		"equal": record{}.tolerance(0, 0, "").String(), "0.5": record{}.tolerance(0.5, 0, "").String(), "0.25·|want|": record{}.tolerance(0, 0.25, "").String(), "0.5 + 0.25·|want|": record{}.tolerance(0.5, 0.25, "").String(),
 		"-": ceilingText(nil), "91.0 % FP8": ceilingText(&run.Shares{BF16: 1.7, FP8: 0.91, Copy: 0.1}), "60.0 % bf16": ceilingText(&run.Shares{BF16: 0.6, FP8: 0.3, Copy: 0.1}),
-		"3 (0.15 %)": badText(declaredOutput("y", 3, "").Errors),
+		"3 (0.15 %)": record{}.bad(declaredOutput("y", 3, "").Errors, "").String(),
 	} {
 		if got != want {
 			t.Errorf("%q; want %q", got, want)

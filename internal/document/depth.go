@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"attune/internal/terminal"
 )
 
 // without is the document without the parts of a depth. Only blocks are replaced by their content, and
@@ -114,7 +116,7 @@ const mostLines = 400
 func (f Fields) paged() []Block {
 	t := Table{Columns: columns(f.Head...)}
 	var whole []Block
-	name := ""
+	name, colours := "", map[string]terminal.Colour{}
 	for _, field := range f.Fields {
 		if field.Name != "" {
 			name = field.Name
@@ -132,6 +134,8 @@ func (f Fields) paged() []Block {
 		row := []Text{say(name), first}
 		if len(f.Head) > len(row) {
 			row = slices.Insert(row, 1, field.Outcome)
+			colours[field.Outcome.String()] = field.Outcome[0].Colour
+			t.Columns[1].Colour = func(outcome string) terminal.Colour { return colours[outcome] }
 		}
 		t.Rows = append(t.Rows, row)
 		if len(field.Lines) > 2 {

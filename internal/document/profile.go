@@ -71,50 +71,47 @@ func profileTable(p *profile.Profile, from record, index int) Table {
 		header = append(header, "difference")
 	}
 	t := Table{Columns: columns(header...)}
-	add := func(cells ...string) {
-		var row []Text
-		for _, text := range cells {
-			row = append(row, cell(from.summary(text, "profiles.%d", index)))
+	stalls := false
+	for j, r := range rows {
+		stalls = stalls || strings.HasPrefix(r.Key, "stall_")
+		at := fmt.Sprintf("profiles.%d.metrics.%d", index, j)
+		row := []Text{cell(from.text(r.About, "%s.about", at))}
+		if sim {
+			row = append(row, from.counter(r.Sim, r.Unit, at+".sim"))
+		}
+		if ncu {
+			row = append(row, from.counter(r.Ncu, r.Unit, at+".ncu"))
+		}
+		if sim && ncu {
+			row = append(row, cell(from.summary(differenceText(r), "%s", at)))
 		}
 		t.Rows = append(t.Rows, row)
 	}
-	stalls := false
-	for _, r := range rows {
-		stalls = stalls || strings.HasPrefix(r.Key, "stall_")
-		row := []string{r.About}
-		if sim {
-			row = append(row, figure(r.Sim, r.Unit))
-		}
-		if ncu {
-			row = append(row, figure(r.Ncu, r.Unit))
-		}
-		if sim && ncu {
-			row = append(row, differenceText(r))
-		}
-		add(row...)
-	}
 	if !stalls && len(header) > 1 {
-		add(append([]string{"warp stalls"}, slices.Repeat([]string{notMeasured}, len(header)-1)...)...)
+		t.Rows = append(t.Rows, append([]Text{say("warp stalls")}, slices.Repeat([]Text{say(notMeasured)}, len(header)-1)...))
 	}
 	return t
 }
 
 const notMeasured = "not measured"
 
-// figure is a value with its unit.
-func figure(value *float64, unit string) string {
+// counter is a value with its unit.
+func (r record) counter(value *float64, unit, key string) Text {
 	switch {
 	case value == nil:
-		return notMeasured
+		return say(notMeasured)
 	case unit == "ns":
-		return fmt.Sprintf("%.2f us", *value/1e3)
+		return cell(derived("%.2f us", *value/1e3, r.key("%s", key)+" / 1000"))
 	case unit == "%":
-		return fmt.Sprintf("%.1f %%", *value)
+		return cell(r.figure("%.1f %%", *value, "%s", key))
 	case *value == math.Trunc(*value):
-		return fmt.Sprintf("%.0f", *value)
+		return cell(r.figure("%.0f", *value, "%s", key))
 	}
-	return fmt.Sprintf("%.2f", *value)
+	return cell(r.figure("%.2f", *value, "%s", key))
 }
+
+// figure is the same as a text.
+func figure(value *float64, unit string) string { return record{}.counter(value, unit, "").String() }
 
 func differenceText(r profile.Row) string {
 	text := "all of it" // ncu counted 0

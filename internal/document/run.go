@@ -226,6 +226,7 @@ func (s *RunStudy) facts() Fields {
 			add("reference", Always, cell(from.summary(problemText(r.Problem), "problem.facts")))
 		}
 	}
+	add("ran", Always, cell(from.text(r.Ran, "ran")))
 	add("run", Always, cell(from.code(r.ID, "id")))
 	add("started", Long, cell(from.summary(r.Time.UTC().Format(dateLayout)+" UTC", "time")))
 	return f

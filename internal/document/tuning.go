@@ -101,8 +101,8 @@ func (s *TuningStudy) finals() Table {
 			return
 		}
 		row := []Text{
-			cell(from.code(v.Name(), "summary:%s.variant", key)), cell(from.summary(TunedCost(t.Objective, *v.Cost), "%s.cost", key)), cell(from.summary("1", "%s", key)), cell(missing), say("default"),
-			cell(from.summary(fmt.Sprint(v.Registers), "%s", key)), cell(from.summary(fmt.Sprint(v.SharedBytes), "%s", key)),
+			cell(from.code(v.Name(), "summary:%s.variant", key)), from.tunedCost(t.Objective, *v.Cost, key+".cost"), cell(from.summary("1", "%s", key)), cell(missing), say("default"),
+			from.amount(v.Registers, key, "registers"), from.amount(v.SharedBytes, key, "shared_bytes"),
 		}
 		if !standard {
 			row[2], row[4] = cell(missing), cell(from.text(string(v.Verdict), "%s.verdict", key))
@@ -121,6 +121,14 @@ func (s *TuningStudy) finals() Table {
 		return table.keep(func(column int) bool { return column != 3 })
 	}
 	return table
+}
+
+// amount is a count that the record leaves out if it is 0.
+func (r record) amount(n int, of, key string) Text {
+	if n == 0 {
+		return cell(r.summary("0", "%s", of))
+	}
+	return cell(r.count(n, "%s.%s", of, key))
 }
 
 const effectsNote = "Of each value: its evaluations, how many of them failed, the best cost with it, the median over the " +

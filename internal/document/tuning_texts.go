@@ -37,15 +37,20 @@ func tunedRatio(v run.TunedVariant) string {
 	return fmt.Sprintf("%.3fx the default (%.3f to %.3f)", r.Ratio, r.Low, r.High)
 }
 
-// TunedCost formats a cost in the unit of the table.
-func TunedCost(objective string, cost float64) string {
+// tunedCost is a cost in the unit of the table.
+func (r record) tunedCost(objective string, cost float64, key string) Text {
 	switch objective {
 	case run.ObjectiveTime:
-		return fmt.Sprintf("%.3f", 1e6*cost)
+		return cell(derived("%.3f", 1e6*cost, "1000000 * "+r.key("%s", key)))
 	case run.ObjectiveEnergy:
-		return fmt.Sprintf("%.4g", 1e3*cost)
+		return cell(derived("%.4g", 1e3*cost, "1000 * "+r.key("%s", key)))
 	}
-	return fmt.Sprintf("%.0f", cost)
+	return cell(r.figure("%.0f", cost, "%s", key))
+}
+
+// TunedCost is the same as a text.
+func TunedCost(objective string, cost float64) string {
+	return record{}.tunedCost(objective, cost, "").String()
 }
 
 // tuningFailed names elites that failed in the finals.
