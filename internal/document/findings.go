@@ -3,6 +3,7 @@ package document
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"attune/internal/finding"
@@ -27,20 +28,18 @@ func failedFindings(r *run.Run) []run.Reported {
 }
 
 // findingReasons are why the correctness gate of a run with findings failed: how many there are, and
-// what else is wrong with the outputs.
-func findingReasons(r *run.Run, found []run.Reported) []string {
+// the reasons that are no findings.
+func findingReasons(reasons []string, found []run.Reported) []string {
 	text := "1 finding"
 	if len(found) > 1 {
 		text = fmt.Sprintf("%d findings", len(found))
 	}
-	reasons := []string{text}
-	for i := range r.Correctness {
-		c := &r.Correctness[i]
-		for _, wrong := range c.Wrong[min(len(c.Findings), len(c.Wrong)):] {
-			reasons = append(reasons, c.Name()+": "+wrong)
-		}
+	isFinding := func(reason string) bool {
+		return slices.ContainsFunc(found, func(f run.Reported) bool {
+			return strings.HasSuffix(reason, ": "+f.String()) || strings.HasPrefix(reason, f.String()+"; ")
+		})
 	}
-	return reasons
+	return append([]string{text}, slices.DeleteFunc(slices.Clone(reasons), isFinding)...)
 }
 
 // Findings writes all findings of a run, with every detail.

@@ -212,7 +212,7 @@ func writeGate(w io.Writer, r *run.Run, g run.GateOutcome, s terminal.Screen, so
 		return
 	}
 	const most = 3
-	g.Reasons = findingReasons(r, found)
+	g.Reasons = findingReasons(g.Reasons, found)
 	writeReasons(w, g, s)
 	writeFindings(w, r, found[:min(most, len(found))], finding.Form{Screen: s, Sources: sources})
 	if more := len(found) - most; more > 0 {
