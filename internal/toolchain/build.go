@@ -27,9 +27,10 @@ type Builder struct {
 	limit    time.Duration // of a compilation; 0 for none
 
 	// Dir is the kernel's folder on disk, to which the folders of -I are relative. It is empty for
-	// an embedded kernel, unless that is Nested.
+	// an embedded kernel, and has no effect on one that is Nested.
 	Dir  string
-	tree fs.FS // of a Nested kernel, with Dir as path in it
+	tree fs.FS  // of a Nested kernel
+	path string // of its folder, as an absolute path in the tree
 
 	// Note receives a line about a cached build that is damaged, or about a cache that cannot be
 	// written. It may be nil. Calls do not overlap.
@@ -77,7 +78,7 @@ func NewBuilder(kernel fs.FS, compiler *Compiler, cacheDir string) *Builder {
 	b := &Builder{kernel: kernel, compiler: compiler, slots: make(chan struct{}, runtime.NumCPU())}
 	if nested, ok := kernel.(Nested); ok {
 		tree, path := nested.Tree()
-		b.tree, b.Dir = tree, "/"+path
+		b.tree, b.path = tree, "/"+path
 	}
 	if cacheDir != "" {
 		b.cache.dir = filepath.Join(cacheDir, "builds")
@@ -159,14 +160,23 @@ func (b *Builder) sources(t Target) (sources, compilerFlags, error) {
 		files, err := readSources(b.kernel, t.Source)
 		return files, compilerFlags{}, err
 	}
-	own, err := splitFlags(t.Flags, b.Dir)
-	own.tree = b.tree
+	own, err := b.split(t)
 	if err != nil {
 		return nil, own, &SourceError{t, t.inFlags() + err.Error()}
 	}
 	own.include = append(own.include, t.Include...)
 	files, err := readForeign(b.kernel, t.Source, own)
 	return files, own, err
+}
+
+// split sorts the flags of a target.
+func (b *Builder) split(t Target) (compilerFlags, error) {
+	if b.tree == nil {
+		return splitFlags(t.Flags, b.Dir)
+	}
+	own, err := splitFlags(t.Flags, b.path)
+	own.tree = b.tree
+	return own, err
 }
 
 // flags are the compiler's flags without the knobs. They have no fast-math: a kernel that
@@ -196,7 +206,7 @@ func (b *Builder) key(t Target, sourceHash string) string {
 	fmt.Fprintln(hash, recordSchema, b.compiler.Version, runtime.GOARCH, sourceHash, t.Kernel, t.Source, t.Arch, t.defines(), flags(t.Arch),
 		environmentFlags())
 	if !t.Contract {
-		own, _ := splitFlags(t.Flags, b.Dir) // sources has reported the error
+		own, _ := b.split(t) // sources has reported the error
 		fmt.Fprintf(hash, "%q %q %q %q\n", t.Entry, t.Flags, own.include, t.Include)
 		if len(own.include)+len(t.Include) > 0 {
 			fmt.Fprintln(hash, includedNames)

@@ -342,6 +342,7 @@ func TestNestedKernel(t *testing.T) {
 	onDisk.Dir = filepath.Join(tree, "kernels/k")
 	want, _ := mustBuild(t, onDisk, target)
 	nested := NewBuilder(nestedFolder{os.DirFS(tree), "kernels/k"}, compiler, "")
+	nested.Dir = "elsewhere" // has no effect
 	got, _ := mustBuild(t, nested.Frozen(), target)
 	if diff := cmp.Diff(want.Record, got.Record); diff != "" || string(want.PTX) != string(got.PTX) || want.Log != got.Log || !strings.Contains(got.Log, "../../include/../include/b.cuh(2)") {
 		t.Errorf("(-on disk +nested):\n%s\n%s", diff, got.Log)

@@ -25,5 +25,5 @@ func (b *Builder) Sources(t Target) (map[string][]byte, error) {
 // Untrusted returns a builder of other sources of the same kernel, with the same compiler, cache and
 // flags. A compilation that takes longer than the limit is the fault of the sources.
 func (b *Builder) Untrusted(kernel fs.FS, limit time.Duration) *Builder {
-	return &Builder{kernel: kernel, compiler: b.compiler, cache: b.cache, slots: b.slots, Dir: b.Dir, tree: b.tree, limit: limit}
+	return &Builder{kernel: kernel, compiler: b.compiler, cache: b.cache, slots: b.slots, Dir: b.Dir, tree: b.tree, path: b.path, limit: limit}
 }
