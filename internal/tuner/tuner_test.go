@@ -185,7 +185,7 @@ func (s *setup) checkTuningRecord(result *run.Tuning) {
 	if err := errors.Join(err, json.Unmarshal(text, &elites)); err != nil || len(elites.Elites) != 3 || elites.Elites[0].CodeHash != result.Best.CodeHash {
 		s.t.Errorf("%+v, %v", elites, err)
 	}
-	for _, name := range []string{"document.md", run.TuneJournal} {
+	for _, name := range []string{"report.md", run.TuneJournal} {
 		if _, err := s.Ledger.ReadTuning(ctx, result.ID, name); err != nil {
 			s.t.Error(err)
 		}
@@ -271,7 +271,7 @@ func TestTuneKeepsTheDefault(t *testing.T) {
 	if result.Faster || result.Best.Variant != "tuned" || len(result.Elites) != 3 {
 		t.Errorf("%+v", result)
 	}
-	for _, name := range []string{run.TuningFile, run.TuneEliteFile, run.TuneJournal, run.TuneFile, "document.md"} {
+	for _, name := range []string{run.TuningFile, run.TuneEliteFile, run.TuneJournal, run.TuneFile, "report.md"} {
 		if _, err := os.Stat(filepath.Join(r.Folder, name)); err != nil {
 			t.Error(err)
 		}
