@@ -55,7 +55,7 @@ func printVersion(w io.Writer, g toolchain.Git, when string) error {
 }
 
 // release is the version of attune. `make release VERSION=...` sets another.
-var release = "0.1.0"
+var release = "0.2.0"
 
 // The state of the repository, set by `make build` and `make release`.
 var branch, commit, date, dirty string
