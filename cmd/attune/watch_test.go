@@ -112,7 +112,7 @@ func TestWatch(t *testing.T) {
 	screen, end := watching(t, cmd, stderr)
 	screen("stage2  ok       5/5", "resources    pass", "performance  not measured", "no compiler: ")
 
-	source := filepath.Join(folder, "ada", "sdpa.cu")
+	source := filepath.Join(folder, "ladder", "sdpa.cu")
 	text, err := os.ReadFile(source)
 	if err != nil {
 		t.Fatal(err)

@@ -37,9 +37,13 @@ func Ladder(runs []*run.Run, champions catalog.ChampionRuns, ids func(id string)
 	for _, r := range runs {
 		from := runRecord(r.ID)
 		c := ladderCells(r, runs[0])
+		parent := cell(missing)
+		if r.Parent != "" {
+			parent = cell(from.variant(r.Parent, "parent"))
+		}
 		verdicts = append(verdicts, string(r.Verdict))
 		t.Rows = append(t.Rows, []Text{
-			say(r.Variant), cell(from.variant(c.parent, "parent")), say(c.change), say(c.shape), say(c.time), say(c.speedup), say(c.required), say(c.overFirst),
+			say(r.Variant), parent, say(c.change), say(c.shape), say(c.time), say(c.speedup), say(c.required), say(c.overFirst),
 			say(c.registers), say(c.shared), say(string(r.Verdict)), say(cmp.Or(champions[r.ID], none)), say(ids(r.ID)), say(r.ID), say(c.why),
 		})
 		var notes []Text
@@ -67,12 +71,12 @@ const none = "-"
 
 // ladderRow has the cells of a run in the ladder.
 type ladderRow struct {
-	parent, change, shape, time, speedup, required, overFirst, registers, shared, why string
+	change, shape, time, speedup, required, overFirst, registers, shared, why string
 }
 
 func ladderCells(r, first *run.Run) ladderRow {
 	c := ladderRow{
-		parent: cmp.Or(r.Parent, none), change: cmp.Or(r.Change, none), why: cmp.Or(shortened(r.Cause()), none), time: notMeasured,
+		change: cmp.Or(r.Change, none), why: cmp.Or(shortened(r.Cause()), none), time: notMeasured,
 		shape: none, speedup: none, required: none, overFirst: none, registers: none, shared: none,
 	}
 	if r.Build != nil {
