@@ -145,6 +145,9 @@ func spoil(v any, random *rand.Rand, depth int) any {
 // TestCraftedLedger renders records with hostile contents: each page is harmless, or refused with its
 // reason.
 func TestCraftedLedger(t *testing.T) {
+	if testing.Short() {
+		t.Skip("more than a hundred pages of damaged records")
+	}
 	t.Parallel()
 	kept := craft(t)
 	s := newServer(t, kept)
