@@ -18,7 +18,7 @@ import (
 
 // folders are the kernels that are shipped.
 var folders = map[string]fs.FS{
-	"sdpa": kernels.SDPA(), "decode": kernels.Decode(), "prefill": kernels.Prefill(), "native": kernels.Native(), "mixed": kernels.Mixed(), "cast": kernels.Cast(), "quantize": kernels.Quantize(),
+	"sdpa": kernels.SDPA(), "decode": kernels.Decode(), "prefill": kernels.Prefill(), "native": kernels.Native(), "pingpong": kernels.Pingpong(), "mixed": kernels.Mixed(), "cast": kernels.Cast(), "quantize": kernels.Quantize(),
 	"append": kernels.Append(),
 }
 

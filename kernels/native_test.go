@@ -12,8 +12,27 @@ import (
 	"attune/internal/half"
 )
 
-// nativeFolder is the folder of the attention with products in 16 bits.
-const nativeFolder = "attention/native"
+// The folders of the kernels with products in 16 bits.
+const (
+	nativeFolder   = "attention/native"
+	pingpongFolder = "attention/pingpong"
+)
+
+// form16 is a stage of one of them.
+type form16 struct {
+	folder, stage string
+	columns       int // head dim
+}
+
+var (
+	nativeForm       = form16{nativeFolder, "native", 64}
+	nativeFP16Form   = form16{nativeFolder, "native_fp16", 64}
+	native256Form    = form16{nativeFolder, "native256", 64}
+	pingpongForm     = form16{pingpongFolder, "pingpong_d128", 128}
+	pingpongD256Form = form16{pingpongFolder, "pingpong_d256", 256}
+)
+
+func (f form16) fp16() bool { return strings.HasSuffix(f.stage, "_fp16") }
 
 // Every stage is right on all shapes of the simulator with all checkers, and so are FP16, other tiles,
 // more stages of K and V, and exact exponentials.
@@ -35,16 +54,42 @@ func TestNativeIsCorrect(t *testing.T) {
 	}
 }
 
+// The same of pingpong: with exact exponentials, with head dim 256, with the static order of tiles, and
+// with every other way to hold Q, to sum rows, to pack P and to store O.
+func TestPingpongIsCorrect(t *testing.T) {
+	kernel, builder := declaredBuilder(t, pingpongFolder)
+	few := []string{"mean", "hidden"}
+	for i, test := range []struct {
+		name   string
+		shapes []string
+	}{
+		{"pingpong_d128", []string{"one", "ragged", "exact", "mean", "causal", "short", "grouped", "brief_causal", "hidden", "peaks"}},
+		{"pingpong_d128_exact", few},
+		{"pingpong_d256", []string{"mean", "causal", "grouped", "peaks"}},
+		{"pingpong_d128+TILE_ORDER=0", []string{"pairs", "short"}},
+		{"pingpong_d128+TILE_N=64+K_STAGES=4+V_STAGES=3+USE_Q_IN_SHARED=1+USE_TMA_STORE=0", few},
+		{"pingpong_d128+USE_PACK_EARLY=1+USE_SUM_COLUMNS=0", few},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if i > 0 {
+				skipUnlessFourth(t, i)
+			}
+			t.Parallel()
+			checkDeclared(t, kernel, builder, pingpongFolder, test.name, test.shapes)
+		})
+	}
+}
+
 // O is rescaled only where the row max has grown by more than 8 in log2 units, so scores grow here by
-// less, by that and by more from step to step; a step is 128 keys, and the last keys are first. The
+// less, by that and by more from step to step; steps are 128 or 64 keys, and the last keys are first. The
 // error is that of BF16 and of the linear exponentials, far below that of FP8.
-func TestNativeValues(t *testing.T) {
+func Test16BitValues(t *testing.T) {
 	const keys = 300
-	grow := func(log2 float64) func(in *nativeInputs) {
-		return func(in *nativeInputs) {
+	grow := func(log2 float64) func(in *inputs16) {
+		return func(in *inputs16) {
 			for row, q := range in.q {
 				clear(q)
-				q[row%64] = 1
+				q[row%len(q)] = 1
 			}
 			perStep := log2 * math.Ln2 / in.scale
 			for key, k := range in.k {
@@ -54,33 +99,35 @@ func TestNativeValues(t *testing.T) {
 			}
 		}
 	}
-	for name, change := range map[string]func(in *nativeInputs){
-		"plain":              func(in *nativeInputs) {},
+	for name, change := range map[string]func(in *inputs16){
+		"plain":              func(in *inputs16) {},
 		"grow by 7":          grow(7),
 		"grow by 8":          grow(8),
 		"grow by 20":         grow(20),
 		"grow by 200":        grow(200),
 		"fall by 7":          grow(-7),
 		"fall by 200":        grow(-200),
-		"negative scores":    func(in *nativeInputs) { grow(0)(in); offset(in.k, -30) },
-		"large magnitudes":   func(in *nativeInputs) { multiply(in.q, 0x1p-50); multiply(in.k, 0x1p50) },
-		"large values":       func(in *nativeInputs) { multiply(in.v[:128], 0x1p60); in.within *= 0x1p60 },
-		"small values":       func(in *nativeInputs) { multiply(in.v, 0x1p-60); in.within *= 0x1p-60 },
-		"zeros":              func(in *nativeInputs) { multiply(in.k, 0); multiply(in.v[128:], 0) },
-		"not numbers":        func(in *nativeInputs) { in.q[7][3], in.v[200][9] = math.NaN(), math.NaN() },
-		"a key not a number": func(in *nativeInputs) { in.k[77][1] = math.NaN() },
+		"negative scores":    func(in *inputs16) { grow(0)(in); offset(in.k, -30) },
+		"large magnitudes":   func(in *inputs16) { multiply(in.q, 0x1p-50); multiply(in.k, 0x1p50) },
+		"large values":       func(in *inputs16) { multiply(in.v[:128], 0x1p60); in.within *= 0x1p60 },
+		"small values":       func(in *inputs16) { multiply(in.v, 0x1p-60); in.within *= 0x1p-60 },
+		"zeros":              func(in *inputs16) { multiply(in.k, 0); multiply(in.v[128:], 0) },
+		"not numbers":        func(in *inputs16) { in.q[7][3], in.v[200][9] = math.NaN(), math.NaN() },
+		"a key not a number": func(in *inputs16) { in.k[77][1] = math.NaN() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			random := rand.New(rand.NewPCG(1, 2))
-			in := &nativeInputs{
-				q: matrix(random, 64), k: matrix(random, keys), v: matrix(random, keys),
-				scale: 1.5 / math.Sqrt(64), within: 0.003, share: 0.015,
-			}
-			change(in)
-			in.compare(t, in.run(t, "native"))
-			if !strings.Contains(name, "large") && !strings.Contains(name, "small") {
-				in.compare(t, in.run(t, "native_fp16"))
+			for _, form := range []form16{nativeForm, nativeFP16Form, pingpongForm, pingpongD256Form} {
+				if form.fp16() && (strings.Contains(name, "large") || strings.Contains(name, "small")) {
+					continue
+				}
+				if form == pingpongD256Form && isVerified(t) {
+					continue
+				}
+				in := drawInputs16(rand.New(rand.NewPCG(1, 2)), form, 64, keys)
+				in.within, in.share = 0.003, 0.015
+				change(in)
+				in.compare(t, in.run(t))
 			}
 		})
 	}
@@ -89,73 +136,85 @@ func TestNativeValues(t *testing.T) {
 // With a causal mask every row attends to its keys and to no other, wherever the diagonal crosses the
 // edges of steps, of consumers and of tiles. The column of V that a key adds to tells it from its
 // neighbours.
-func TestNativeCausalEdges(t *testing.T) {
+func Test16BitCausalEdges(t *testing.T) {
 	for _, beyond := range []int{0, 1, 2, 62, 63, 64, 65, 126, 127, 128, 129, -1, -64, -127} {
-		for stage, rows := range map[string]int{"native": 130, "native256": 258} {
-			t.Run(fmt.Sprintf("%s %d", stage, beyond), func(t *testing.T) {
-				if stage != "native" {
+		for form, rows := range map[form16]int{nativeForm: 130, native256Form: 258, pingpongForm: 130} {
+			t.Run(fmt.Sprintf("%s %d", form.stage, beyond), func(t *testing.T) {
+				if form == native256Form {
 					skipUnlessFourth(t, 1)
 				}
 				t.Parallel()
-				random := rand.New(rand.NewPCG(1, 2))
-				in := &nativeInputs{q: matrix(random, rows), k: matrix(random, rows+beyond), v: matrix(random, rows+beyond), causal: true, scale: 1.5 / 8, within: 1e-6, share: 0.05}
+				in := drawInputs16(rand.New(rand.NewPCG(1, 2)), form, rows, rows+beyond)
+				in.causal, in.within, in.share = true, 1e-6, 0.05
 				multiply(in.q, 0)
 				multiply(in.v, 0)
 				for key, v := range in.v {
-					v[key%64] = 1
+					v[key%len(v)] = 1
 				}
-				in.compare(t, in.run(t, stage))
+				in.compare(t, in.run(t))
 			})
 		}
 	}
 }
 
 // An infinity is one, as in PyTorch: a row of Q with it is NaN, and no other row.
-func TestNativeInfinities(t *testing.T) {
-	random := rand.New(rand.NewPCG(1, 2))
-	in := &nativeInputs{q: matrix(random, 64), k: matrix(random, 300), v: matrix(random, 300)}
-	in.q[9][1] = math.Inf(1)
-	for i, x := range in.run(t, "native") {
-		if math.IsNaN(x) != (i/64 == 9) {
-			t.Fatalf("row %d, column %d is %v", i/64, i%64, x)
-		}
-	}
-	for key := 76; key < 84; key++ { // exponentials of both kinds
-		in := &nativeInputs{q: matrix(random, 64), k: matrix(random, 300), v: matrix(random, 300)}
-		in.k[key][1] = math.Inf(1)
-		for i, x := range in.run(t, "native") {
-			if math.IsNaN(x) != (in.q[i/64][1] >= 0) {
-				t.Fatalf("key %d, row %d, column %d is %v", key, i/64, i%64, x)
+func Test16BitInfinities(t *testing.T) {
+	for _, form := range []form16{nativeForm, pingpongForm} {
+		t.Run(form.stage, func(t *testing.T) {
+			t.Parallel()
+			random := rand.New(rand.NewPCG(1, 2))
+			in := drawInputs16(random, form, 64, 300)
+			in.q[9][1] = math.Inf(1)
+			for i, x := range in.run(t) {
+				if math.IsNaN(x) != (i/form.columns == 9) {
+					t.Fatalf("row %d, column %d is %v", i/form.columns, i%form.columns, x)
+				}
 			}
-		}
+			for key := 76; key < 84; key++ { // exponentials of both kinds
+				in := drawInputs16(random, form, 64, 300)
+				in.k[key][1] = math.Inf(1)
+				for i, x := range in.run(t) {
+					if math.IsNaN(x) != (in.q[i/form.columns][1] >= 0) {
+						t.Fatalf("key %d, row %d, column %d is %v", key, i/form.columns, i%form.columns, x)
+					}
+				}
+			}
+		})
 	}
 }
 
 // A masked key has no weight, however large its value is.
-func TestNativeMaskedKeys(t *testing.T) {
-	for _, stage := range []string{"native", "native_fp16"} {
-		random := rand.New(rand.NewPCG(3, 4))
-		in := &nativeInputs{q: matrix(random, 64), k: matrix(random, 64), v: matrix(random, 64), causal: true}
+func Test16BitMaskedKeys(t *testing.T) {
+	for _, form := range []form16{nativeForm, nativeFP16Form, pingpongForm} {
+		in := drawInputs16(rand.New(rand.NewPCG(3, 4)), form, 64, 64)
+		in.causal = true
 		for key, row := range in.v {
 			for c := range row {
 				row[c] = map[bool]float64{true: 60000}[key >= 32]
 			}
 		}
-		for i, x := range in.run(t, stage)[:32*64] {
+		for i, x := range in.run(t)[:32*form.columns] {
 			if math.Abs(x) > 1e-20 {
-				t.Fatalf("%s: row %d, column %d is %v", stage, i/64, i%64, x)
+				t.Fatalf("%s: row %d, column %d is %v", form.stage, i/form.columns, i%form.columns, x)
 			}
 		}
 	}
 }
 
-// nativeInputs are Q, K and V of one head, in 16 bits.
-type nativeInputs struct {
+// inputs16 are Q, K and V of one head, in 16 bits.
+type inputs16 struct {
+	form    form16
 	q, k, v [][]float64
 	causal  bool
 	scale   float64
 	within  float64 // error of O that is allowed
 	share   float64 // and of its largest addend
+}
+
+// drawInputs16 draws Q, K and V for a form.
+func drawInputs16(random *rand.Rand, form form16, queries, keys int) *inputs16 {
+	draw := func(rows int) [][]float64 { return matrix(random, rows, form.columns) }
+	return &inputs16{form: form, q: draw(queries), k: draw(keys), v: draw(keys), scale: 1.5 / math.Sqrt(float64(form.columns))}
 }
 
 // rounded returns the BF16 next to x.
@@ -172,11 +231,11 @@ func offset(rows [][]float64, by float64) {
 	}
 }
 
-// matrix draws rows of 64 columns from -1 to 1, as BF16 has them.
-func matrix(random *rand.Rand, rows int) [][]float64 {
+// matrix draws rows from -1 to 1, as BF16 has them.
+func matrix(random *rand.Rand, rows, columns int) [][]float64 {
 	m := make([][]float64, rows)
 	for i := range m {
-		m[i] = make([]float64, 64)
+		m[i] = make([]float64, columns)
 		for c := range m[i] {
 			m[i][c] = rounded(2*random.Float64() - 1)
 		}
@@ -193,17 +252,16 @@ func multiply(rows [][]float64, factor float64) {
 }
 
 // run computes O of a head on the simulator.
-func (in *nativeInputs) run(t *testing.T, stage string) []float64 {
+func (in *inputs16) run(t *testing.T) []float64 {
 	t.Helper()
 	causal := map[bool]int{true: 1}[in.causal]
-	j := newDeclaredJob(t, nativeFolder, stage, fmt.Sprintf(
+	j := newDeclaredJob(t, in.form.folder, in.form.stage, fmt.Sprintf(
 		"batch=1,kv_heads=1,group=1,queries=%d,keys=%d,blocks=1,causal=%d,rows_first=0,lse=0,q_max=1,k_max=1,v_max=1,spread=1", len(in.q), len(in.k), causal))
-	fp16 := strings.HasSuffix(stage, "_fp16")
 	for name, rows := range map[string][][]float64{"q": in.q, "k": in.k, "v": in.v} {
 		var data []byte
 		for _, x := range slices.Concat(rows...) {
 			bits := uint16(half.BFloat16FromFloat32(float32(x)))
-			if fp16 {
+			if in.form.fp16() {
 				bits = uint16(half.Float16FromFloat64(x))
 			}
 			data = binary.LittleEndian.AppendUint16(data, bits)
@@ -211,14 +269,14 @@ func (in *nativeInputs) run(t *testing.T, stage string) []float64 {
 		j.arg(name).Input = data
 	}
 	o := j.run(t)[0]
-	if fp16 {
+	if in.form.fp16() {
 		return half.DecodeFloat16(o)
 	}
 	return half.DecodeBFloat16(o)
 }
 
 // compare reports an element of O that is wrong.
-func (in *nativeInputs) compare(t *testing.T, got []float64) {
+func (in *inputs16) compare(t *testing.T, got []float64) {
 	t.Helper()
 	for i, q := range in.q {
 		seen := in.k
@@ -243,7 +301,7 @@ func (in *nativeInputs) compare(t *testing.T, got []float64) {
 				want += p[j] / sum * in.v[j][c]
 				most = max(most, p[j]/sum*math.Abs(in.v[j][c]))
 			}
-			x := got[i*64+c]
+			x := got[i*len(q)+c]
 			if math.IsNaN(x) != math.IsNaN(want) || math.Abs(x-want) > in.within+most*in.share {
 				t.Fatalf("row %d, column %d: got %v, want %v", i, c, x, want)
 			}

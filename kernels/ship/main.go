@@ -17,7 +17,8 @@ import (
 
 func main() {
 	dirs := []string{
-		"kernels", "kernels/attention/decode", "kernels/attention/prefill", "kernels/attention/native", "kernels/attention/mixed",
+		"kernels", "kernels/attention/decode", "kernels/attention/prefill", "kernels/attention/native", "kernels/attention/pingpong",
+		"kernels/attention/mixed",
 		"kernels/quantize/cast", "kernels/quantize/quantize", "kernels/quantize/append", "internal/lab/testdata/cheats",
 	}
 	if len(os.Args) > 1 {

@@ -2,12 +2,12 @@
 // converted or quantised, so that it is exact up to the rounding of P and the exponentials.
 // docs/native.md has the arguments.
 //
-// Work tiles and their order are those of attention/dense, row max and the choice of linear
-// exponentials those of attention/softmax.cuh. The rest is here:
+// Work tiles and their order are those of attention/dense, mask, row max and linear exponentials
+// those of attention/softmax16.cuh. The rest is here:
 //   traits.cuh   the tile, the knobs and the types
 //   storage.cuh  shared memory
 //   loads.cuh    TMA loads of Q, K and V
-//   softmax.cuh  mask, row max, exponentials, P
+//   softmax.cuh  row state, exponentials, P
 //   gemm.cuh     Q·K^T and P·V
 //   output.cuh   normalise, store
 //   kernel.cuh   the mainloop

@@ -27,6 +27,10 @@ struct Traits : FormTraits {
   static constexpr int kExp2LinearEighths = EXP2_LINEAR_EIGHTHS;
   static constexpr int kExp2Segments = EXP2_SEGMENTS;
 
+  // The growth of the row max, in log2 units, that needs no rescale of O. P is then up to 2^16, in
+  // FP16 2^15. Row sums are in FP32, so that they do not overflow.
+  static constexpr float kGrowth = kBf16 ? 8.0f : 7.0f;
+
   // ---- types ----
   using Problem = native::Problem;
   using WorkTile = ::WorkTile;

@@ -1,0 +1,34 @@
+// The kernel: a producer warpgroup, and two consumer warpgroups with 64 query rows each.
+#pragma once
+
+#include "include/ptx.cuh"
+#include "include/tma.cuh"
+#include "mainloop.cuh"
+#include "producer.cuh"
+#include "storage.cuh"
+
+namespace attention::pingpong {
+
+__device__ __forceinline__ void forward(const Problem& p, const TensorMap* q_map,
+                                        const TensorMap* k_map, const TensorMap* v_map) {
+  ptx::griddepcontrol_launch_dependents();
+  if (threadIdx.x == 32) {
+    ptx::prefetch_tensormap(q_map);
+    ptx::prefetch_tensormap(k_map);
+    ptx::prefetch_tensormap(v_map);
+    if constexpr (Traits::kTmaStore) ptx::prefetch_tensormap(p.o_map);
+  }
+  if (threadIdx.x == 0) Storage::barriers().init();
+  __syncwarp();
+  if constexpr (Traits::kSumColumns) fill_ones();
+  __syncthreads();
+  if (uniform(threadIdx.x / 128) == 0) {
+    ptx::setmaxnreg_dec<Sizes::kProducerRegisters>();
+    producer_loop(p, q_map, k_map, v_map);
+  } else {
+    ptx::setmaxnreg_inc<Sizes::kConsumerRegisters>();
+    consumer_loop(p);
+  }
+}
+
+}  // namespace attention::pingpong

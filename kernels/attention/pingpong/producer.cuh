@@ -1,0 +1,104 @@
+// The producer warpgroup: one warp each issues the TMA loads of K, of V and of Q, by maps of four
+// dimensions: column, row, head, batch.
+#pragma once
+
+#include "include/ptx.cuh"
+#include "include/tma.cuh"
+#include "storage.cuh"
+#include "tiles.cuh"
+
+namespace attention::pingpong {
+
+// One thread. Issues the loads of kRows rows, 64 columns a box.
+template <int kRows>
+__device__ __forceinline__ void issue_box_loads(unsigned char* shared, const TensorMap* map,
+                                                int row, unsigned head, unsigned batch,
+                                                uint64_t* full) {
+  ptx::mbarrier_arrive_expect_tx(full, 2 * kRows * Sizes::kHeadDim);
+#pragma unroll
+  for (int box = 0; box < kBoxes; ++box) {
+    ptx::cp_async_bulk_tensor_4d(shared + box * kRows * 128, map, box * 64, row, head, batch, full);
+  }
+}
+
+// One thread. The steps of a tile are loaded from the last keys to the first. The tile is described
+// to the other producers and to the consumers; one without steps ends their loops.
+__device__ __forceinline__ void load_k(TileScheduler scheduler, const TensorMap* k_map) {
+  Barriers& barriers = Storage::barriers();
+  KState state;
+#pragma unroll 1
+  for (unsigned round = 0;; ++round) {
+    const Tile tile = scheduler.next(round);
+    Storage::tile(round) = tile;
+    ptx::mbarrier_arrive(&barriers.tile_full[round % kTileSlots]);
+    if (tile.steps == 0) break;
+#pragma unroll 1
+    for (int n_block = tile.steps - 1; n_block >= 0; --n_block) {
+      ptx::mbarrier_try_wait_parity(&barriers.k_empty[state.stage], state.phase ^ 1);
+      issue_box_loads<Sizes::kBlockN>(Storage::k(state.stage), k_map, n_block * Sizes::kBlockN,
+                                      tile.kv_head, tile.batch, &barriers.k_full[state.stage]);
+      state.advance();
+    }
+  }
+  ptx::mbarrier_try_wait_parity(&barriers.k_empty[state.stage], state.phase ^ 1);
+  ptx::mbarrier_arrive(&barriers.k_full[state.stage]);  // the consumers wait for K before a tile
+  scheduler.finish();
+}
+
+// Waits until load_k has described the tile of a round.
+__device__ __forceinline__ Tile wait_tile(unsigned round) {
+  ptx::mbarrier_try_wait_parity(&Storage::barriers().tile_full[round % kTileSlots],
+                                round / kTileSlots % 2);
+  return Storage::tile(round);
+}
+
+// One thread.
+__device__ __forceinline__ void load_v(const TensorMap* v_map) {
+  Barriers& barriers = Storage::barriers();
+  VState state;
+#pragma unroll 1
+  for (unsigned round = 0;; ++round) {
+    const Tile tile = wait_tile(round);
+    if (tile.steps == 0) break;
+#pragma unroll 1
+    for (int n_block = tile.steps - 1; n_block >= 0; --n_block) {
+      ptx::mbarrier_try_wait_parity(&barriers.v_empty[state.stage], state.phase ^ 1);
+      issue_box_loads<Sizes::kBlockN>(Storage::v(state.stage), v_map, n_block * Sizes::kBlockN,
+                                      tile.kv_head, tile.batch, &barriers.v_full[state.stage]);
+      state.advance();
+    }
+  }
+}
+
+// One thread. Rows beyond the last query are zeros; their results are not stored.
+__device__ __forceinline__ void load_q(const TensorMap* q_map) {
+  Barriers& barriers = Storage::barriers();
+  uint32_t phase = 0;
+#pragma unroll 1
+  for (unsigned round = 0;; ++round, phase ^= 1) {
+    const Tile tile = wait_tile(round);
+    if (tile.steps == 0) break;
+#pragma unroll 1
+    for (int consumer = 0; consumer < Sizes::kConsumers; ++consumer) {
+      ptx::mbarrier_try_wait_parity(&barriers.q_empty[consumer], phase ^ 1);
+      issue_box_loads<64>(Storage::q(consumer), q_map, tile.first_query + 64 * consumer, tile.head,
+                          tile.batch, &barriers.q_full[consumer]);
+    }
+  }
+}
+
+// The launch may overlap the end of the one before, which may write the inputs or read O: the loads
+// wait for it, and everything else waits for the loads.
+__device__ __forceinline__ void producer_loop(const Problem& p, const TensorMap* q_map,
+                                              const TensorMap* k_map, const TensorMap* v_map) {
+  const unsigned warp = threadIdx.x / 32;
+  if (threadIdx.x % 32 == 0) {
+    ptx::griddepcontrol_wait();
+    if (warp == 0) load_k(TileScheduler(p), k_map);
+    if (warp == 1) load_v(v_map);
+    if (warp == 2) load_q(q_map);
+  }
+  __syncwarp();
+}
+
+}  // namespace attention::pingpong

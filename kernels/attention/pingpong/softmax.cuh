@@ -1,0 +1,191 @@
+// The softmax step: row state, exponentials, row sums, and P in BF16. Mask, row max and linear
+// exponentials are those of attention/softmax16.cuh.
+#pragma once
+
+#include "attention/softmax16.cuh"
+#include "include/output.cuh"
+#include "include/ptx.cuh"
+#include "include/wgmma.cuh"
+#include "traits.cuh"
+
+namespace attention::pingpong {
+
+using Scores = attention::Scores<Traits>;
+
+// x, which all lanes have. The shuffle tells the compiler so; it uses a uniform register.
+__device__ __forceinline__ uint32_t uniform(uint32_t x) { return __shfl_sync(0xFFFFFFFF, x, 0); }
+
+// Position of a lane in the 64 rows of its consumer. Derived again at each use: the mainloop needs
+// the registers.
+struct Lane {
+  int t;    // lane 4g + t of its warp
+  int row;  // the lane has rows `row` and `row + 8`
+
+  __device__ __forceinline__ Lane() {
+    const unsigned thread = ptx::opaque(threadIdx.x);
+    t = thread % 4, row = thread / 32 % 4 * 16 + thread % 32 / 4;
+  }
+};
+
+using Mask = RowMask<Traits, Lane>;
+
+// The accumulators of the two query rows of a lane.
+struct Rows : RowMax {
+  float o[Sizes::kHeadDim / 2];
+  float sums[4];  // of P. By columns of ones: two equal ones for each row; else the lane's share
+
+  __device__ __forceinline__ void clear() {
+    clear_softmax();
+    clear_output();
+  }
+  // What the softmax changes.
+  __device__ __forceinline__ void clear_softmax() {
+    clear_row_max();
+    if constexpr (!Traits::kSumColumns) clear_sums();
+  }
+  // What P·V changes.
+  __device__ __forceinline__ void clear_output() {
+#pragma unroll
+    for (int i = 0; i < Sizes::kHeadDim / 2; ++i) o[i] = 0.0f;
+    if constexpr (Traits::kSumColumns) clear_sums();
+  }
+  // Keeps the compiler from moving an access to the results of P·V beyond this point.
+  __device__ __forceinline__ void fence() {
+    ptx::fence_registers(o);
+    if constexpr (Traits::kSumColumns) ptx::fence_registers(sums);
+  }
+  // Rescales the results of P·V.
+  __device__ __forceinline__ void rescale_output(const float (&rescale)[2]) {
+#pragma unroll
+    for (int i = 0; i < Sizes::kHeadDim / 2; ++i) o[i] *= rescale[i / 2 % 2];
+    if constexpr (Traits::kSumColumns) rescale_sums(rescale);
+  }
+  __device__ __forceinline__ void rescale_sums(const float (&rescale)[2]) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) sums[i] *= rescale[i / 2];
+  }
+
+ private:
+  __device__ __forceinline__ void clear_sums() {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) sums[i] = 0.0f;
+  }
+};
+
+// The row max and the row sums of a tile whose O is to be stored.
+struct RowResult {
+  float neg_row_max_scaled[2], sums[4];
+
+  __device__ __forceinline__ explicit RowResult(const Rows& rows) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) neg_row_max_scaled[i] = rows.neg_row_max_scaled[i];
+    take_sums(rows);
+  }
+  // The row sums that P·V has completed since.
+  __device__ __forceinline__ void take_sums(const Rows& rows) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) sums[i] = rows.sums[i];
+  }
+};
+
+// Updates the row max with the scores of a step, if one of the warp's rows exceeds its limit.
+// Returns whether one did; otherwise the rescale factors are 1.
+__device__ __forceinline__ bool update_row_max(const Scores& s, Rows& rows, float (&rescale)[2],
+                                               float softmax_scale_log2) {
+  const int upper = lane_max_bits(s, 0), lower = lane_max_bits(s, 1);
+  rescale[0] = rescale[1] = 1.0f;
+  if (!__any_sync(0xFFFFFFFF, upper > rows.limit[0] || lower > rows.limit[1])) return false;
+  const int bits[2] = {quad_max(upper), quad_max(lower)};
+  float step_max[2] = {__int_as_float(bits[0]), __int_as_float(bits[1])};
+  if (!__all_sync(0xFFFFFFFF, (bits[0] | bits[1]) >= 0)) {
+    step_max[0] = step_row_max(s, 0), step_max[1] = step_row_max(s, 1);
+  }
+  take_row_max<Traits>(rows, step_max, rescale, softmax_scale_log2);
+  return true;
+}
+
+// s = exp2(s * scale + neg_row_max_scaled) but for the last operation, which `pack` has: a linear
+// pair becomes the bits of its two segments. Exact exponentials come first, so that the constants
+// of both kinds do not live at the same time.
+__device__ __forceinline__ void exponentiate(Scores& s, const Rows& rows, float scale) {
+#pragma unroll
+  for (int i = 0; i < Sizes::kScores; ++i) {
+    if (!is_linear<Traits>(i)) {
+      s[i] = ptx::ex2_approx_ftz(fmaf(s[i], scale, rows.neg_row_max_scaled[i / 2 % 2]));
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < Sizes::kScores; i += 2) {
+    if (!is_linear<Traits>(i)) continue;
+    const uint32_t first = LinearExp2<Traits>::first_segments(s[i], s[i + 1], scale,
+                                                              rows.neg_row_max_scaled[i / 2 % 2]);
+    s[i] = __uint_as_float(first);
+    s[i + 1] = __uint_as_float(LinearExp2<Traits>::second_segments(first));
+  }
+}
+
+// P (64, TILE_N) as operand A of P·V: one product per 16 keys.
+struct Probabilities {
+  uint32_t words[Sizes::kBlockN / 16][4];
+
+  // Packs the exponentials that `exponentiate` left in s.
+  __device__ __forceinline__ void pack(const Scores& s) {
+#pragma unroll
+    for (int i = 0; i < Sizes::kScores; i += 2) words[i / 8][i / 2 % 4] = pair(s, i);
+  }
+  // Real moves: ptxas must not define these registers while P·V reads them.
+  __device__ __forceinline__ void copy(const Probabilities& other) {
+#pragma unroll
+    for (int i = 0; i < Sizes::kBlockN / 4; ++i) {
+      asm volatile("mov.b32 %0, %1;\n"
+                   : "=r"(words[i / 4][i % 4]) : "r"(other.words[i / 4][i % 4]) : "memory");
+    }
+  }
+  __device__ __forceinline__ void fence() {
+#pragma unroll
+    for (int i = 0; i < Sizes::kBlockN / 16; ++i) ptx::fence_registers(words[i]);
+  }
+
+  // Adds P to the lane's row sums. Groups of eight pairs are summed in BF16: their rounding
+  // errors are random and average out.
+  __device__ __forceinline__ void add_to(float (&sums)[4]) const {
+    constexpr uint32_t kOne = 0x3F803F80;
+    constexpr int kPairs = Sizes::kBlockN / 8;  // words of a row
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+#pragma unroll
+      for (int first = 0; first < kPairs; first += 8) {
+        uint32_t w[8];
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+          w[i] = first + i < kPairs ? words[(first + i) / 2][(first + i) % 2 * 2 + half] : 0;
+        }
+#pragma unroll
+        for (int step = 4; step > 0; step /= 2) {
+#pragma unroll
+          for (int i = 0; i < step; ++i) w[i] = ptx::fma_rn_bf16x2(w[i], kOne, w[i + step]);
+        }
+        sums[2 * half] += __uint_as_float(w[0] << 16);
+        sums[2 * half + 1] += __uint_as_float(w[0] & 0xFFFF0000);
+      }
+    }
+  }
+
+ private:
+  __device__ __forceinline__ static uint32_t pair(const Scores& s, int i) {
+    return is_linear<Traits>(i)
+               ? LinearExp2<Traits>::sum(__float_as_uint(s[i]), __float_as_uint(s[i + 1]))
+               : pack_output<kBf16>(s[i], s[i + 1]);
+  }
+};
+
+// Row sums by additions, where P·V has no columns of ones for them.
+__device__ __forceinline__ void add_row_sums(Rows& rows, const Probabilities& p, bool grown,
+                                             const float (&rescale)[2]) {
+  if constexpr (!Traits::kSumColumns) {
+    if (grown) rows.rescale_sums(rescale);
+    p.add_to(rows.sums);
+  }
+}
+
+}  // namespace attention::pingpong

@@ -1,0 +1,100 @@
+// The shared memory of a block: Q, the stages of K and V, O, ones, the tiles, and the barriers.
+#pragma once
+
+#include <cstdint>
+
+#include "include/pipeline_state.cuh"
+#include "include/ptx.cuh"
+#include "include/tma.cuh"
+#include "tiles.cuh"
+#include "traits.cuh"
+
+namespace attention::pingpong {
+
+constexpr int kBoxes = Sizes::kHeadDim / 64;  // a TMA box has rows of 64 columns, 128 bytes
+constexpr int kQBytes = 2 * 64 * Sizes::kHeadDim;                 // of a consumer
+constexpr int kTileBytes = 2 * Sizes::kBlockN * Sizes::kHeadDim;  // of K, or of V
+constexpr int kOnesBytes = 2048;
+
+using KState = PipelineState<Traits::kStages>;
+using VState = PipelineState<Traits::kVStages>;
+
+// The producer of K writes the tiles that it enters to a ring. It is at most kStages tiles ahead of
+// the consumers, which may yet store O of the tile before the one whose scores they compute.
+constexpr int kTileSlots = 8;
+static_assert(kTileSlots >= Traits::kStages + 3);
+
+struct Barriers {
+  uint64_t k_full[Traits::kStages], k_empty[Traits::kStages];
+  uint64_t v_full[Traits::kVStages], v_empty[Traits::kVStages];
+  uint64_t q_full[Sizes::kConsumers], q_empty[Sizes::kConsumers];
+  uint64_t tile_full[kTileSlots];
+
+  // One thread. Every consumer warp releases a stage.
+  __device__ __forceinline__ void init() {
+    constexpr int kReleases = 4 * Sizes::kConsumers;
+#pragma unroll
+    for (int i = 0; i < Traits::kStages; ++i) init_pair(&k_full[i], &k_empty[i], kReleases);
+#pragma unroll
+    for (int i = 0; i < Traits::kVStages; ++i) init_pair(&v_full[i], &v_empty[i], kReleases);
+#pragma unroll
+    for (int i = 0; i < Sizes::kConsumers; ++i) init_pair(&q_full[i], &q_empty[i], 4);
+#pragma unroll
+    for (int i = 0; i < kTileSlots; ++i) ptx::mbarrier_init(&tile_full[i], 1);
+    ptx::fence_mbarrier_init();
+  }
+
+ private:
+  __device__ __forceinline__ static void init_pair(uint64_t* full, uint64_t* empty, int releases) {
+    ptx::mbarrier_init(full, 1);
+    ptx::mbarrier_init(empty, releases);
+  }
+};
+
+// Every operand starts at a multiple of 1024 bytes: TMA and wgmma derive the swizzle of a row from
+// its address.
+extern __shared__ __align__(1024) unsigned char memory[];
+
+struct Storage {
+  static constexpr int kQ = 0;
+  static constexpr int kK = kQ + Sizes::kConsumers * kQBytes;
+  static constexpr int kV = kK + Traits::kStages * kTileBytes;
+  static constexpr int kO = kV + Traits::kVStages * kTileBytes;
+  static constexpr int kOnes = kO + (Traits::kTmaStore ? Sizes::kConsumers * kQBytes : 0);
+  static constexpr int kTiles = kOnes + kOnesBytes;
+  static constexpr int kBarriers = kTiles + kTileSlots * sizeof(Tile);
+
+  // (consumers, boxes, 64, 128)
+  __device__ __forceinline__ static unsigned char* q(int consumer) {
+    return memory + kQ + consumer * kQBytes;
+  }
+  // (stages, boxes, TILE_N, 128)
+  __device__ __forceinline__ static unsigned char* k(int stage) {
+    return memory + kK + stage * kTileBytes;
+  }
+  __device__ __forceinline__ static unsigned char* v(int stage) {
+    return memory + kV + stage * kTileBytes;
+  }
+  // (consumer warps, boxes, 16, 128)
+  __device__ __forceinline__ static unsigned char* o(int warp) {
+    return memory + kO + warp * (kQBytes / 4);
+  }
+  // (16, 128)
+  __device__ __forceinline__ static unsigned char* ones() { return memory + kOnes; }
+  __device__ __forceinline__ static Tile& tile(unsigned round) {
+    return reinterpret_cast<Tile*>(memory + kTiles)[round % kTileSlots];
+  }
+  __device__ __forceinline__ static Barriers& barriers() {
+    return *reinterpret_cast<Barriers*>(memory + kBarriers);
+  }
+};
+
+// All threads; a barrier follows.
+__device__ __forceinline__ void fill_ones() {
+  for (int i = threadIdx.x; i < kOnesBytes / 4; i += Sizes::kThreads) {
+    reinterpret_cast<uint32_t*>(Storage::ones())[i] = 0x3F803F80;
+  }
+  ptx::fence_proxy_async();
+}
+
+}  // namespace attention::pingpong
