@@ -67,7 +67,7 @@ func ExampleForward_window() {
 	// [4.00 8.00 16.00 32.00]
 }
 
-// Two sequences lie one behind the other: one query over two keys, and two queries over one key.
+// Two concatenated sequences: one query over two keys, and two queries over one key.
 func ExampleForward_packed() {
 	q := tensor([4]int{1, 1, 3, 1}, 0, 0, 0)
 	k := tensor([4]int{1, 1, 3, 1}, 1, 1, 1)

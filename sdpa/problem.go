@@ -20,7 +20,7 @@ type Problem struct {
 	// QueryLengths and KeyLengths are the lengths of the sequences of a batch, where they are shorter
 	// than the tensors. The output of the rows behind a sequence is zero.
 	QueryLengths, KeyLengths []int
-	// QueryOffsets and KeyOffsets pack sequences one behind the other: q and o are [1, heads, rows of all
+	// QueryOffsets and KeyOffsets concatenate sequences: q and o are [1, heads, rows of all
 	// sequences, head dim], and k and v likewise. Sequence b has the rows from QueryOffsets[b] to
 	// QueryOffsets[b+1]-1. Other libraries call them cu_seqlens_q and cu_seqlens_k. Beside packed
 	// queries k and v may also be a batch, or pages.

@@ -74,7 +74,7 @@ func newSequences(t *testing.T, r *rand.Rand, dtype, cache DType, heads, kvHeads
 	return s
 }
 
-// pack puts the rows of tensors one behind the other.
+// pack concatenates the rows of tensors.
 func pack(all []*Tensor, rows []int) *Tensor {
 	heads, dim, total := all[0].Shape[1], all[0].Shape[3], 0
 	for _, n := range rows {
