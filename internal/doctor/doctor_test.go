@@ -217,6 +217,9 @@ func TestIncompleteMachines(t *testing.T) {
 
 // The installed compiler passes.
 func TestInstalledCompiler(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs NVIDIA's compiler, which -short leaves out")
+	}
 	m := newMachine(t, noGPU)
 	folder, err := toolchain.CacheDir()
 	if err != nil {

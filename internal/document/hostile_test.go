@@ -146,7 +146,7 @@ func TestCraftedRecords(t *testing.T) {
 	benchText := read("benches/20261116-222517-bench-d46349/bench.json")
 	tuningText := read("tunings/20261117-075034-rmsnorm-64bd56/tuning.json")
 	rendered, refused := 0, 0
-	for seed := range uint64(30) {
+	for seed := range uint64(12) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		var d *Document
 		r, errRun := run.Decode(crafted(runText, random))
@@ -180,7 +180,7 @@ func TestCraftedRecords(t *testing.T) {
 			}
 		}
 	}
-	if rendered < 15 {
+	if rendered < 10 {
 		t.Errorf("%d rendered, %d refused: the test needs more that are rendered", rendered, refused)
 	}
 }

@@ -80,10 +80,10 @@ func (d *Document) inRecord() *Document {
 
 func markdownTable(out *bytes.Buffer, t Table) {
 	line := func(cells []string) { fmt.Fprintf(out, "| %s |\n", strings.Join(cells, " | ")) }
-	header, rule := []string{}, []string{}
+	header, rule, numeric := []string{}, []string{}, t.numeric()
 	for i, c := range t.Columns {
 		header = append(header, markdownText(c.Name))
-		if t.numeric(i) {
+		if numeric[i] {
 			rule = append(rule, "--:")
 		} else {
 			rule = append(rule, "---")
@@ -100,15 +100,19 @@ func markdownTable(out *bytes.Buffer, t Table) {
 	}
 }
 
-// numeric reports whether the cells of a column are figures, apart from missing ones.
-func (t Table) numeric(column int) bool {
-	return terminal.Numeric(func(yield func(string) bool) {
-		for _, row := range t.Rows {
-			if !yield(row[column].String()) {
-				return
+// numeric reports for each column whether its cells are figures, apart from missing ones.
+func (t Table) numeric() []bool {
+	numeric := make([]bool, len(t.Columns))
+	for column := range numeric {
+		numeric[column] = terminal.Numeric(func(yield func(string) bool) {
+			for _, row := range t.Rows {
+				if !yield(row[column].String()) {
+					return
+				}
 			}
-		}
-	})
+		})
+	}
+	return numeric
 }
 
 func markdownText(t Text) string {

@@ -18,6 +18,9 @@ import (
 // No plot of a report on results/ has labels that overlap.
 func TestNoPlotOfResultsHasOverlappingLabels(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("reads every record of results/")
+	}
 	plots := 0
 	for name, files := range documents(t) {
 		for file, data := range files {

@@ -472,6 +472,9 @@ func allDocuments(t *testing.T) map[string]map[string][]byte {
 // Every figure of every report on results/ is the ledger's, in Markdown and in HTML.
 func TestReportsAgreeWithTheLedger(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("reads every record of results/")
+	}
 	for name, files := range documents(t) {
 		figures, problems := verify(files, results)
 		if figures < 10 {

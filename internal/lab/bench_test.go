@@ -391,6 +391,9 @@ func TestBenchWithoutPeers(t *testing.T) {
 
 func TestBenchWithFailingPeers(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("times peers that fail in many ways")
+	}
 	const two, left = "stage1 16 1.60x, stage2 10", "torch-cudnn 20 2.00x"
 	shape := "1x2x40x64"
 	refusal := &peer.Error{Why: "No available kernel.", Do: "take another"}

@@ -126,6 +126,9 @@ func TestSelectionHasARunPerPart(t *testing.T) {
 // The performance gate counts the benchmark shapes of the whole selection, not those of each part.
 func TestSelectionIsGatedAsAWhole(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("simulates all stages of a selection")
+	}
 	check := func(long, short float64, change func(*Request), want, wantLong string) {
 		t.Helper()
 		s := withSelection(t, best)
@@ -278,6 +281,9 @@ func TestHashOfASelection(t *testing.T) {
 
 func TestReproduceSelection(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("times a whole selection")
+	}
 	s := withSelection(t, best)
 	s.declare("stage1", behaviour{Seconds: 20e-6, Noise: 0.001})
 	s.declare("stage2", behaviour{Seconds: 10e-6, Noise: 0.001})

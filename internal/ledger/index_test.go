@@ -42,6 +42,9 @@ func onDisk(t *testing.T, dir string) int {
 }
 
 func TestDamagedIndexIsRebuilt(t *testing.T) {
+	if testing.Short() {
+		t.Skip("rebuilds the index for each damage")
+	}
 	dir, all := indexed(t, 60)
 	path := filepath.Join(dir, indexName)
 	sound, err := os.ReadFile(path)

@@ -156,6 +156,9 @@ func wantRecorded(t *testing.T, dir string, recorded []string) {
 }
 
 func TestProcessesRecordConcurrently(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts eight processes")
+	}
 	const processes = 8
 	dir := filepath.Join(t.TempDir(), "ledger")
 	outputs := make([][]byte, processes)

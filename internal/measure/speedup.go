@@ -58,7 +58,13 @@ func meanRatio(pairs []Pair, medians func(Pair) (parent, variant float64)) float
 }
 
 func median(samples []float64) float64 {
-	return quantile(slices.Sorted(slices.Values(samples)), 0.5)
+	return sortedMedian(slices.Clone(samples))
+}
+
+// sortedMedian sorts the samples in place.
+func sortedMedian(samples []float64) float64 {
+	slices.Sort(samples)
+	return quantile(samples, 0.5)
 }
 
 // resampledMedians draws rounds with replacement and returns the medians of both series over them.
@@ -69,7 +75,7 @@ func resampledMedians(p Pair, random *rand.Rand) (parent, variant float64) {
 		round := random.IntN(n)
 		a[i], b[i] = p.Parent[round], p.Variant[round]
 	}
-	return median(a), median(b)
+	return sortedMedian(a), sortedMedian(b)
 }
 
 // separateMedians draws samples of each series with replacement and returns the medians.
@@ -79,7 +85,7 @@ func separateMedians(p Pair, random *rand.Rand) (parent, variant float64) {
 		for i := range drawn {
 			drawn[i] = samples[random.IntN(len(samples))]
 		}
-		return median(drawn)
+		return sortedMedian(drawn)
 	}
 	return draw(p.Parent), draw(p.Variant)
 }

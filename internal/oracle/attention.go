@@ -63,9 +63,10 @@ func attention(ctx context.Context, q, k, v source, shape tensor.Shape, rows Row
 	count := rows.Len(shape)
 	r := result{make([]float64, count*shape.HeadDim), make([]float64, count)}
 	taskRows := ceilDiv(count, tasksPerCore*runtime.GOMAXPROCS(0)*blockRows) * blockRows
-	tasks := rows.Spans(shape, min(max(taskRows, minTaskRows), maxTaskRows))
+	taskRows = min(max(taskRows, minTaskRows), maxTaskRows)
+	tasks := rows.Spans(shape, taskRows)
 	onAllCores(len(tasks), func() func(int) {
-		w := newWorker(shape, rows, q, k, v)
+		w := newWorker(shape, rows, taskRows, q, k, v)
 		return func(task int) {
 			if ctx.Err() == nil {
 				w.attend(ctx, tasks[task], r)
@@ -107,7 +108,7 @@ type worker struct {
 	width    int       // HeadDim rounded up to a multiple of tileCols
 	scores   []float64 // [blockRows][blockKeys]: scores, then their exponentials
 
-	// State per row of the task; allocated for maxTaskRows rows.
+	// State per row of the task; allocated for the rows of the largest one.
 	queries []float64 // [row][HeadDim]
 	sums    []float64 // [row][width]: accumulated exponentials times values
 	visible []int     // number of keys that the row sees
@@ -115,7 +116,7 @@ type worker struct {
 	rowSum  []float64 // sum of exponentials so far
 }
 
-func newWorker(shape tensor.Shape, rows Rows, q, k, v source) *worker {
+func newWorker(shape tensor.Shape, rows Rows, taskRows int, q, k, v source) *worker {
 	width := ceilDiv(shape.HeadDim, tileCols) * tileCols
 	return &worker{
 		shape: shape, rows: rows, q: q, k: k, v: v,
@@ -124,11 +125,11 @@ func newWorker(shape tensor.Shape, rows Rows, q, k, v source) *worker {
 		rowMajor: make([]float64, blockKeys*shape.HeadDim),
 		width:    width,
 		scores:   make([]float64, blockRows*blockKeys),
-		queries:  make([]float64, maxTaskRows*shape.HeadDim),
-		sums:     make([]float64, maxTaskRows*width),
-		visible:  make([]int, maxTaskRows),
-		rowMax:   make([]float64, maxTaskRows),
-		rowSum:   make([]float64, maxTaskRows),
+		queries:  make([]float64, taskRows*shape.HeadDim),
+		sums:     make([]float64, taskRows*width),
+		visible:  make([]int, taskRows),
+		rowMax:   make([]float64, taskRows),
+		rowSum:   make([]float64, taskRows),
 	}
 }
 

@@ -175,6 +175,9 @@ func TestFunctionOfIntegers(t *testing.T) {
 // What a function does wrong is one line. Only a spoiled capture and a fault of the GPU lose the
 // process.
 func TestFunctionsThatFail(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts Python for each function")
+	}
 	data, _ := sum()
 	for _, c := range []struct {
 		file, name, want string

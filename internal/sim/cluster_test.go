@@ -39,9 +39,13 @@ const (
 // TestClusterMemory has each block read what the other block of its cluster wrote.
 func TestClusterMemory(t *testing.T) {
 	t.Parallel()
+	seeds := uint64(6)
+	if testing.Short() {
+		seeds = 2
+	}
 	check := func(name, body string, want finding.Kind) {
 		t.Helper()
-		for seed := range uint64(6) {
+		for seed := range seeds {
 			out, found, err := runClusters(t, body, Options{Seed: seed, Checks: true}, 6, [3]int{2, 1, 1})
 			if err != nil {
 				t.Fatalf("%s: %v", name, err)

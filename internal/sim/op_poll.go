@@ -130,7 +130,7 @@ func (w *warp) pollBarrier(o *op, b *mbarrier, lanes uint32) {
 	w.Preds[op.p.index] |= done[0] | done[1]
 	if incomplete != 0 {
 		w.notePoll()
-		w.polledBarrier = b
+		w.polledBarrier, w.waits = b, true
 	}
 }
 

@@ -59,6 +59,7 @@ type warp struct {
 	value         [256]byte // the bytes that a lane stores
 	zeros         [32]byte
 	polledBarrier *mbarrier   // that the last unsuccessful wait was for
+	waits         bool        // a wait has failed in this time slice, and ends it: another warp must come first
 	lastBuffer    *mem.Buffer // of the last access to global memory; the next is likely to be to the same
 	addr          lanes.V64   // addresses of an access, for the memory operations
 	warpAddr      uint64      // address of an access that several lanes make together
@@ -214,6 +215,7 @@ func (w *warp) save() {
 
 // run runs the warp for a number of instructions, or until none of its groups can continue.
 func (w *warp) run(slice int) {
+	w.waits = false
 	for slice > 0 {
 		if w.group == nil && !w.next() {
 			return
@@ -229,7 +231,7 @@ func (w *warp) run(slice int) {
 			w.groups = append(w.groups, w.group)
 			w.group = nil
 		}
-		if w.block.stopped() || w.block.yielded {
+		if w.block.stopped() || w.block.yielded || w.waits {
 			return
 		}
 	}
@@ -282,7 +284,7 @@ func (w *warp) runGroup(slice int) int {
 		if w.block.held.Any() {
 			w.block.held.Unlock()
 		}
-		if w.halted || w.group == nil || w.block.launch.halt.Load() { // one instruction may take long
+		if w.halted || w.waits || w.group == nil || w.block.launch.halt.Load() { // one instruction may take long
 			break
 		}
 		if o.mem != nil && o.mem.yields && w.block.yieldsAfterAccess() {

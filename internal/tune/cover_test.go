@@ -125,6 +125,9 @@ func TestFewestFormsCutOff(t *testing.T) {
 // A hundred forms on forty shapes are as many as a long search of all benchmark shapes leaves.
 func TestFewestFormsOfManyShapes(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("the solver takes seconds")
+	}
 	random := rand.New(rand.NewPCG(3, 4))
 	times := make([][]float64, 100)
 	for form := range times {

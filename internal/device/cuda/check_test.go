@@ -422,6 +422,9 @@ var ignored = map[string]bool{"cuMemFree_v2": true, "cuModuleUnload": true, "cuG
 // Whichever call of the driver fails, the timing fails, and all memory, graphs and modules are
 // freed.
 func TestEveryCallFails(t *testing.T) {
+	if testing.Short() {
+		t.Skip("fails every call of a timing")
+	}
 	for _, plan := range []device.Plan{{Samples: 1, Fresh: true, Launches: 2}, {Samples: 1, Fresh: true, Launches: 1, ColdL2: true}} {
 		job := rotatingJob("k")
 		job.DynamicSharedBytes = 64 << 10
@@ -455,6 +458,9 @@ func TestEveryCallFails(t *testing.T) {
 
 // A timed launch is compared with the reference even if a replay has fewer launches than copies.
 func TestChosenLaunch(t *testing.T) {
+	if testing.Short() {
+		t.Skip("times 60 kernels")
+	}
 	for _, launches := range []int{1, 2, 3} {
 		chosen := map[uint32]bool{}
 		for number := range uint64(20) {

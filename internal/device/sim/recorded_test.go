@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"maps"
@@ -50,6 +51,8 @@ func readRecorded(t *testing.T) []recorded {
 	return list
 }
 
+var all = flag.Bool("all", false, "run the largest recorded problems too, as `make verify` does")
+
 // TestRecordedOutputs compares whole kernels with an H200. The outputs of the simulator must have
 // the same SHA-256: bit for bit, including the exponentials (ex2.approx) and the sums of the tensor
 // cores.
@@ -84,8 +87,8 @@ func checkRecorded(t *testing.T, r recorded, text []byte, problem string) {
 	}
 	const large = 1 << 17 // elements; larger problems take some seconds, and many with the checkers
 	elements := shape.Rows() * shape.HeadDim
-	if elements >= large && testing.Short() {
-		t.Skip("takes some seconds")
+	if elements >= large && !*all {
+		t.Skip("takes many seconds, and smaller problems run the same instructions; -all runs it")
 	}
 	options := tensor.Options{}
 	for _, d := range []tensor.Distribution{tensor.Outliers, tensor.Peaked} {

@@ -282,6 +282,9 @@ func model(t *testing.T, p *Problem, refs problem.References, i problem.Instance
 // A reference of a large shape has a sample of the rows. The model has some of these, and an
 // approximation of a few rows is found in it too.
 func TestModelOfASample(t *testing.T) {
+	if testing.Short() {
+		t.Skip("computes references of 2,048 keys")
+	}
 	p := New(&spec.Kernel{Tolerance: spec.Tolerance{MaxErr: 0.06, MeanErr: 0.02, Atol: 0.06, Rtol: 0.06, BadFraction: 0.01}})
 	v := newExact(t)
 	i := problem.Instance{Shape: parse(t, "1x1x2048x64"), Inputs: "uniform"}

@@ -107,9 +107,12 @@ func TestAssemblyMatchesLoops(t *testing.T) {
 	if !haveAssembly {
 		t.Skip("this processor has no AVX2, or it is turned off")
 	}
-	random := rand.New(rand.NewPCG(1, 1))
+	random, count := rand.New(rand.NewPCG(1, 1)), 500
+	if testing.Short() {
+		count = 100
+	}
 	for code := None + 1; code < codes; code++ {
-		for range 500 {
+		for range count {
 			o := drawOp(t, random, code)
 			if r := drawRegisters(random); !assemblyMatchesLoops(r, []Op{o}) {
 				t.Errorf("operation %+v: assembly and Go differ", o)
