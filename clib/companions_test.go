@@ -242,10 +242,7 @@ func librarysShape(s spec.Shape, multiprocessors int) spec.Axes {
 func TestDeclaredLaunchesMatchLab(t *testing.T) {
 	t.Parallel()
 	c := shippedProbe(t)
-	l, err := shippedLibrary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := shippedLibrary(t)
 	for name, folder := range companionFolders {
 		kernel := loadKernel(t, folder, name)
 		shapes, err := kernel.Shapes(strings.Join(kernel.Run.SimShapes, ","))
@@ -461,10 +458,7 @@ func quantiserOf(t *testing.T, l Library, queries, keys, smooth, hadamard int) (
 func TestQuantisedInputs(t *testing.T) {
 	t.Parallel()
 	c := shippedProbe(t)
-	l, err := shippedLibrary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := shippedLibrary(t)
 	for _, test := range []struct {
 		queries, keys, smooth, hadamard int
 		cache                           bool // k and v are in E4M3
@@ -572,10 +566,7 @@ func (s nativeSize) lines(rowsFirst int) []string {
 func TestNativeLaunch(t *testing.T) {
 	t.Parallel()
 	c := shippedProbe(t)
-	l, err := shippedLibrary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := shippedLibrary(t)
 	var problems [][]string
 	var stages, launches []string
 	for size, stage := range nativeStages {
@@ -637,10 +628,7 @@ func mixedJob(t *testing.T, l Library, qFP16, oBF16 int) device.Job {
 func TestMixedLaunch(t *testing.T) {
 	t.Parallel()
 	c := shippedProbe(t)
-	l, err := shippedLibrary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := shippedLibrary(t)
 	for _, types := range [][2]int{{0, 1}, {1, 0}, {0, 0}, {1, 1}} {
 		places := maps.Clone(addressOf)
 		places[[]string{"o_bf16", "o"}[types[1]]] = 0

@@ -37,10 +37,7 @@ func onGPU(t *testing.T) (*cuda.Machine, compiled, Library) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := shippedLibrary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := shippedLibrary(t)
 	c.program, c.driver = filepath.Join(t.TempDir(), "probe"), os.Getenv("LD_LIBRARY_PATH")
 	if err := c.link(c.program, probeSource, "-std=c11", "-O2"); err != nil {
 		t.Fatal(err)

@@ -39,7 +39,16 @@ func TestMain(m *testing.M) {
 }
 
 // shippedLibrary is stage7 with the shipped PTX.
-var shippedLibrary = sync.OnceValues(func() (Library, error) {
+func shippedLibrary(t *testing.T) Library {
+	t.Helper()
+	l, err := loadShipped()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+var loadShipped = sync.OnceValues(func() (Library, error) {
 	kernel, err := spec.Load(kernels.SDPA())
 	if err != nil {
 		return Library{}, err
@@ -66,7 +75,7 @@ type compiled struct{ library, program, driver string }
 // of an entry function and no more: a table with the whole PTX has 27 MB. The table has no code of its
 // own, and is compiled once and without sanitizers.
 var shipped = sync.OnceValues(func() (compiled, error) {
-	l, err := shippedLibrary()
+	l, err := loadShipped()
 	if err != nil {
 		return compiled{}, err
 	}
@@ -84,7 +93,7 @@ var shipped = sync.OnceValues(func() (compiled, error) {
 
 // whole is the library of the shipped PTX, for a GPU.
 var whole = sync.OnceValues(func() (compiled, error) {
-	l, err := shippedLibrary()
+	l, err := loadShipped()
 	if err != nil {
 		return compiled{}, err
 	}
@@ -481,10 +490,7 @@ func compareLaunches(t *testing.T, c compiled, l Library, output int, shapes []t
 func TestLaunchesMatchLab(t *testing.T) {
 	t.Parallel()
 	c := shippedProbe(t)
-	l, err := shippedLibrary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := shippedLibrary(t)
 	r := rand.New(rand.NewPCG(7, 8))
 	var shapes []tensor.Shape
 	for range 400 {

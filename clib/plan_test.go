@@ -122,10 +122,7 @@ func launchLine(l form.Launch) string {
 func TestPlansMatchGo(t *testing.T) {
 	t.Parallel()
 	c := shippedProbe(t)
-	l, err := shippedLibrary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := shippedLibrary(t)
 	table, err := form.NewTable(l.Selection, kernels.SDPA(), kernels.Forms(), l.Arch)
 	if err != nil {
 		t.Fatal(err)

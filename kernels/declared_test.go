@@ -9,6 +9,7 @@ import (
 
 	"attune/internal/device"
 	simdevice "attune/internal/device/sim"
+	"attune/internal/form"
 	"attune/internal/gate"
 	"attune/internal/lab"
 	"attune/internal/problem"
@@ -73,7 +74,7 @@ func newDeclaredJob(t *testing.T, folder, stage, shape string) *declaredJob {
 		t.Fatal(err)
 	}
 	v := variantOf(t, kernel, stage)
-	image, _, err := builder.Build(t.Context(), lab.Target(kernel, v, "sm_90a"))
+	image, _, err := builder.Build(t.Context(), form.Target(kernel, v, "sm_90a"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,21 @@ import (
 //go:embed kernel.toml ptx include ladder attention quantize
 var files embed.FS
 
+// All returns the folders of all kernels, those with a kernel.toml, by their path in the tree.
+func All() map[string]fs.FS {
+	all := map[string]fs.FS{".": SDPA()}
+	err := fs.WalkDir(files, ".", func(name string, _ fs.DirEntry, err error) error {
+		if dir := path.Dir(name); path.Base(name) == "kernel.toml" && dir != "." {
+			all[dir] = folder(dir)
+		}
+		return err
+	})
+	if err != nil {
+		panic(err) // the files are in the program
+	}
+	return all
+}
+
 // SDPA returns the folder of the attention kernel with all its stages: the whole tree, of which it
 // has the sources of ladder and of attention/dense.
 func SDPA() fs.FS { return files }
@@ -23,10 +38,6 @@ func Prefill() fs.FS { return folder("attention/prefill") }
 
 // Native returns the folder of the attention kernel for BF16 and FP16 with products in their type.
 func Native() fs.FS { return folder("attention/native") }
-
-// Pingpong returns the folder of the attention kernel for BF16 with head dims 128 and 256. No library
-// launches it yet.
-func Pingpong() fs.FS { return folder("attention/pingpong") }
 
 // Mixed returns the folder of the attention kernel for Q in BF16 or FP16 with K and V in E4M3.
 func Mixed() fs.FS { return folder("attention/mixed") }

@@ -16,17 +16,11 @@ import (
 	"attune/kernels"
 )
 
-// folders are the kernels that are shipped.
-var folders = map[string]fs.FS{
-	"sdpa": kernels.SDPA(), "decode": kernels.Decode(), "prefill": kernels.Prefill(), "native": kernels.Native(), "pingpong": kernels.Pingpong(), "mixed": kernels.Mixed(), "cast": kernels.Cast(), "quantize": kernels.Quantize(),
-	"append": kernels.Append(),
-}
-
 // The embedded PTX must equal a fresh build of the sources, byte for byte, with no image missing or
 // left over. Of the images of a variant the one for the newest architecture is built again; of the
 // others the checksum of the sources is compared.
 func TestShippedImagesMatchSources(t *testing.T) {
-	for name, folder := range folders {
+	for name, folder := range kernels.All() {
 		t.Run(name, func(t *testing.T) { checkShipped(t, folder) })
 	}
 }
@@ -72,7 +66,7 @@ func checkShipped(t *testing.T, folder fs.FS) {
 
 // The audit finds nothing in the shipped images of declared kernels but what their launches need.
 func TestShippedDeclaredImagesPassTheAudit(t *testing.T) {
-	for name, folder := range folders {
+	for name, folder := range kernels.All() {
 		kernel, err := spec.Load(folder)
 		if err != nil {
 			t.Fatal(err)

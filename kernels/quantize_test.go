@@ -8,9 +8,9 @@ import (
 
 	"attune/internal/device"
 	simdevice "attune/internal/device/sim"
+	"attune/internal/form"
 	"attune/internal/fp8"
 	"attune/internal/half"
-	"attune/internal/lab"
 	"attune/internal/run"
 	"attune/internal/spec"
 )
@@ -54,7 +54,7 @@ func launch(t *testing.T, name, variant string, job device.Job) [][]byte {
 	t.Helper()
 	kernel, builder := declaredBuilder(t, "quantize/"+name)
 	v := variantOf(t, kernel, variant)
-	image, _, err := builder.Build(t.Context(), lab.Target(kernel, v, "sm_89"))
+	image, _, err := builder.Build(t.Context(), form.Target(kernel, v, "sm_89"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"attune/internal/form"
 	"attune/internal/lab"
 	"attune/internal/problem"
 	"attune/internal/spec"
@@ -83,7 +84,7 @@ func (a *app) build(ctx context.Context, o buildOptions, text string) error {
 	}
 	status := a.status()
 	status.Set("building %s for %s", v, o.arch)
-	image, origin, err := images.Build(ctx, lab.Target(kernel, v, o.arch))
+	image, origin, err := images.Build(ctx, form.Target(kernel, v, o.arch))
 	status.Clear()
 	if err != nil {
 		return err

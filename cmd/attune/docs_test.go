@@ -14,6 +14,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
+
+	"attune/internal/patch"
 )
 
 var update = flag.Bool("update", false, "write outputs and tables into the documents")
@@ -143,6 +145,23 @@ func TestDocsLinks(t *testing.T) {
 			}
 			if fragment != "" && !slices.Contains(anchors(readDocument(t, file)), fragment) {
 				t.Errorf("%s: link %s: %s has no such heading", path, m[1], file)
+			}
+		}
+	}
+}
+
+var diffPattern = regexp.MustCompile("(?ms)^```diff\n(.*?)^```$")
+
+// Every diff of a document fits the sources, so that a reader can apply it.
+func TestDocsDiffsFit(t *testing.T) {
+	for _, path := range documents(t) {
+		for _, m := range diffPattern.FindAllStringSubmatch(readDocument(t, path), -1) {
+			diff, err := patch.Parse([]byte(m[1]))
+			if err == nil {
+				_, err = diff.Apply(os.DirFS(root))
+			}
+			if err != nil {
+				t.Errorf("%s: %v, in\n%s", path, err, m[1])
 			}
 		}
 	}

@@ -28,7 +28,8 @@ func failedFindings(r *run.Run) []run.Reported {
 }
 
 // findingReasons are why the correctness gate of a run with findings failed: how many there are, and
-// the reasons that are no findings.
+// the reasons that are no findings. A record has its reasons as texts only, so the text is the key:
+// the gate writes "OUTPUT: FINDING", or "FINDING; REMEDY" for the audit.
 func findingReasons(reasons []string, found []run.Reported) []string {
 	text := "1 finding"
 	if len(found) > 1 {

@@ -37,56 +37,60 @@ func (s *RunStudy) performance(prefix string) Section {
 	return section
 }
 
+// times has a row for each shape. Each add is one column: its heading, and its cell of the shape.
 func (s *RunStudy) times() Table {
 	r, from := s.Run, runRecord(s.Run.ID)
 	labels := newShapeLabels(r)
-	t := Table{Columns: []Column{
-		named("shape", Column{}),
-		named("variant", Column{}),
-		named("p50 us", Column{Keep: true}),
-		named("±", Column{Keep: true}),
-		named("interval", Column{Depth: Long}),
-		named("p90 us", Column{Depth: Long}),
-		named("p99 us", Column{Optional: 5}),
-		named("std us", Column{Depth: Long}),
-		named("single us", Column{Optional: 4}),
-		named("TFLOP/s", Column{Keep: true}),
-		named("GB/s", Column{Keep: true}),
-		named("of ceiling", Column{Keep: true, Optional: 1}),
-		named("mJ", Column{Optional: 2}),
-		named("parent mJ", Column{Depth: Long}),
-		named("parent us", Column{Optional: 3}),
-		named("speedup", Column{Keep: true}),
-		named("95 % interval", Column{Optional: 1}),
-		named("samples", Column{Depth: Long}),
-		named("processes", Column{Depth: Long}),
-		named("counted", Column{Bare: true, Keep: true}),
-	}}
+	var t Table
 	for i, p := range r.Performance {
+		var row []Text
+		add := func(name string, c Column, text Text) {
+			if i == 0 {
+				t.Columns = append(t.Columns, named(name, c))
+			}
+			row = append(row, text)
+		}
 		at := fmt.Sprintf("performance.%d.", i)
 		figure := func(format string, v *float64, key string) Text { return cell(from.optional(format, v, "%s", at+key)) }
-		row := []Text{
-			labels.cell(from, p.Shape, p.ShapeName, "performance", i), variantCell(r, from, p.Shape),
-			figure("%.2f", &p.P50US, "p50_us"), cell(from.summary(plusMinus(p), "performance.%d", i)),
-			from.interval("%.2f", p.P50LowUS, p.P50HighUS, at+"p50_low_us", at+"p50_high_us"), figure("%.2f", &p.P90US, "p90_us"), figure("%.2f", &p.P99US, "p99_us"),
-			figure("%.2f", &p.StdUS, "std_us"), figure("%.2f", p.SingleUS, "single_launch_us"), figure("%.2f", p.TFLOPS, "tflops"), figure("%.0f", p.GBPerS, "gb_per_s"),
-			cell(from.summary(ceilingText(p.Shares), "performance.%d", i)), from.millijoules(p.Joules, at+"joules_per_launch"),
-			from.millijoules(p.ParentJoules, at+"parent_joules_per_launch"),
-			cell(missing), cell(missing), cell(missing), cell(from.count(p.Samples, "performance.%d.samples", i)), cell(missing), nil,
-		}
-		if p.ParentRatio != nil {
-			row[14], row[15] = figure("%.2f", p.ParentP50US, "parent_p50_us"), figure("%.3fx", p.ParentRatio, "parent_ratio")
-			row[16] = from.interval("%.3f", p.RatioLow, p.RatioHigh, at+"ratio_low", at+"ratio_high")
-		}
-		if p.Processes > 0 {
-			row[18] = cell(from.count(p.Processes, "performance.%d.processes", i))
-		}
-		if p.Benchmark {
-			row[19] = say(benchmarkWord)
-		}
+		add("shape", Column{}, labels.cell(from, p.Shape, p.ShapeName, "performance", i))
+		add("variant", Column{}, variantCell(r, from, p.Shape))
+		add("p50 us", Column{Keep: true}, figure("%.2f", &p.P50US, "p50_us"))
+		add("±", Column{Keep: true}, cell(from.summary(plusMinus(p), "performance.%d", i)))
+		add("interval", Column{Depth: Long}, from.interval("%.2f", p.P50LowUS, p.P50HighUS, at+"p50_low_us", at+"p50_high_us"))
+		add("p90 us", Column{Depth: Long}, figure("%.2f", &p.P90US, "p90_us"))
+		add("p99 us", Column{Optional: 5}, figure("%.2f", &p.P99US, "p99_us"))
+		add("std us", Column{Depth: Long}, figure("%.2f", &p.StdUS, "std_us"))
+		add("single us", Column{Optional: 4}, figure("%.2f", p.SingleUS, "single_launch_us"))
+		add("TFLOP/s", Column{Keep: true}, figure("%.2f", p.TFLOPS, "tflops"))
+		add("GB/s", Column{Keep: true}, figure("%.0f", p.GBPerS, "gb_per_s"))
+		add("of ceiling", Column{Keep: true, Optional: 1}, cell(from.summary(ceilingText(p.Shares), "performance.%d", i)))
+		add("mJ", Column{Optional: 2}, from.millijoules(p.Joules, at+"joules_per_launch"))
+		add("parent mJ", Column{Depth: Long}, from.millijoules(p.ParentJoules, at+"parent_joules_per_launch"))
+		add("parent us", Column{Optional: 3}, figure("%.2f", p.ParentP50US, "parent_p50_us"))
+		add("speedup", Column{Keep: true}, figure("%.3fx", p.ParentRatio, "parent_ratio"))
+		add("95 % interval", Column{Optional: 1}, from.interval("%.3f", p.RatioLow, p.RatioHigh, at+"ratio_low", at+"ratio_high"))
+		add("samples", Column{Depth: Long}, cell(from.count(p.Samples, "performance.%d.samples", i)))
+		add("processes", Column{Depth: Long}, from.processes(p.Processes, at+"processes"))
+		add("counted", Column{Bare: true, Keep: true}, countedCell(p))
 		t.Rows = append(t.Rows, row)
 	}
 	return t
+}
+
+// processes is the number of processes; old records do not have it.
+func (r record) processes(n int, key string) Text {
+	if n == 0 {
+		return cell(missing)
+	}
+	return cell(r.count(n, "%s", key))
+}
+
+// countedCell marks the shapes that the performance gate counts.
+func countedCell(p run.Performance) Text {
+	if !p.Benchmark {
+		return nil
+	}
+	return say(benchmarkWord)
 }
 
 // benchmarkWord marks the shapes that the performance gate counts.

@@ -495,7 +495,7 @@ func TestNoFiguresWithoutMeasurement(t *testing.T) {
 		"ladder":   printed(t, func(w *bytes.Buffer) error { return Ladder([]*run.Run{r}, nil, shortID).Terminal(w, screen) }),
 		"markdown": strings.Split(string(runMarkdown(r)), "## Build record")[0],
 	} {
-		for _, known := range []string{r.ID, shortID(r.ID), r.Arch, r.Variant, r.Time.Format("2006-01-02 15:04:05")} {
+		for _, known := range []string{r.ID, shortID(r.ID), r.Arch, r.Variant, r.Attune, r.Time.Format("2006-01-02 15:04:05")} {
 			text = strings.ReplaceAll(text, known, "")
 		}
 		if number := regexp.MustCompile(`\d.*`).FindString(text); number != "" {

@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"attune/internal/crash"
+	"attune/internal/form"
 	"attune/internal/problem"
 	"attune/internal/spec"
 	"attune/internal/toolchain"
@@ -36,7 +37,7 @@ func (l *Lab) startBuilds(ctx context.Context, arch string, variants ...spec.Var
 		if err != nil {
 			return nil, err
 		}
-		image, _, err := l.Builder.Build(ctx, Target(l.Kernel, v, arch))
+		image, _, err := l.Builder.Build(ctx, form.Target(l.Kernel, v, arch))
 		return image, err
 	}
 	for _, v := range variants {

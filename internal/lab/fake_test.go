@@ -15,6 +15,7 @@ import (
 	"attune/internal/device/devicetest"
 	"attune/internal/document"
 	"attune/internal/finding"
+	"attune/internal/form"
 	"attune/internal/half"
 	"attune/internal/ledger"
 	"attune/internal/oracle"
@@ -170,7 +171,7 @@ func (s *setup) declare(text string, b behaviour) {
 // built is the image of a variant.
 func (s *setup) built(variant, arch string) *toolchain.Image {
 	s.t.Helper()
-	image, _, err := s.Builder.Build(s.t.Context(), Target(s.Kernel, s.variant(variant), arch))
+	image, _, err := s.Builder.Build(s.t.Context(), form.Target(s.Kernel, s.variant(variant), arch))
 	if err != nil {
 		s.t.Fatal(err)
 	}

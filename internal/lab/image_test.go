@@ -11,6 +11,7 @@ import (
 
 	"attune/internal/device"
 	simdevice "attune/internal/device/sim"
+	"attune/internal/form"
 	"attune/internal/half"
 	"attune/internal/problem"
 	"attune/internal/problem/attention"
@@ -36,7 +37,7 @@ func TestTensorMapsOnTheSimulator(t *testing.T) {
 	}
 	s := newSetupOf(t, folder, c, cacheDir)
 	for stage, blocks := range map[string][3]int{"tiles": {4, 2, 1}, "persistent": {2, 1, 1}} {
-		image, _, err := s.Builder.Build(t.Context(), Target(s.Kernel, s.variant(stage), "sm_90a"))
+		image, _, err := s.Builder.Build(t.Context(), form.Target(s.Kernel, s.variant(stage), "sm_90a"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -217,11 +217,6 @@ func (p *plan) variants(withParents bool) []spec.Variant {
 	return all
 }
 
-// Target is the build of a variant for an architecture.
-func Target(kernel *spec.Kernel, v spec.Variant, arch string) toolchain.Target {
-	return form.Target(kernel, v, arch)
-}
-
 // ShippedTargets are the builds that ship with a kernel: every stage, every variant of a selection
 // and their parents, for each of their architectures.
 func ShippedTargets(kernel *spec.Kernel) []toolchain.Target {
@@ -232,7 +227,7 @@ func ShippedTargets(kernel *spec.Kernel) []toolchain.Target {
 		}
 		for _, v := range variants {
 			for _, arch := range archs {
-				t := Target(kernel, v, arch)
+				t := form.Target(kernel, v, arch)
 				if !slices.ContainsFunc(targets, func(known toolchain.Target) bool { return known.String() == t.String() }) {
 					targets = append(targets, t)
 				}

@@ -18,6 +18,7 @@ import (
 	"attune/internal/device"
 	simdevice "attune/internal/device/sim"
 	"attune/internal/finding"
+	"attune/internal/form"
 	"attune/internal/gate"
 	"attune/internal/mutate"
 	"attune/internal/oracle"
@@ -550,7 +551,7 @@ func TestAnotherProblemOnTheSimulator(t *testing.T) {
 func TestTrustedKernel(t *testing.T) {
 	t.Parallel()
 	s := newDoubling(t, &doubling{})
-	target := Target(s.Kernel, s.variant("plain"), "")
+	target := form.Target(s.Kernel, s.variant("plain"), "")
 	launch := func(t toolchain.Target, job func(*toolchain.Image) (device.Job, error)) ([][]byte, error) {
 		return s.launchTrusted(s.t.Context(), t, job)
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"attune/internal/form"
 	"attune/internal/gate"
 	"attune/internal/run"
 	"attune/internal/spec"
@@ -99,7 +100,7 @@ func (l *Lab) checkCode(ctx context.Context, whole, r *run.Run) error {
 	if _, err := Arch(variant.Stage(), r.Arch, r.Facts.Arch); err != nil {
 		return refuse(whole, missing, "it was built for %s: %v", r.Arch, err)
 	}
-	image, _, err := l.Builder.Build(ctx, Target(l.Kernel, variant, r.Arch))
+	image, _, err := l.Builder.Build(ctx, form.Target(l.Kernel, variant, r.Arch))
 	var compile *toolchain.CompileError
 	var broken *toolchain.SourceError
 	switch {

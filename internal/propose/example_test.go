@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"attune/examples"
-	"attune/internal/lab"
+	"attune/internal/form"
 	"attune/internal/python"
 	"attune/internal/spec"
 	"attune/internal/toolchain"
@@ -26,7 +26,7 @@ func exampleSubject(t *testing.T, name string) Subject {
 		t.Fatal(err)
 	}
 	v := kernel.Stages[0].Variant()
-	sources, err := toolchain.NewBuilder(folder, nil, "").Sources(lab.Target(kernel, v, "sm_90a"))
+	sources, err := toolchain.NewBuilder(folder, nil, "").Sources(form.Target(kernel, v, "sm_90a"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"attune/internal/form"
 	"attune/internal/lab"
 	"attune/internal/run"
 	"attune/internal/tuner"
@@ -26,7 +27,7 @@ var (
 
 // ForLab returns the proposer of a request. Done must get every evaluation of the search.
 func ForLab(l *lab.Lab, r tuner.Request, o Options) (*Tuner, error) {
-	sources, err := l.Builder.Sources(lab.Target(l.Kernel, r.Variant, r.Arch))
+	sources, err := l.Builder.Sources(form.Target(l.Kernel, r.Variant, r.Arch))
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,7 @@ import (
 	"attune/internal/device/devicetest"
 	simdevice "attune/internal/device/sim"
 	"attune/internal/document"
+	"attune/internal/form"
 	"attune/internal/lab"
 	"attune/internal/ledger"
 	"attune/internal/python"
@@ -100,7 +101,7 @@ func (s *setup) declare(text string, b behaviour) {
 // declareAs tells the fake GPU what the variant of a lab does, under a name.
 func (s *setup) declareAs(name string, of *lab.Lab, variant string, b behaviour) {
 	s.t.Helper()
-	image, _, err := of.Builder.Build(s.t.Context(), lab.Target(s.Kernel, s.variant(variant), s.gpu.Facts.Arch))
+	image, _, err := of.Builder.Build(s.t.Context(), form.Target(s.Kernel, s.variant(variant), s.gpu.Facts.Arch))
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 	"strconv"
 	"strings"
 
-	"attune/internal/lab"
+	"attune/internal/form"
 	"attune/internal/ptx"
 	"attune/internal/spec"
 	"attune/internal/toolchain"
@@ -122,7 +122,7 @@ func (s *Server) kernelPage(w http.ResponseWriter, r *http.Request) error {
 // fillKernel reads the sources, the build and the findings.
 func (s *Server) fillKernel(ctx context.Context, page *kernelPage, kernel *spec.Kernel, v spec.Variant, folder fs.FS) error {
 	images := s.config.Images(folder)
-	target := lab.Target(kernel, v, page.Arch)
+	target := form.Target(kernel, v, page.Arch)
 	files, err := images.Sources(target)
 	if err != nil {
 		return err

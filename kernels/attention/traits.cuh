@@ -2,19 +2,27 @@
 // form. Every template of this folder takes them as `Traits`.
 //
 // A form derives its traits from FormTraits in its own traits.cuh. Of its files only this one reads
-// the knobs of kernel.toml (-DNAME=VALUE), and the .cu file where it lists parameters. It adds:
+// the knobs of kernel.toml (-DNAME=VALUE), and the .cu file where it lists parameters. decode, which
+// has none of these templates, has its own Traits.
+//
+// Every form adds:
 //   kHeadDim
 //   kBlockM, kBlockN         tile: query rows of a block, keys of a step
 //   kStages                  K/V tiles in the pipeline
 //   kExp2LinearEighths       linear exp2 approximation, of every 8
 //   kExp2Segments            its linear segments per octave
 //   Problem, WorkTile        the arguments, and the part of them that a block computes at a time
+//
+// A form of forward<Traits> (kernel.cuh) adds too:
 //   TileScheduler            the order of the work tiles
 //   Mask                     which keys a row attends to
-//   Loads, KvSource          addresses of Q, and of K and V
+//   KvSource                 addresses of K and V
 //   Query, Descales          Q as operand A, and the descale factors
+//   Loads                    addresses of Q, for QueryInRegisters and QueryInShared (query.cuh)
 //   Producer                 the producer warpgroup
 //   Output                   the stores of O and of the log-sum-exp
+//
+// A form with softmax16.cuh adds kBf16 and kGrowth, the growth of the row max without a rescale.
 #pragma once
 
 namespace attention {

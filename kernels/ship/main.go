@@ -1,5 +1,5 @@
-// Ship builds every stage of the attention kernel and every variant of its selections, for each of
-// their architectures, with the pinned compiler. It writes the PTX and the build records that are
+// Ship builds every stage of every kernel and every variant of their selections, for each of their
+// architectures, with the pinned compiler. It writes the PTX and the build records that are
 // embedded in the program. It does the same for the cheating kernels of the lab's tests, which also
 // run where there is no compiler. Run it as `make ship` after a change of the sources or of
 // kernel.toml; tests compare its output with both. Folders as arguments limit it to them.
@@ -8,18 +8,21 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
+	"path"
+	"slices"
 
 	"attune/internal/lab"
 	"attune/internal/spec"
 	"attune/internal/toolchain"
+	"attune/kernels"
 )
 
 func main() {
-	dirs := []string{
-		"kernels", "kernels/attention/decode", "kernels/attention/prefill", "kernels/attention/native", "kernels/attention/pingpong",
-		"kernels/attention/mixed",
-		"kernels/quantize/cast", "kernels/quantize/quantize", "kernels/quantize/append", "internal/lab/testdata/cheats",
+	dirs := []string{"internal/lab/testdata/cheats"}
+	for _, name := range slices.Sorted(maps.Keys(kernels.All())) {
+		dirs = append(dirs, path.Join("kernels", name))
 	}
 	if len(os.Args) > 1 {
 		dirs = os.Args[1:]
