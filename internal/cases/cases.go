@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 
+	"attune/internal/coverage"
 	"attune/internal/crash"
 	"attune/internal/device"
 	"attune/internal/finding"
@@ -70,15 +71,16 @@ type Buffer struct {
 
 // Outcome is the result of running a case.
 type Outcome struct {
-	Name       string            `json:"name"`
-	Pass       bool              `json:"pass"`
-	Findings   []finding.Finding `json:"findings"`
-	Mismatches []string          `json:"mismatches"`
-	Notes      []string          `json:"notes,omitempty"`   // what was not compared, or not bit for bit
-	Error      string            `json:"error,omitempty"`   // why the case could not run
-	Outputs    []Output          `json:"outputs,omitempty"` // of a direct run
-	Counters   count.Counters    `json:"-"`
-	Schedules  int               `json:"-"` // that show what communicating blocks do; 1 for others
+	Name       string             `json:"name"`
+	Pass       bool               `json:"pass"`
+	Findings   []finding.Finding  `json:"findings"`
+	Mismatches []string           `json:"mismatches"`
+	Notes      []string           `json:"notes,omitempty"`   // what was not compared, or not bit for bit
+	Error      string             `json:"error,omitempty"`   // why the case could not run
+	Outputs    []Output           `json:"outputs,omitempty"` // of a direct run
+	Counters   count.Counters     `json:"-"`
+	Covered    *coverage.Launches `json:"-"`
+	Schedules  int                `json:"-"` // that show what communicating blocks do; 1 for others
 }
 
 // Load reads and validates a case.
@@ -212,7 +214,7 @@ func (c *Case) runProgram(ctx context.Context, program *sim.Program, o sim.Optio
 	if err != nil {
 		return nil, err
 	}
-	outcome := &Outcome{Name: c.Name, Findings: append([]finding.Finding{}, result.Findings...), Mismatches: []string{}, Counters: result.Counters, Schedules: result.Schedules}
+	outcome := &Outcome{Name: c.Name, Findings: append([]finding.Finding{}, result.Findings...), Mismatches: []string{}, Counters: result.Counters, Covered: result.Covered, Schedules: result.Schedules}
 	if err := c.compare(outcome, memory, buffers, o.Checks); err != nil {
 		return nil, err
 	}

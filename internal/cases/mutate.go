@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"attune/internal/coverage"
 	"attune/internal/crash"
 	"attune/internal/finding"
 	"attune/internal/mutate"
@@ -86,7 +87,7 @@ func (c *Case) Mutate(ctx context.Context, m MutationRequest) (*MutationReport, 
 		if ctx.Err() != nil {
 			return report, ctx.Err() // the compiler was stopped, and says nothing about the mutant
 		}
-		report.Survive(mutant, equivalent)
+		report.Survive(mutant.Located(t.covered), equivalent)
 	}
 	return report, nil
 }
@@ -145,8 +146,9 @@ func applyMutant(m mutate.Mutant, text []byte) []byte {
 // mutationTrial runs mutants.
 type mutationTrial struct {
 	request  MutationRequest
-	strict   bool             // strict findings kill a mutant: the original has none
-	original *mutate.Original // nil without a compiler
+	strict   bool               // strict findings kill a mutant: the original has none
+	original *mutate.Original   // nil without a compiler
+	covered  *coverage.Launches // of the unchanged kernel
 }
 
 // runOriginal runs the unchanged case, which must pass. Its length bounds the steps of the mutants.
@@ -155,6 +157,7 @@ func (t *mutationTrial) runOriginal(ctx context.Context, c *Case, text []byte) e
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.Name, err)
 	}
+	t.covered = outcome.Covered
 	t.strict = !slices.ContainsFunc(outcome.Findings, func(f finding.Finding) bool { return f.Severity == finding.Strict })
 	if by, err := t.killedBy(ctx, c, text); err != nil || by != "" {
 		return errors.Join(err, &NotPassedError{c.Name, by})

@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 
+	"attune/internal/coverage"
 	"attune/internal/finding"
 	"attune/internal/tensormap"
 )
@@ -119,6 +120,7 @@ type Outcome struct {
 	// Rescheduled are the results of schedules that differ from Outputs and that the device does not
 	// call wrong: the caller compares them with a reference.
 	Rescheduled []Rescheduled
+	Covered     *coverage.Launches // instructions, in all launches; nil for a device that does not follow them
 }
 
 // Rescheduled is the result of a job under another schedule than the first.

@@ -182,7 +182,7 @@ func MutationIssues(kernel string, r *mutate.Report, ptx string) []ci.Issue {
 	var all []ci.Issue
 	for _, m := range r.Survivors {
 		i := ci.Issue{Level: ci.Warning, Rule: "surviving mutant", Subject: kernel, Key: PTXLine(m.Before) + " " + PTXLine(m.After)}
-		i.Message = fmt.Sprintf("%s: no check fails if %s becomes %s", m.Kind, PTXLine(m.Before), PTXLine(m.After))
+		i.Message = fmt.Sprintf("%s%s: no check fails if %s becomes %s", survivorPlace(m), m.Kind, PTXLine(m.Before), PTXLine(m.After))
 		if ptx != "" {
 			i.Location = ci.Location{File: ptx, Line: m.Line}
 		}

@@ -27,11 +27,10 @@ func Mutation(w io.Writer, kernel string, r *mutate.Report, compiler bool) error
 		fmt.Fprintf(out, "  %-20s %d\n", by, r.KilledBy[by])
 	}
 	for _, m := range r.Survivors {
-		place := fmt.Sprintf("PTX line %d, ", m.Line)
-		if m.Line == 0 {
-			place = ""
-		}
-		fmt.Fprintf(out, "survived: %s%s\n  was  %s\n  is   %s\n", place, m.Kind, PTXLine(m.Before), PTXLine(m.After))
+		fmt.Fprintf(out, "survived: %s%s\n  was  %s\n  is   %s\n", survivorPlace(m), m.Kind, PTXLine(m.Before), PTXLine(m.After))
+	}
+	if never := count(r.Survivors, mutate.NeverExecuted); never > 0 {
+		fmt.Fprintf(out, "survivors in lines that are never executed: %d; another shape may reach them\n", never)
 	}
 	fmt.Fprintf(out, "%d killed, %d survived, %d equivalent", r.Killed, r.Survived, r.Equivalent)
 	if r.Killed+r.Survived > 0 {
@@ -43,6 +42,32 @@ func Mutation(w io.Writer, kernel string, r *mutate.Report, compiler bool) error
 	}
 	_, err := io.WriteString(w, out.String())
 	return err
+}
+
+// survivorPlace is the line of a survivor in the source and in the PTX, and its class.
+func survivorPlace(m mutate.Mutant) string {
+	place := ""
+	if m.Source != nil {
+		place = fmt.Sprintf("%s:%d, ", m.Source.File, m.Source.Line)
+	}
+	if m.Line > 0 {
+		place += fmt.Sprintf("PTX line %d, ", m.Line)
+	}
+	if m.Class != "" {
+		place += string(m.Class) + ", "
+	}
+	return place
+}
+
+// count counts the survivors of a class.
+func count(survivors []mutate.Mutant, class mutate.Class) int {
+	n := 0
+	for _, m := range survivors {
+		if m.Class == class {
+			n++
+		}
+	}
+	return n
 }
 
 // PTXLine is a line of PTX with single spaces.

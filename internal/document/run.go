@@ -217,6 +217,11 @@ func (s *RunStudy) facts() Fields {
 	}
 	add("allowed", Always, from.summaries(allowedTexts(r), "audit")...)
 	add("notes", Always, from.summaries(r.Notes(), "correctness")...)
+	var lines []Text
+	for _, text := range lineTexts(r.Lines) {
+		lines = append(lines, from.sentence(text, "lines"))
+	}
+	add("lines", Always, lines...)
 	add("parts", Brief, partTexts(r)...)
 	add("part of", Always, cell(from.code(r.PartOf, "part_of")))
 	add("reproduces", Always, cell(from.code(r.Reproduces, "reproduces")))

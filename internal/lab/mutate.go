@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"attune/internal/coverage"
 	"attune/internal/device"
 	"attune/internal/mutate"
 	"attune/internal/problem"
@@ -70,7 +71,8 @@ type mutationTrial struct {
 	plan     *plan
 	build    problem.Build
 	refs     problem.References
-	original *mutate.Original // nil without a compiler
+	original *mutate.Original  // nil without a compiler
+	covered  coverage.Launches // of the unchanged kernel
 }
 
 // checkOriginal refuses a kernel that is wrong before any change, and assembles it for comparison
@@ -79,7 +81,7 @@ type mutationTrial struct {
 func (t *mutationTrial) checkOriginal(ctx context.Context, m MutationRequest) (*mutate.Original, error) {
 	v, image := t.build.Variant, t.build.Image
 	t.lab.progress(Progress{Subject: v.String(), Step: "correctness of the unchanged kernel"})
-	p, wrong, err := t.firstWrong(ctx, image.PTX)
+	p, wrong, err := t.firstWrong(ctx, image.PTX, &t.covered)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", v, err)
 	}
@@ -114,7 +116,7 @@ func parameterRanges(p problem.Problem, b problem.Build) map[string]mutate.Range
 // try runs one mutant and reports whether it was killed.
 func (t *mutationTrial) try(ctx context.Context, mutant mutate.Mutant, report *MutationReport) error {
 	text := mutant.Apply(t.build.Image.PTX)
-	_, wrong, err := t.firstWrong(ctx, text)
+	_, wrong, err := t.firstWrong(ctx, text, nil)
 	if device.Classify(err) == device.KernelUnsupported {
 		return nil // the mutant is not a program: the compiler would refuse it too
 	}
@@ -129,13 +131,13 @@ func (t *mutationTrial) try(ctx context.Context, mutant mutate.Mutant, report *M
 	if ctx.Err() != nil {
 		return ctx.Err() // the compiler was stopped, and says nothing about the mutant
 	}
-	report.Survive(mutant, equivalent)
+	report.Survive(mutant.Located(&t.covered), equivalent)
 	return nil
 }
 
 // firstWrong runs PTX through the correctness gate on a fresh device, and returns the first instance
-// with something wrong, or nil.
-func (t *mutationTrial) firstWrong(ctx context.Context, ptx []byte) (problem.Instance, *checked, error) {
+// with something wrong, or nil. It adds what was executed to covered, unless that is nil.
+func (t *mutationTrial) firstWrong(ctx context.Context, ptx []byte, covered *coverage.Launches) (problem.Instance, *checked, error) {
 	s := t.lab.newSession()
 	defer s.close()
 	mutant := t.build
@@ -151,6 +153,9 @@ func (t *mutationTrial) firstWrong(ctx context.Context, ptx []byte) (problem.Ins
 		}
 		if c.firstWrong() != "" {
 			return i, c, nil
+		}
+		if covered != nil {
+			covered.Add(c.outcome.Covered)
 		}
 	}
 	return problem.Instance{}, nil, nil

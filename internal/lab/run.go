@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"attune/internal/coverage"
 	"attune/internal/device"
 	"attune/internal/finding"
 	"attune/internal/gate"
@@ -92,6 +93,7 @@ type attempt struct {
 	timed       bool
 	parentWrong string // what was wrong with the timed launches of the parent
 	timeout     string // the problem that exceeded the time limit, and the limit
+	covered     coverage.Launches
 }
 
 const earlierGate = "an earlier gate failed"
@@ -270,6 +272,7 @@ func (a *attempt) correctness(ctx context.Context) error {
 	if !a.audit() {
 		return nil
 	}
+	began := time.Now()
 	wrong, err := a.checkAll(ctx)
 	if a.referenceFailed(err) {
 		a.gates.Correctness = gate.Unmeasured("reference: " + a.result.ReferenceError)
@@ -294,6 +297,9 @@ func (a *attempt) correctness(ctx context.Context) error {
 		a.gates.Performance = gate.Unmeasured("the correctness check exceeded its time limit")
 		a.gates.Profile = a.gates.Performance
 		return nil
+	}
+	if len(wrong) == 0 {
+		a.coverLines(ctx, time.Since(began))
 	}
 	a.gates.Correctness = gate.Correctness(wrong)
 	return nil
@@ -384,6 +390,7 @@ func (a *attempt) checkOne(ctx context.Context, i problem.Instance) (row *run.Co
 	if c.failure != nil {
 		return nil, c.failure, nil
 	}
+	a.covered.Add(c.outcome.Covered)
 	a.result.Loaded = &c.outcome.Loaded
 	a.result.Ran, _ = loadable(a.build.Image, a.session.device.Facts())
 	return a.row(i, ref, c), nil, nil

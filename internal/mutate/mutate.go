@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"attune/internal/coverage"
 	"attune/internal/ptx"
 )
 
@@ -19,6 +20,34 @@ type Mutant struct {
 	Kind   string `json:"what"` // the kind of change
 	Before string `json:"before"`
 	After  string `json:"after"`
+
+	Source *ptx.Frame `json:"source,omitempty"` // the line of CUDA; of a survivor with line information
+	Class  Class      `json:"class,omitempty"`  // of a survivor
+}
+
+// Class says why a mutant survived.
+type Class string
+
+// The classes.
+const (
+	NeverExecuted Class = "never executed" // no shape reaches the line
+	Executed      Class = "executed"       // no check fails, although the line is executed
+)
+
+// Located returns the mutant with its source line and class, by what the unchanged kernel has executed.
+// A mutant that is no line of PTX stays as it is.
+func (m Mutant) Located(covered *coverage.Launches) Mutant {
+	if m.Line == 0 || covered == nil || covered.Code == nil {
+		return m
+	}
+	at, ran := covered.At(m.Line)
+	if m.Class = NeverExecuted; ran {
+		m.Class = Executed
+	}
+	if at.Line > 0 {
+		m.Source = &at
+	}
+	return m
 }
 
 // Apply returns the PTX with the change.
@@ -54,7 +83,7 @@ func All(text []byte, entry string) ([]Mutant, error) {
 			for _, o := range all {
 				for _, after := range o.change(in, line) {
 					if after != line {
-						list = append(list, Mutant{in.Line, o.name, strings.TrimSpace(line), after})
+						list = append(list, Mutant{Line: in.Line, Kind: o.name, Before: strings.TrimSpace(line), After: after})
 					}
 				}
 			}

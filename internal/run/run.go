@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"attune/internal/coverage"
 	"attune/internal/device"
 	"attune/internal/finding"
 	"attune/internal/gate"
@@ -49,6 +50,7 @@ type Run struct {
 
 	Audit           []finding.Finding `json:"audit,omitempty"` // of the PTX; the correctness gate fails for those that are not allowed
 	Correctness     []Correctness     `json:"correctness"`
+	Lines           *coverage.Summary `json:"lines,omitempty"` // of the source, by the simulator; of a correct run
 	Performance     []Performance     `json:"performance"`
 	Speedup         *measure.Speedup  `json:"speedup,omitempty"` // over the benchmark shapes
 	RequiredSpeedup float64           `json:"required_speedup,omitempty"`

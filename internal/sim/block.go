@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 
+	"attune/internal/coverage"
 	"attune/internal/sim/count"
 	"attune/internal/sim/lanes"
 	"attune/internal/sim/mem"
@@ -49,11 +50,13 @@ type block struct {
 	progressed bool // something other than waiting has happened in this time slice
 	yielded    bool // a warp has ended the time slice of the block (schedule.go)
 	aborted    bool
+
+	marks []coverage.Mark // of instructions, by their numbers
 }
 
 func (r *launch) newBlock() *block {
 	threads := r.threads[0] * r.threads[1] * r.threads[2]
-	b := &block{launch: r, mbarriers: map[uint32]*mbarrier{}, tiles: tiles{}}
+	b := &block{launch: r, mbarriers: map[uint32]*mbarrier{}, tiles: tiles{}, marks: make([]coverage.Mark, len(r.program.ops))}
 	n := (threads + 31) / 32
 	for i := range n {
 		w := &warp{block: b, index: i, sharing: everyLane}
@@ -254,6 +257,10 @@ func (b *block) finish() {
 	for _, w := range b.warps {
 		b.launch.counters.Add(&w.counters)
 	}
+	for i, m := range b.marks {
+		b.launch.marks[i] |= m
+	}
+	clear(b.marks)
 }
 
 // lockPages locks the pages of a range of a buffer until the next lock, or until the end of the

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"attune/internal/coverage"
 	"attune/internal/crash"
 	"attune/internal/finding"
 	"attune/internal/ptx"
@@ -50,6 +51,7 @@ type Result struct {
 	// Schedules is how many seeds, from 0 on, the launch should run with: more than one if its blocks
 	// communicate and the launch is short.
 	Schedules int
+	Covered   *coverage.Launches
 }
 
 // Limits of a block. The chips have the same.
@@ -86,6 +88,8 @@ type launch struct {
 	code    *code
 	options Options
 
+	reachable map[*ptx.Function]bool // that the entry may call, and the entry
+
 	grid            [3]int
 	threads         [3]int
 	cluster         [3]int
@@ -120,6 +124,7 @@ type launch struct {
 	heap         mem.Heap
 	allocated    map[uint64]bool // addresses of the buffers that the kernel has allocated
 	counters     count.Counters
+	marks        []coverage.Mark // of instructions, by their numbers
 	interrupted  interrupted
 }
 
@@ -140,7 +145,7 @@ func (p *Program) Run(ctx context.Context, memory *mem.Memory, l Launch, o Optio
 	if err := r.run(ctx); err != nil {
 		return nil, err
 	}
-	return &Result{Findings: r.findings.List(), Counters: r.counters, Schedules: r.schedules()}, nil
+	return &Result{Findings: r.findings.List(), Counters: r.counters, Schedules: r.schedules(), Covered: r.covered()}, nil
 }
 
 func (p *Program) prepare(memory *mem.Memory, l Launch, o Options) (*launch, error) {
@@ -167,6 +172,7 @@ func (p *Program) prepare(memory *mem.Memory, l Launch, o Options) (*launch, err
 	r := &launch{
 		program: p, memory: memory, code: c, options: o, grid: l.Grid, threads: l.Block, dynamic: l.DynamicShared, params: l.Params,
 		layout: layout, tails: map[*code]*tail{}, plans: map[int32]*matrixPlan{}, allocated: map[uint64]bool{},
+		reachable: reachable, marks: make([]coverage.Mark, len(p.ops)),
 		cluster: cluster, explicitCluster: f.ExplicitCluster || f.ClusterBlocks[0] > 0,
 	}
 	r.explicitCluster = r.explicitCluster || r.clusterSize() > 1

@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 
+	"attune/internal/coverage"
 	"attune/internal/ptx"
 	"attune/internal/sim/mem"
 )
@@ -23,6 +25,9 @@ type Program struct {
 
 	lines       int // number of source lines so far
 	lineNumbers map[string]int
+
+	sourceOnce sync.Once
+	sourceCode *coverage.Code
 }
 
 // Load prepares a module for an architecture, such as sm_89. With an empty arch it uses the

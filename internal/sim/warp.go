@@ -4,6 +4,7 @@ import (
 	"math/bits"
 	"slices"
 
+	"attune/internal/coverage"
 	"attune/internal/sim/count"
 	"attune/internal/sim/lanes"
 	"attune/internal/sim/mem"
@@ -248,6 +249,7 @@ func (w *warp) runGroup(slice int) int {
 		budget = min(budget, groupSlice)
 	}
 	left := budget
+	marks := w.block.marks
 	for left > 0 {
 		if w.pc == w.reconvPC {
 			w.reconverge()
@@ -259,6 +261,7 @@ func (w *warp) runGroup(slice int) int {
 		o := &w.ops[w.pc]
 		if o.runLength > 0 && w.lanes == everyLane && w.taint == nil {
 			n := min(int(o.runLength), left)
+			marks[o.number] |= coverage.Ran // of the whole run
 			w.runLaneOps(o, n)
 			left -= n
 			continue
@@ -270,7 +273,9 @@ func (w *warp) runGroup(slice int) int {
 			if o.guardNot {
 				p = ^p
 			}
-			mask &= p
+			if mask &= p; mask != w.lanes {
+				marks[o.number] |= coverage.Skipped
+			}
 		}
 		left--
 		if w.taint != nil {
@@ -280,6 +285,7 @@ func (w *warp) runGroup(slice int) int {
 			continue
 		}
 		w.counters.Instruction(o.class)
+		marks[o.number] |= coverage.Ran
 		o.run(w, o, mask)
 		if w.block.held.Any() {
 			w.block.held.Unlock()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"attune/internal/coverage"
 	"attune/internal/device"
 	"attune/internal/finding"
 )
@@ -17,6 +18,7 @@ type launched struct {
 	counters     device.Counters
 	instructions uint64 // that warps have executed
 	schedules    int    // that the launch needs
+	covered      *coverage.Launches
 }
 
 // repeat launches a job again if its first launch has written variables of the module. The outputs
@@ -31,7 +33,7 @@ func (d *Device) repeat(ctx context.Context, r *resident, first *launched, outco
 	}
 	again.compareOutputs(&r.job, outcome, "between two launches on the same inputs")
 	again.compareWork(first)
-	d.addFindings(outcome, again.findings, reported)
+	d.add(outcome, again, reported)
 	return nil
 }
 
@@ -52,7 +54,7 @@ func (d *Device) relaunch(ctx context.Context, r *resident, first *launched, out
 		if sameInputs(job, next) {
 			result.compareWork(first)
 		}
-		d.addFindings(outcome, result.findings, reported)
+		d.add(outcome, result, reported)
 		outcome.Relaunched = append(outcome.Relaunched, result.outputs)
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"attune/internal/coverage"
 	"attune/internal/crash"
 	"attune/internal/device"
 	"attune/internal/finding"
@@ -77,7 +78,7 @@ func (d *Device) Run(ctx context.Context, job device.Job) (*device.Outcome, erro
 		defer cancel()
 		ctx = limited
 	}
-	outcome := &device.Outcome{Loaded: device.Attributes{StaticSharedBytes: program.SharedBytes()}, Schedules: max(d.options.Schedules, 1)}
+	outcome := &device.Outcome{Covered: &coverage.Launches{}, Loaded: device.Attributes{StaticSharedBytes: program.SharedBytes()}, Schedules: max(d.options.Schedules, 1)}
 	reported := map[string]bool{}
 	for seed := 0; seed < outcome.Schedules; seed++ {
 		r, err := d.newResident(program, job, uint64(seed))
@@ -93,7 +94,7 @@ func (d *Device) Run(ctx context.Context, job device.Job) (*device.Outcome, erro
 			outcome.Schedules = d.schedules(result)
 		}
 		d.compareSchedule(&job, outcome, result, seed)
-		d.addFindings(outcome, result.findings, reported)
+		d.add(outcome, result, reported)
 		if seed > 0 {
 			continue
 		}
@@ -124,9 +125,11 @@ func (d *Device) load(image []byte) (program *sim.Program, err error) {
 	return p, nil
 }
 
-// addFindings adds the findings that are not reported yet. Strict ones are notes, unless they fail.
-func (d *Device) addFindings(outcome *device.Outcome, findings []finding.Finding, reported map[string]bool) {
-	for _, f := range findings {
+// add adds the instructions that a launch has executed, and its findings that are not reported yet. Strict
+// ones are notes, unless they fail.
+func (d *Device) add(outcome *device.Outcome, l *launched, reported map[string]bool) {
+	outcome.Covered.Add(l.covered)
+	for _, f := range l.findings {
 		key := f.Key()
 		switch {
 		case reported[key]:
@@ -183,7 +186,7 @@ func (d *Device) launch(ctx context.Context, r *resident, seed uint64) (*launche
 	if err != nil {
 		return nil, kernelError(ctx, err)
 	}
-	l := &launched{counters: named(&result.Counters), instructions: result.Counters.WarpInstructions(), schedules: result.Schedules}
+	l := &launched{counters: named(&result.Counters), instructions: result.Counters.WarpInstructions(), schedules: result.Schedules, covered: result.Covered}
 	var found []finding.Finding
 	l.outputs, found, err = r.collect(d.options.Checks)
 	for _, f := range append(result.Findings, found...) {

@@ -1,0 +1,79 @@
+package lab
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"attune/internal/coverage"
+	"attune/internal/spec"
+)
+
+// Limits of the search for shapes that execute further lines. It takes no longer than the correctness
+// gate has taken, or the least time.
+const (
+	maxReaching   = 3
+	leastSearch   = 500 * time.Millisecond
+	longestSearch = 5 * time.Second
+)
+
+// coverLines records which source lines the problems have executed, and the shapes that execute others.
+// A device that does not count lines has none.
+func (a *attempt) coverLines(ctx context.Context, took time.Duration) {
+	if a.reused != nil {
+		a.result.Lines = a.reused.run.Lines
+		return
+	}
+	summary := a.covered.Summary()
+	if a.result.Lines = summary; summary == nil || summary.Complete() {
+		return
+	}
+	limited, cancel := context.WithTimeout(ctx, min(max(took, leastSearch), longestSearch))
+	defer cancel()
+	session := a.newSession() // a fault on another shape does not lose that of the attempt
+	defer session.close()
+	covered := a.covered.Clone()
+	near := a.neighbours()
+	for i, shape := range near {
+		a.step("shapes for lines that were not executed", i, len(near))
+		launch := a.coveredOn(limited, session, shape)
+		if limited.Err() != nil || len(summary.Shapes) == maxReaching {
+			return
+		}
+		if reached := covered.Reached(launch); len(reached) > 0 {
+			summary.Shapes = append(summary.Shapes, coverage.Reaching{Shape: shape.String(), Lines: reached})
+			covered.Add(launch)
+		}
+	}
+}
+
+// neighbours are those of the smallest shape of the attempt, the smallest first.
+func (a *attempt) neighbours() []spec.Shape {
+	bySize := func(x, y spec.Shape) int { return cmp.Compare(a.problem().Size(x), a.problem().Size(y)) }
+	near := a.Kernel.Neighbours(slices.MinFunc(a.shapes, bySize))
+	near = slices.DeleteFunc(near, func(s spec.Shape) bool {
+		return slices.Contains(a.shapes, s) || a.problem().CheckShapes(a.variant, []spec.Shape{s}) != nil
+	})
+	slices.SortStableFunc(near, bySize)
+	return near
+}
+
+// coveredOn is what a launch on a shape executes; nil for a shape that the kernel or its reference does
+// not take.
+func (a *attempt) coveredOn(ctx context.Context, s *session, shape spec.Shape) *coverage.Launches {
+	ref, err := a.refs.Get(ctx, a.problem().Plain(shape, a.plan.Seeds[0]))
+	if err != nil {
+		return nil
+	}
+	build := a.build
+	job, err := s.job(ctx, &build, ref)
+	if err != nil {
+		return nil
+	}
+	outcome, err := s.run(ctx, job)
+	if err != nil {
+		return nil
+	}
+	return outcome.Covered
+}
