@@ -85,22 +85,19 @@ type Reaching struct {
 	Lines []Range `json:"lines"` // that it executes, or whose condition it gives the other outcome
 }
 
-// At returns the source line of the instruction at a line of the PTX, or of the last one before it, and
-// whether that has been executed. Without line information the frame is zero.
+// At returns the source line of the instruction at a line of the PTX, or of the last one before it that
+// has one, and whether the instruction has been executed.
 func (l *Launches) At(ptxLine int) (at ptx.Frame, ran bool) {
-	last := -1
+	last, from := 0, 0 // lines of the PTX
 	for i, line := range l.Lines {
-		if line > 0 && line <= ptxLine && (last < 0 || line >= l.Lines[last]) {
-			last = i
+		if line > last && line <= ptxLine {
+			last, ran = line, l.Marks[i]&Ran != 0
+		}
+		if len(l.Frames[i]) > 0 && line > from && line <= ptxLine {
+			from, at = line, l.Frames[i][0]
 		}
 	}
-	if last < 0 {
-		return ptx.Frame{}, false
-	}
-	if frames := l.Frames[last]; len(frames) > 0 {
-		at = frames[0]
-	}
-	return at, l.Marks[last]&Ran != 0
+	return at, ran
 }
 
 // line is what the instructions of a source line have done.
@@ -126,6 +123,9 @@ func (l *Launches) lines() map[ptx.Frame]line {
 			continue
 		}
 		for depth, f := range frames {
+			if f.Line == 0 { // code that the compiler has added
+				continue
+			}
 			f.Column = 0
 			at := all[f]
 			at.ran, at.left = at.ran || l.Marks[i]&Ran != 0, at.left || l.Marks[i]&Ran == 0
