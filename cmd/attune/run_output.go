@@ -161,9 +161,9 @@ func (p *runPrinter) end(ctx context.Context, failed error) error {
 			if note := document.Excused(r); note != "" {
 				p.screen().Paragraph(p.stdout, "", note, 2)
 			}
-			for i, line := range document.Unexecuted(r) {
-				p.screen().Paragraph(p.stdout, strings.Repeat("  ", min(i, 1)), line, 2)
-			}
+		}
+		for i, line := range document.Unexecuted(whole) {
+			p.screen().Paragraph(p.stdout, strings.Repeat("  ", min(i, 1)), line, 2)
 		}
 		for _, r := range whole {
 			if document.Failed(r) || document.Unchecked(r) {

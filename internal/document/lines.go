@@ -8,15 +8,24 @@ import (
 	"attune/internal/run"
 )
 
-// Unexecuted is the note of a run about source lines that none of its shapes executes. It is empty for
-// a run without them, and for one of the quick set, which leaves out shapes.
-func Unexecuted(r *run.Run) []string {
-	s := r.Lines
-	if s == nil || r.Requested.Quick || len(s.Never)+len(s.Partly)+len(s.Shapes) == 0 {
-		return nil
+// Unexecuted is the note about source lines that no shape of a run executes. It names the lines of a
+// single run, and of several only the variants. It is empty without such lines, and for runs of the
+// quick set, which leaves out shapes.
+func Unexecuted(runs []*run.Run) []string {
+	var names []string
+	for _, r := range runs {
+		if s := r.Lines; s != nil && !r.Requested.Quick && len(s.Never)+len(s.Partly)+len(s.Shapes) > 0 {
+			names = append(names, r.Variant)
+		}
 	}
-	texts := lineTexts(s)
-	texts[0] = "note: " + r.Variant + ": " + texts[0]
+	switch {
+	case len(names) == 0:
+		return nil
+	case len(runs) > 1:
+		return []string{"note: no shape executes some lines of " + strings.Join(names, ", ") + "; `attune show ID` names them"}
+	}
+	texts := lineTexts(runs[0].Lines)
+	texts[0] = "note: " + names[0] + ": " + texts[0]
 	return texts
 }
 

@@ -18,15 +18,15 @@ const (
 	longestSearch = 5 * time.Second
 )
 
-// coverLines records which source lines the problems have executed, and the shapes that execute others.
-// A device that does not count lines has none.
+// coverLines records which source lines the problems have executed. For a single variant it looks for
+// shapes that execute the others. A device that does not count lines has none.
 func (a *attempt) coverLines(ctx context.Context, took time.Duration) {
 	if a.reused != nil {
 		a.result.Lines = a.reused.run.Lines
 		return
 	}
 	summary := a.covered.Summary()
-	if a.result.Lines = summary; summary == nil || summary.Complete() {
+	if a.result.Lines = summary; summary == nil || summary.Complete() || len(a.plan.entries) > 1 || a.selection != nil {
 		return
 	}
 	limited, cancel := context.WithTimeout(ctx, min(max(took, leastSearch), longestSearch))
