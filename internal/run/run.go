@@ -49,6 +49,7 @@ type Run struct {
 
 	Audit           []finding.Finding `json:"audit,omitempty"` // of the PTX; the correctness gate fails for those that are not allowed
 	Correctness     []Correctness     `json:"correctness"`
+	Simulated       *Simulated        `json:"simulated,omitempty"` // on a GPU; nil with NoSim and in old records
 	Performance     []Performance     `json:"performance"`
 	Speedup         *measure.Speedup  `json:"speedup,omitempty"` // over the benchmark shapes
 	RequiredSpeedup float64           `json:"required_speedup,omitempty"`
@@ -352,6 +353,7 @@ type Requested struct {
 	Timing    string   `json:"timing,omitempty"`    // how times were taken
 	L2        L2       `json:"l2,omitempty"`        // empty means warm, in old records
 	Sanitizer string   `json:"sanitizer,omitempty"` // tool of compute-sanitizer
+	NoSim     bool     `json:"no_sim,omitempty"`    // the simulator did not check the code that a GPU ran
 	Profile   bool     `json:"profile,omitempty"`   // counters were taken instead of times
 
 	Simulation *Simulation `json:"simulation,omitempty"` // nil on a GPU
@@ -391,6 +393,9 @@ func (r *Run) Command() string {
 	}
 	if r.Requested.Sanitizer != "" {
 		command += " --sanitizer " + r.Requested.Sanitizer
+	}
+	if r.Requested.NoSim {
+		command += " " + NoSimFlag
 	}
 	return command
 }
