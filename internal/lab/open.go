@@ -63,6 +63,9 @@ func (d Device) settings() *run.Simulation {
 	return &s
 }
 
+// WithoutSim reports whether the request forbids the simulator beside a GPU.
+func (d Device) WithoutSim() bool { return d.withoutSimulator }
+
 func (d Device) present() bool { return d.open != nil }
 
 // Timed reports whether the device measures time: it is a GPU.

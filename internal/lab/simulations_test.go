@@ -10,6 +10,7 @@ import (
 	"attune/internal/device/devicetest"
 	simdevice "attune/internal/device/sim"
 	"attune/internal/finding"
+	"attune/internal/oracle"
 	"attune/internal/run"
 	"attune/internal/spec"
 )
@@ -196,5 +197,57 @@ func TestShapesOfSimulation(t *testing.T) {
 		if len(got) != c.count || got[0].String() != c.first {
 			t.Errorf("%s: %v", c.variant, got)
 		}
+	}
+}
+
+// A comparison refuses a variant that the simulator finds wrong, and records what was simulated.
+func TestCompareIsSimulated(t *testing.T) {
+	t.Parallel()
+	s := newProven(t, provenBy, "good", "racy", "padded")
+	request := CompareRequest{
+		A: Candidate{Variant: s.variant("good")}, B: Candidate{Variant: s.variant("padded")}, Shapes: shapes(t, "1x2x8x64"),
+		Rounds: 4, MaxRounds: 4, MaxWork: oracle.MaxWork,
+	}
+	c, err := s.Compare(t.Context(), request)
+	if err != nil || c.A.Simulated == nil || c.A.Simulated.Instances != 2 || c.B.Simulated == nil || c.NoSim {
+		t.Fatalf("%+v, %v", c, err)
+	}
+	request.B = Candidate{Variant: s.variant("racy")}
+	var wrong *WrongError
+	if _, err := s.Compare(t.Context(), request); !errors.As(err, &wrong) || wrong.Variant != "racy" {
+		t.Errorf("with a race: %v", err)
+	} else {
+		expectReason(t, []string{wrong.Wrong}, "on the simulator, 1x2x8x64 seed 0 and 1 more: race")
+	}
+	s.Device = s.Device.WithoutSimulator()
+	if c, err := s.Compare(t.Context(), request); err != nil || !c.NoSim || c.B.Simulated != nil {
+		t.Errorf("without the simulator: %+v, %v", c, err)
+	}
+}
+
+// A bench does not time a variant that the simulator finds wrong.
+func TestBenchIsSimulated(t *testing.T) {
+	t.Parallel()
+	s := newProven(t, provenBy, "good", "racy")
+	b := s.benched(BenchRequest{
+		Variants: []spec.Variant{s.variant("good"), s.variant("racy")}, Shapes: shapes(t, "1x2x8x64"), Rounds: 4, MaxWork: oracle.MaxWork,
+	})
+	if b.Rows[0].P50US == nil || b.Rows[0].Wrong != "" || b.Rows[1].P50US != nil {
+		t.Errorf("the rows are %+v", b.Rows)
+	}
+	expectReason(t, []string{b.Rows[1].Wrong}, "on the simulator, 1x2x8x64 seed 0 and 1 more: race")
+	if len(b.Simulated) != 2 || b.Simulated["good"].Instances != 2 {
+		t.Errorf("simulated %+v", b.Simulated)
+	}
+}
+
+// A selection is incorrect if the simulator finds one of its parts wrong.
+func TestJoinSimulated(t *testing.T) {
+	t.Parallel()
+	clean := &run.Simulated{Instances: 2, Schedules: 4, Shapes: []string{"a", "b"}}
+	refused := &run.Simulated{Refused: "tcgen05", Why: "PTX line 1"}
+	joined := (*run.Simulated)(nil).Add(clean).Add(refused).Add(nil).Add(&run.Simulated{Instances: 1, Schedules: 2, Shapes: []string{"b", "c"}})
+	if joined.Instances != 3 || joined.Schedules != 4 || len(joined.Shapes) != 3 || joined.Refused != "tcgen05" || clean.Instances != 2 {
+		t.Errorf("joined %+v", joined)
 	}
 }

@@ -394,6 +394,9 @@ func (r *Run) Command() string {
 	if r.Requested.Sanitizer != "" {
 		command += " --sanitizer " + r.Requested.Sanitizer
 	}
+	if r.Simulated != nil && len(r.Simulated.Sanitized) > 0 {
+		command += " --sanitizer auto"
+	}
 	if r.Requested.NoSim {
 		command += " " + NoSimFlag
 	}
