@@ -15,6 +15,7 @@ import (
 	"attune/internal/device/isolate"
 	simdevice "attune/internal/device/sim"
 	"attune/internal/lab"
+	"attune/internal/oracle"
 	"attune/internal/run"
 )
 
@@ -25,24 +26,61 @@ const (
 	simDevice  = "sim"
 )
 
-// defaultLimit limits the time of one job on a device.
+// defaultLimit limits the time of one timing on a GPU and of one job on the simulator.
 const defaultLimit = 60 * time.Second
+
+// defaultLaunchLimit limits the time of one checked launch on a GPU, which takes milliseconds. A
+// kernel that never ends costs this time.
+const defaultLaunchLimit = 20 * time.Second
+
+// sanitizerAuto runs compute-sanitizer on the kernels that the simulator refuses.
+const sanitizerAuto = "auto"
+
+// besideSchedules is the least number of schedules of the simulator beside a GPU.
+const besideSchedules = 4
 
 // deviceOptions select a device.
 type deviceOptions struct {
 	name      string
 	limit     time.Duration
-	sanitizer string // tool of compute-sanitizer; empty for none
-	simulates bool   // the command also takes the simulator
-	times     bool   // the command needs a GPU, for times
+	launch    time.Duration // limit of a checked launch on a GPU; 0 for limit
+	sanitizer string        // tool of compute-sanitizer, or auto; empty for none
+	noSim     bool          // the simulator does not run the code of the GPU too
+	simulates bool          // the command also takes the simulator
+	times     bool          // the command needs a GPU, for times
 	sim       simOptions
+}
+
+// timeoutFlag is --timeout: one limit for all jobs, in place of the defaults.
+type timeoutFlag struct{ limit, launch *time.Duration }
+
+// addTimeout adds --timeout with its defaults.
+func addTimeout(f *pflag.FlagSet, limit, launch *time.Duration) {
+	*limit, *launch = defaultLimit, defaultLaunchLimit
+	f.Var(timeoutFlag{limit, launch}, "timeout", "limit of a launch (20s on a GPU) or timing (1m)")
+}
+
+func (t timeoutFlag) Set(text string) error {
+	d, err := time.ParseDuration(text)
+	*t.limit, *t.launch = d, d
+	return err
+}
+
+func (t timeoutFlag) Type() string { return "duration" }
+
+// String returns nothing, so that the help prints no default: there are two.
+func (t timeoutFlag) String() string { return "" }
+
+// noSimFlag adds the flag of commands whose gate includes the simulator on a GPU.
+func (o *deviceOptions) noSimFlag(f *pflag.FlagSet) {
+	f.BoolVar(&o.noSim, strings.TrimPrefix(run.NoSimFlag, "--"), false, "GPU: no check on the simulator, no promotion")
 }
 
 // flags adds the flags of a command that runs on any device.
 func (o *deviceOptions) flags(f *pflag.FlagSet) {
 	o.simulates = true
 	f.StringVar(&o.name, "device", autoDevice, "cuda, cuda:N, sim; auto: the GPU, else sim")
-	f.DurationVar(&o.limit, "timeout", defaultLimit, "limit of one launch or timing")
+	addTimeout(f, &o.limit, &o.launch)
 	o.sim.flags(f, "simulator: ")
 }
 
@@ -50,7 +88,8 @@ func (o *deviceOptions) flags(f *pflag.FlagSet) {
 func (o *deviceOptions) gpuFlags(f *pflag.FlagSet) {
 	o.times = true
 	f.StringVar(&o.name, "device", cudaDevice, "cuda or cuda:N")
-	f.DurationVar(&o.limit, "timeout", defaultLimit, "limit of one launch or timing")
+	addTimeout(f, &o.limit, &o.launch)
+	o.noSimFlag(f)
 }
 
 // checkGPU refuses options that do not name a GPU.
@@ -80,25 +119,26 @@ func (a *app) findDevice(ctx context.Context, o deviceOptions) (lab.Device, erro
 	if name == autoDevice {
 		name = cudaDevice
 	}
-	open, err := a.opener(name, o.limit, o.sanitizer)
+	tool := o.sanitizer
+	if tool == sanitizerAuto {
+		tool = ""
+	}
+	child, err := a.child(name, o.limit)
 	if err != nil {
 		return lab.Device{}, err
 	}
-	probe, err := a.opener(name, o.limit, "")
-	if err != nil {
-		return lab.Device{}, err
-	}
-	d, err := probe(ctx)
+	child.LaunchLimit = o.launch
+	d, err := isolate.Start(ctx, child)
 	switch {
 	case err == nil:
-		return lab.GPU(d.Facts(), open), d.Close()
-	case o.name == autoDevice && errors.Is(err, device.ErrNoDevice) && o.sanitizer == "":
+		return a.besideSimulator(lab.GPU(d.Facts(), opener(child, tool)), child, o), d.Close()
+	case o.name == autoDevice && errors.Is(err, device.ErrNoDevice) && tool == "":
 		if !a.json {
 			why, _, _ := strings.Cut(err.Error(), " (") // `attune doctor` shows the details too
 			fmt.Fprintf(a.stderr, "attune: %s; the kernels run on the simulator\n", why)
 		}
 		return a.simulator(o), nil
-	case o.simulates && errors.Is(err, device.ErrNoDevice) && o.sanitizer == "":
+	case o.simulates && errors.Is(err, device.ErrNoDevice) && tool == "":
 		err = fmt.Errorf("%w; --device sim runs the kernels without a GPU", err)
 	case o.times && errors.Is(err, device.ErrNoDevice):
 		err = fmt.Errorf("%w; times need a GPU; attune run --device sim checks the kernels without one", err)
@@ -106,27 +146,47 @@ func (a *app) findDevice(ctx context.Context, o deviceOptions) (lab.Device, erro
 	return lab.Device{}, err
 }
 
+// besideSimulator is a GPU whose code the simulator runs too: with all checkers, whatever the flags of
+// the simulator say, and without what kernels print, because the GPU prints it.
+func (a *app) besideSimulator(gpu lab.Device, child isolate.Options, o deviceOptions) lab.Device {
+	if o.noSim {
+		return gpu.WithoutSimulator()
+	}
+	var sanitizers []lab.Opener
+	if o.sanitizer == sanitizerAuto {
+		for _, tool := range isolate.SanitizerTools {
+			sanitizers = append(sanitizers, opener(child, tool))
+		}
+	}
+	asked := o.sim
+	o.sim = defaultSim
+	o.sim.strict, o.sim.addressSeed = asked.strict, oracle.RandomSeed()|1 // 0 is the fixed place, which a kernel could know
+	options := o.sim.options()
+	options.Limit, options.Least = o.limit, max(besideSchedules, asked.scheduleCount())
+	return gpu.Beside(simulatorOf(options, o.sim.tensor), sanitizers...)
+}
+
 // simulator is the simulator with the selected settings.
 func (a *app) simulator(o deviceOptions) lab.Device {
 	options := o.sim.options()
 	options.Limit, options.Printf = o.limit, func(text string) { fmt.Fprint(a.kernels, text) }
+	return simulatorOf(options, o.sim.tensor)
+}
+
+func simulatorOf(options simdevice.Options, tensor string) lab.Device {
 	open := func(context.Context) (device.Device, error) { return simdevice.Open(options), nil }
-	settings := run.Simulation{Schedules: max(options.Schedules, 1), Automatic: options.Schedules == 0, Checks: options.Checks, Tensor: o.sim.tensor, Strict: options.Strict, AddressSeed: options.AddressSeed}
+	settings := run.Simulation{Schedules: max(options.Schedules, 1), Automatic: options.Schedules == 0, Checks: options.Checks, Tensor: tensor, Strict: options.Strict, AddressSeed: options.AddressSeed}
 	return lab.Simulator(simdevice.Open(options).Facts(), open, settings)
 }
 
-// opener opens a GPU by name in a child process, under a tool of compute-sanitizer if one is named.
-func (a *app) opener(name string, limit time.Duration, sanitizer string) (lab.Opener, error) {
-	o, err := a.child(name, limit)
-	if err != nil {
-		return nil, err
-	}
+// opener opens a GPU in a child process, under a tool of compute-sanitizer if one is named.
+func opener(child isolate.Options, sanitizer string) lab.Opener {
 	return func(ctx context.Context) (device.Device, error) {
 		if sanitizer != "" {
-			return isolate.StartSanitized(ctx, o, sanitizer)
+			return isolate.StartSanitized(ctx, child, sanitizer)
 		}
-		return isolate.Start(ctx, o)
-	}, nil
+		return isolate.Start(ctx, child)
+	}
 }
 
 // child are the options to start the program itself as the server of a GPU.

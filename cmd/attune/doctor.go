@@ -21,11 +21,11 @@ func (a *app) doctorCommand() *cobra.Command {
 			if err != nil && !errors.Is(err, toolchain.ErrNoCacheDir) {
 				return err
 			}
-			open, err := a.opener("cuda", defaultLimit, "")
+			child, err := a.child(cudaDevice, defaultLimit)
 			if err != nil {
 				return err
 			}
-			abilities := doctor.Examine(cmd.Context(), doctor.Machine{CacheDir: cacheDir, LedgerDir: a.ledgerPath(), Open: open})
+			abilities := doctor.Examine(cmd.Context(), doctor.Machine{CacheDir: cacheDir, LedgerDir: a.ledgerPath(), Open: opener(child, "")})
 			if a.json {
 				return a.printJSON(map[string]any{"schema_version": 1, "abilities": abilities})
 			}

@@ -22,7 +22,7 @@ import (
 
 type reproduceOptions struct {
 	device, shapes, from string
-	limit                time.Duration
+	limit, launch        time.Duration
 	reference            referenceOptions
 }
 
@@ -51,7 +51,7 @@ show.`,
 	f.StringVar(&o.from, "from", "", "`folder` of the ledger with RUN, if it is another than the one to record in")
 	f.StringVar(&o.device, "device", "", "cuda, cuda:N, sim or auto (default: the device of the record)")
 	f.StringVar(&o.shapes, "shapes", "", "only these shapes of the run, with commas")
-	f.DurationVar(&o.limit, "timeout", defaultLimit, "limit of one launch or timing")
+	addTimeout(f, &o.limit, &o.launch)
 	o.reference.flags(f)
 	return cmd
 }
@@ -188,7 +188,7 @@ func (o reproduceOptions) request(kernel *spec.Kernel, recorded *run.Run) (lab.R
 
 // deviceOf selects the device of the record with its settings, unless a flag names another.
 func (o reproduceOptions) deviceOf(recorded *run.Run) deviceOptions {
-	d := deviceOptions{name: o.device, limit: o.limit, sim: defaultSim}
+	d := deviceOptions{name: o.device, limit: o.limit, launch: o.launch, sim: defaultSim, noSim: recorded.Requested.NoSim}
 	switch {
 	case d.name == "" && recorded.Device == "none":
 		d.name = autoDevice // the run failed before it needed a device

@@ -45,8 +45,8 @@ all. Variants that are named take all, unless --quick is given. --shapes and
 variant that its table chooses, then is recorded as a whole.
 
 Each variant prints a line, and what failed prints its details at the end.
-Without a GPU the kernels run on the simulator with all its checkers. It
-measures no time; a gate that is not measured fails nothing.
+Without a GPU the kernels run on the simulator with all its checkers, untimed.
+With a GPU the simulator checks small shapes too, and its findings count.
 
 Ctrl-C keeps the runs that are finished. If the reader of the output ends, as
 in ` + "`attune run | head -1`" + `, the rest still runs and is recorded.
@@ -69,7 +69,8 @@ Variants and shapes are explained by attune help variants, attune help shapes.`,
 	o.device.flags(f)
 	o.reference.flags(f)
 	f.StringVar(&o.device.sanitizer, "sanitizer", "",
-		"check under this tool of compute-sanitizer, without timing: "+strings.Join(isolate.SanitizerTools, ", "))
+		"compute-sanitizer, untimed: "+strings.Join(isolate.SanitizerTools, ", ")+"; auto: if sim refuses it")
+	o.device.noSimFlag(f)
 	f.StringVar(&o.html, "html", "", "write a report with plots as one page to this `file`")
 	f.BoolVar(&o.quick, "quick", false, "the quick set, also for named variants")
 	f.BoolVar(&o.full, "full", false, "all shapes, seeds and inputs of the spec")
@@ -91,10 +92,14 @@ func (o runOptions) check() error {
 		return fmt.Errorf("--rounds %d: want at least 1", o.rounds)
 	case o.processes < 1:
 		return fmt.Errorf("--processes %d: want at least 1", o.processes)
-	case tool != "" && !slices.Contains(isolate.SanitizerTools, tool):
-		return fmt.Errorf("--sanitizer %q: there are %s", tool, strings.Join(isolate.SanitizerTools, ", "))
+	case tool != "" && tool != sanitizerAuto && !slices.Contains(isolate.SanitizerTools, tool):
+		return fmt.Errorf("--sanitizer %q: there are %s, %s", tool, strings.Join(isolate.SanitizerTools, ", "), sanitizerAuto)
 	case tool != "" && o.device.name == simDevice:
 		return errors.New("--sanitizer needs a GPU; the simulator has its own checkers")
+	case o.device.noSim && o.device.name == simDevice:
+		return errors.New(run.NoSimFlag + " is for a GPU, and --device sim is the simulator")
+	case o.device.noSim && tool == sanitizerAuto:
+		return errors.New("--sanitizer auto runs what the simulator refuses, and " + run.NoSimFlag + " does not ask it")
 	}
 	return errors.Join(checkHTML(o.html), checkLimit(o.device.limit), o.device.sim.check(), o.reference.check())
 }

@@ -205,7 +205,7 @@ func (a *app) startedRun(r web.StartRequest) ([]string, error) {
 	}
 	o := runOptions{
 		requestOptions: requestOptions{shapes: r.Shapes, seeds: r.Seeds, against: r.Against, rounds: 1, processes: 1, l2: run.Warm},
-		device:         deviceOptions{name: r.Device, limit: defaultLimit, simulates: true, sim: defaultSim},
+		device:         deviceOptions{name: r.Device, limit: defaultLimit, launch: defaultLaunchLimit, simulates: true, sim: defaultSim},
 		reference:      referenceOptions{limit: defaultReferenceLimit}, quick: r.Quick,
 	}
 	if _, err := o.request(kernel, r.Variants, r.Device == simDevice); err != nil {

@@ -17,6 +17,7 @@ import (
 
 	"attune/internal/array"
 	"attune/internal/cases"
+	"attune/internal/device/isolate"
 	"attune/internal/toolchain"
 )
 
@@ -245,11 +246,11 @@ const defaultArch = "sm_90a"
 // runOnGPU runs a case in a child process: two launches between guards. It returns the name of the
 // GPU.
 func (a *app) runOnGPU(ctx context.Context, s *simulation, name string, limit time.Duration, c *cases.Case) (string, error) {
-	open, err := a.opener(name, limit, "")
+	child, err := a.child(name, limit)
 	if err != nil {
 		return "", err
 	}
-	d, err := open(ctx)
+	d, err := isolate.Start(ctx, child)
 	if err != nil {
 		return "", err
 	}

@@ -46,6 +46,7 @@ shipped variants whose sources are unchanged, and says so. Ctrl-C ends it.`,
 	f.StringVar(&o.seeds, "seeds", "", "seeds of the inputs, with commas (default: the first of the spec)")
 	f.StringVar(&o.arch, "arch", "", "build for this architecture (default: the device's, or the newest of the stage)")
 	o.device.flags(f)
+	o.device.noSimFlag(f)
 	o.reference.flags(f)
 	o.quick, o.rounds, o.processes = true, 20, 1
 	return cmd

@@ -97,7 +97,8 @@ func (e *Crash) Error() string { return "the process that ran the kernel died: "
 // Unsupported is the error of a device that cannot run a kernel though another device may. The
 // kernel is not at fault.
 type Unsupported struct {
-	Why string
+	What string // the instruction family that it lacks, such as tcgen05; empty if it is not one
+	Why  string
 }
 
 func (e *Unsupported) Error() string { return e.Why }

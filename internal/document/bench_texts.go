@@ -23,6 +23,10 @@ func benchNotes(b *run.Bench) []string {
 		notes = append(notes, fmt.Sprintf("Shares are of the rates measured on this device: bf16 GEMM %g TFLOP/s, FP8 GEMM %g TFLOP/s, copy %g TB/s (%s).",
 			b.Ceilings.BF16, b.Ceilings.FP8, b.Ceilings.CopyTBps, b.Ceilings.Measured))
 	}
+	for _, build := range b.Builds {
+		variant := build.Variant
+		notes = append(notes, simulatedLine(variant, b.Simulated[variant], b.NoSim)...)
+	}
 	return notes
 }
 

@@ -43,6 +43,24 @@ func someConditions() run.Conditions {
 	}}
 }
 
+// What the simulator did beside the GPU is among the conditions.
+func TestComparisonIsSimulated(t *testing.T) {
+	c := someComparison()
+	c.A.Simulated = &run.Simulated{Instances: 1, Schedules: 4}
+	c.B.Simulated = &run.Simulated{Refused: "tcgen05"}
+	lines := ComparisonLines(c)
+	for _, want := range []string{"stage2 simulated: on 1 shape under up to 4 schedules, 0 findings", "stage3b+TILE_N=64 simulated: no: the simulator cannot run tcgen05"} {
+		if !slices.Contains(lines, want) {
+			t.Errorf("no %q among %q", want, lines)
+		}
+	}
+	c = someComparison()
+	c.NoSim = true
+	if lines := ComparisonLines(c); !slices.Contains(lines, "stage2 simulated: no: --no-sim") {
+		t.Errorf("%q", lines)
+	}
+}
+
 func TestComparison(t *testing.T) {
 	c := someComparison()
 	goldenOf(t, "comparison.txt", func(w io.Writer) error { return Comparison(c, "").Terminal(w, screen) })

@@ -250,5 +250,10 @@ func (s *RunStudy) findings() List {
 			add(text, "correctness.%d.wrong.%d", i, j)
 		}
 	}
+	if r.Simulated != nil {
+		for i, text := range r.Simulated.Wrong {
+			add(text, "simulated.wrong.%d", i)
+		}
+	}
 	return list
 }

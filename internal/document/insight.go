@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"attune/internal/gate"
 	"attune/internal/profile"
@@ -41,7 +42,7 @@ func (s *RunStudy) nextSteps() Section {
 	section := Section{ID: "next", Title: say("Next steps"), Depth: Long}
 	var all []advice
 	for _, rule := range []func(*RunStudy) []advice{
-		failures, shortfall, fasterPeer, fasterParent, launchCost, launchFloor, ceilingShare, spills, counters, unprofiled, throttling, slowTail, uncommitted,
+		failures, unsimulated, shortfall, fasterPeer, fasterParent, launchCost, launchFloor, ceilingShare, spills, counters, unprofiled, throttling, slowTail, uncommitted,
 	} {
 		all = append(all, rule(s)...)
 	}
@@ -74,6 +75,8 @@ func failures(s *RunStudy) []advice {
 	switch {
 	case r.Verdict == gate.Incorrect && r.Requested.Simulation != nil:
 		next = s.localise()
+	case r.Verdict == gate.Incorrect && r.Simulated != nil && len(r.Simulated.Wrong) > 0:
+		next = say("correct what the simulator found: ", s.simulateAlone())
 	case r.Verdict == gate.Incorrect:
 		next = say("find the first wrong output with `attune sim` or `attune run --device sim`, and correct it")
 	case unbuilt(r):
@@ -89,6 +92,35 @@ func failures(s *RunStudy) []advice {
 		cause = say(from.text(line, "%s", key))
 	}
 	return []advice{{cause: cause, next: next, gain: missing, effort: profile.Medium, first: true}}
+}
+
+// unsimulated: a kernel that the simulator did not check may still have defects that outputs do not
+// show.
+func unsimulated(s *RunStudy) []advice {
+	r, from := s.Run, runRecord(s.Run.ID)
+	why := r.NotSimulated()
+	switch {
+	case why == "" || r.Gates.Correctness != gate.Pass || r.Simulated != nil && len(r.Simulated.Sanitized) > 0:
+		return nil
+	case r.Requested.NoSim:
+		next := say("run it without `" + run.NoSimFlag + "`; a run with it cannot be promoted")
+		return []advice{{cause: say("the simulator did not check the code: ", from.summary(run.NoSimFlag, "asked.no_sim")), next: next, gain: missing, effort: profile.Small}}
+	}
+	command := fmt.Sprintf("attune run %s --sanitizer auto%s", r.Variant, s.Commands.kernelFlag(r.Kernel))
+	return []advice{{
+		cause: say("the simulator cannot run ", from.text(firstLine(why), "simulated.refused")), next: say("check it with compute-sanitizer: ", Span{Text: command, Code: true}),
+		gain: missing, effort: profile.Small,
+	}}
+}
+
+// simulateAlone is the command that repeats what the simulator did beside a GPU, with all details.
+func (s *RunStudy) simulateAlone() Span {
+	r := s.Run
+	command := fmt.Sprintf("attune run %s --device sim -v", r.Variant)
+	if shapes := r.Simulated.Shapes; len(shapes) > 0 {
+		command += " --shapes " + strings.Join(shapes, ",")
+	}
+	return Span{Text: command + s.Commands.kernelFlag(r.Kernel), Code: true}
 }
 
 // localise is the step after a failure on the simulator: the first wrong shape alone, with the details

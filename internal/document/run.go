@@ -223,6 +223,11 @@ func (s *RunStudy) facts() Fields {
 	}
 	add("lines", Always, lines...)
 	add("parts", Brief, partTexts(r)...)
+	if r.Simulated != nil {
+		add("simulated", Always, cell(from.summary(simulatedText(r.Simulated), "simulated")))
+	} else if r.Requested.NoSim {
+		add("simulated", Always, cell(from.summary("no: "+run.NoSimFlag, "asked.no_sim")))
+	}
 	add("part of", Always, cell(from.code(r.PartOf, "part_of")))
 	add("reproduces", Always, cell(from.code(r.Reproduces, "reproduces")))
 	if r.Problem != nil {

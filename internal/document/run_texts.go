@@ -18,6 +18,36 @@ func allowedTexts(r *run.Run) []string {
 	return texts
 }
 
+// simulatedText is on what the simulator ran the code beside a GPU, and what it found; or why it did
+// not run it.
+func simulatedText(s *run.Simulated) string {
+	text := fmt.Sprintf("on %s under up to %s, %s", number(s.Instances, "shape"), number(max(s.Schedules, 1), "schedule"), number(len(s.Findings), "finding"))
+	switch {
+	case s.Refused != "":
+		text = "no: the simulator cannot run " + firstLine(s.Refused)
+	case s.Instances == 0:
+		text = "no shape was finished"
+	}
+	if len(s.Sanitized) > 0 {
+		text += fmt.Sprintf("; under compute-sanitizer (%s), %s", strings.Join(s.Sanitized, ", "), number(len(s.Findings), "finding"))
+	}
+	if s.Unfinished != "" {
+		text += "; not finished: " + firstLine(s.Unfinished)
+	}
+	return text
+}
+
+// simulatedLine is the same for one variant of several.
+func simulatedLine(variant string, s *run.Simulated, noSim bool) []string {
+	switch {
+	case noSim:
+		return []string{variant + " simulated: no: " + run.NoSimFlag}
+	case s == nil:
+		return nil
+	}
+	return []string{variant + " simulated: " + simulatedText(s)}
+}
+
 // measuredAsText names the results that a run reuses.
 func measuredAsText(as *run.MeasuredAs) string {
 	what := "outputs"

@@ -101,27 +101,37 @@ func lineEnd(r *run.Run) string {
 			return g.Name + ": " + kindFirst(r, r.Cause())
 		}
 	}
+	end := ""
 	switch h := r.Headline; {
 	case r.Gates.Correctness == gate.NotMeasured:
 		return "not checked: " + r.Cause()
 	case h == nil:
-		return "time: " + untimed(r)
+		end = "time: " + untimed(r)
 	case r.Speedup != nil:
-		return fmt.Sprintf("%.2f us  %.2fx %s", h.P50US, r.Speedup.Ratio, r.Parent)
+		end = fmt.Sprintf("%.2f us  %.2fx %s", h.P50US, r.Speedup.Ratio, r.Parent)
 	default:
-		return fmt.Sprintf("%.2f us", h.P50US)
+		end = fmt.Sprintf("%.2f us", h.P50US)
 	}
+	if why := r.NotSimulated(); why != "" {
+		end += "  not simulated: " + firstLine(why)
+	}
+	return end
 }
 
 // kindFirst is the cause of a failed run with the kind and the source line of its finding before the
 // problem, because a line may be cut. Causes that are no findings stay as they are.
 func kindFirst(r *run.Run, cause string) string {
 	first := slices.IndexFunc(r.Correctness, func(c run.Correctness) bool { return !c.Pass })
-	if first < 0 || len(r.Correctness[first].Findings) == 0 {
+	if first >= 0 && len(r.Correctness[first].Findings) == 0 {
 		return cause
 	}
 	found := r.Reported()
-	i := slices.IndexFunc(found, func(f run.Reported) bool { return f.Failed && f.Rows[0] == first })
+	i := slices.IndexFunc(found, func(f run.Reported) bool {
+		return f.Failed && (f.Simulated || len(f.Rows) > 0 && f.Rows[0] == first)
+	})
+	if i < 0 {
+		return cause
+	}
 	return shortFinding(found[i].Finding) + ", " + r.Outputs(found[i])
 }
 

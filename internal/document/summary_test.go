@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"attune/internal/finding"
+	"attune/internal/gate"
 	"attune/internal/run"
 	"attune/internal/terminal"
 )
@@ -147,6 +148,58 @@ func TestVerdictsThatTellLittle(t *testing.T) {
 	}
 	if verdictColour("over-budget (not built)") != verdictColour("over-budget") {
 		t.Error("the word changes the colour")
+	}
+}
+
+// A run on a GPU says what the simulator did: in its line, its verdict, its facts and its findings.
+func TestSimulatedBesideGPU(t *testing.T) {
+	proven := func(change func(r *run.Run)) *run.Run {
+		r := passing()
+		r.Simulated = &run.Simulated{Instances: 3, Schedules: 4, Shapes: []string{"1x1x32x64"}}
+		change(r)
+		return r
+	}
+	for _, c := range []struct {
+		run                    *run.Run
+		verdict, line, written string
+	}{
+		{proven(func(*run.Run) {}), "merge", " us", "on 3 shapes under up to 4 schedules, 0 findings"},
+		{
+			proven(func(r *run.Run) { r.Simulated = &run.Simulated{Refused: "tcgen05", Why: "PTX line 7: tcgen05.alloc"} }),
+			"merge, not simulated: tcgen05", "not simulated: tcgen05", "no: the simulator cannot run tcgen05",
+		},
+		{
+			proven(func(r *run.Run) { r.Simulated = &run.Simulated{Refused: "tcgen05", Sanitized: []string{"memcheck"}} }),
+			"merge, not simulated: tcgen05", "not simulated: tcgen05", "under compute-sanitizer (memcheck), 0 findings",
+		},
+		{proven(func(r *run.Run) { r.Simulated, r.Requested.NoSim = nil, true }), "merge, not simulated: --no-sim", "not simulated: --no-sim", "no: --no-sim"},
+	} {
+		if got := verdictText(c.run); got != c.verdict {
+			t.Errorf("%q; want %q", got, c.verdict)
+		}
+		if got := RunLine(c.run, 20, terminal.Screen{Width: 200}); !strings.Contains(got, c.line) {
+			t.Errorf("%q; want %q", got, c.line)
+		}
+		out := &bytes.Buffer{}
+		if err := runText(out, c.run, terminal.Screen{Width: 200}); err != nil || !strings.Contains(out.String(), c.written) {
+			t.Errorf("%s\nwant %q, %v", out, c.written, err)
+		}
+		if text := string(runMarkdown(c.run)); !strings.Contains(text, c.written) {
+			t.Errorf("%s\nwant %q", text, c.written)
+		}
+	}
+	race := finding.New(finding.Race, "two threads write")
+	found := proven(func(r *run.Run) {
+		r.Verdict, r.Gates.Correctness = gate.Incorrect, gate.Fail
+		r.Simulated.Findings, r.Simulated.Wrong = []finding.Finding{race}, []string{"on the simulator, 1x1x32x64 seed 0: " + race.String()}
+		r.Reasons.Correctness = r.Simulated.Wrong
+	})
+	if got := RunLine(found, 20, terminal.Screen{Width: 200}); !strings.HasSuffix(got, "correctness: "+race.String()+", the simulator") {
+		t.Errorf("the line of a race: %q", got)
+	}
+	out := &bytes.Buffer{}
+	if err := Failure(out, found, terminal.Screen{Width: 200}, nil); err != nil || !strings.Contains(out.String(), "1 finding\n") || !strings.Contains(out.String(), "two threads write") {
+		t.Errorf("%s, %v", out, err)
 	}
 }
 

@@ -95,6 +95,9 @@ func ComparisonLines(c *run.Comparison) []string {
 		lines = append(lines, flushLine(s.Shape, c.B.Variant, s.BRelated)...)
 		all = append(all, s.Conditions)
 	}
+	for _, one := range []run.Compared{c.A, c.B} {
+		lines = append(lines, simulatedLine(one.Variant, one.Simulated, c.NoSim)...)
+	}
 	return append(lines, conditionLines(all)...)
 }
 

@@ -76,6 +76,11 @@ func (s *TuningStudy) simulatedResult() Text {
 func (s *TuningStudy) numbers() Section {
 	t, from := s.Tuning, tuningRecord(s.Tuning.ID)
 	section := Section{ID: "numbers", Title: say("Evaluations"), Blocks: []Block{cell(from.summary(tuningNumbers(t), "evaluations"))}}
+	for _, v := range append([]run.TunedVariant{t.Default}, t.Elites...) {
+		for _, line := range simulatedLine(v.Name(), v.Simulated, t.NoSim && v.Failure == "") {
+			section.Blocks = append(section.Blocks, cell(from.summary(line, "elites")))
+		}
+	}
 	for _, line := range append(firstFailures(t), tuningNext(t, s.Kernel, s.command)...) {
 		section.Blocks = append(section.Blocks, from.sentence(line, "evaluations"))
 	}

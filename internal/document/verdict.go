@@ -9,10 +9,20 @@ import (
 	"attune/internal/run"
 )
 
-// verdictText is the verdict of a run with its meaning. A profile takes no times, so that its
+// verdictText is the verdict of a run with its meaning, and why the simulator did not check what is
+// merged.
+func verdictText(r *run.Run) string {
+	text := verdictMeaning(r)
+	if why := r.NotSimulated(); why != "" && r.Gates.Correctness == gate.Pass {
+		text += ", not simulated: " + firstLine(why)
+	}
+	return text
+}
+
+// verdictMeaning is the verdict of a run with its meaning. A profile takes no times, so that its
 // negative verdict is about the units of the chip. A variant that was not built has no budget to be
 // over: its text begins with what is wrong.
-func verdictText(r *run.Run) string {
+func verdictMeaning(r *run.Run) string {
 	switch known := knownText(r); {
 	case unbuilt(r):
 		return fmt.Sprintf("%s (%s)", strings.TrimPrefix(r.Cause(), "it "), r.Verdict)

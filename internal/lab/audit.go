@@ -93,9 +93,9 @@ func (l *Lab) buildAudited(ctx context.Context, arch string, variants ...spec.Va
 // launched.
 func (a *attempt) audit() bool {
 	all, reasons := a.auditBuild(a.build)
-	a.result.Audit = all
-	if len(reasons) > 0 {
+	a.result.Audit, a.audited = all, len(reasons) == 0
+	if !a.audited {
 		a.gates.Correctness = gate.Correctness(reasons)
 	}
-	return len(reasons) == 0
+	return a.audited
 }

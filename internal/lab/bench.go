@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"attune/internal/device"
+	"attune/internal/gate"
 	"attune/internal/ledger"
 	"attune/internal/measure"
 	"attune/internal/peer"
@@ -56,12 +57,16 @@ func (l *Lab) Bench(ctx context.Context, r BenchRequest) (*run.Bench, error) {
 		refs: l.references(r.MaxWork, r.SampleSeed), excluded: map[string]bool{},
 	}
 	b.sessions = l.newSessions(min(r.Processes, b.blocks))
+	b.simulations = l.startSimulations(ctx, false, r.Shapes)
 	b.result = b.newResult()
 	defer b.close()
 	if b.builds, err = l.buildAll(ctx, r.Arch, p.variants(false)...); err != nil {
 		return nil, err
 	}
 	b.addBuilds()
+	for _, built := range b.builds {
+		b.simulations.start(built)
+	}
 	if _, err := b.sessions[0].ready(ctx); err != nil {
 		return nil, err
 	}
@@ -111,8 +116,10 @@ type bench struct {
 	refs       problem.References
 	builds     map[string]problem.Build // by variant
 	sessions   sessions                 // blocks take turns in them
-	peers      Peers                    // nil if none are running
-	excluded   map[string]bool          // peers that are missing or ended their process
+
+	simulations *simulations
+	peers       Peers           // nil if none are running
+	excluded    map[string]bool // peers that are missing or ended their process
 }
 
 func (b *bench) newResult() *run.Bench {
@@ -122,8 +129,8 @@ func (b *bench) newResult() *run.Bench {
 		Kernel: l.Kernel.Name, Command: r.Command, Git: l.Git, GitSHA: l.Git.SHA, Attune: l.Version,
 		Facts: l.Device.facts, Seed: r.Seed, Rounds: r.Rounds, Blocks: b.blocks, Timing: r.timing(),
 		Ceilings:   run.CeilingsOf(l.Device.facts.Name),
-		SampleSeed: &seed,
-		Checked:    []run.CheckedShape{}, Rows: []run.BenchRow{}, Best: []run.BestRow{}, Skipped: []run.Skipped{},
+		SampleSeed: &seed, NoSim: l.Device.withoutSimulator,
+		Checked: []run.CheckedShape{}, Rows: []run.BenchRow{}, Best: []run.BestRow{}, Skipped: []run.Skipped{},
 	}
 	for _, shape := range r.Shapes {
 		result.Requested = append(result.Requested, shape.String())
@@ -144,6 +151,7 @@ func (b *bench) addBuilds() {
 
 func (b *bench) close() {
 	b.sessions.close()
+	b.simulations.stop()
 	b.closePeers()
 	b.refs.Close()
 }
@@ -280,9 +288,30 @@ func (b *bench) checkVariants(ctx context.Context, ref problem.Reference) ([]*co
 			}
 			continue
 		}
-		c.setErrors(result.result, result.firstWrong())
+		wrong, err := b.simulatedWrong(ctx, c.build)
+		if err != nil {
+			return nil, err
+		}
+		c.setErrors(result.result, cmp.Or(result.firstWrong(), wrong))
 	}
 	return all, nil
+}
+
+// simulatedWrong is the first thing that the simulator found wrong with a variant; empty if there is
+// none.
+func (b *bench) simulatedWrong(ctx context.Context, built problem.Build) (string, error) {
+	found, err := b.simulations.result(ctx, built)
+	if err != nil || found == nil {
+		return "", err
+	}
+	if b.result.Simulated == nil {
+		b.result.Simulated = map[string]*run.Simulated{}
+	}
+	b.result.Simulated[built.Variant.String()] = found
+	if check := gateSimulated(found); check.Status != gate.Pass {
+		return check.Reasons[0], nil
+	}
+	return "", nil
 }
 
 // peerGraph is what one sample of a peer replays: as many launches and input copies as one of ours.

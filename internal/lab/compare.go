@@ -60,16 +60,21 @@ func (r CompareRequest) entry(p problem.Problem, c Candidate, deviceArch string)
 }
 
 // Compare times A, B and A again as a control, interleaved in one process. Both must be correct on
-// every shape before they are timed. Rounds are added to shapes whose verdict is ambiguous, up to
+// every shape before they are timed, and the simulator must find nothing. Rounds are added to shapes whose verdict is ambiguous, up to
 // the limit.
 func (l *Lab) Compare(ctx context.Context, r CompareRequest) (*run.Comparison, error) {
 	c := &comparison{
 		lab: l, request: r, sessions: l.newSessions(r.Processes), refs: l.references(r.MaxWork, r.SampleSeed),
+		simulations: l.startSimulations(ctx, false, r.Shapes),
 	}
 	defer c.sessions.close()
 	defer c.refs.Close()
+	defer c.simulations.stop()
 	if err := c.build(ctx); err != nil {
 		return nil, err
+	}
+	for _, b := range c.builds {
+		c.simulations.start(b)
 	}
 	d, err := c.sessions[0].ready(ctx)
 	if err != nil {
@@ -78,7 +83,7 @@ func (l *Lab) Compare(ctx context.Context, r CompareRequest) (*run.Comparison, e
 	seed := c.refs.Secret()
 	result := &run.Comparison{
 		A: c.describe(0), B: c.describe(1), Facts: d.Facts(), L2: r.L2, Launches: r.Launches, Same: c.sameCode(),
-		SampleSeed: &seed,
+		SampleSeed: &seed, NoSim: l.Device.withoutSimulator,
 	}
 	if l.Kernel.Declared != nil {
 		result.Kernel = l.Kernel.Name
@@ -102,7 +107,28 @@ func (l *Lab) Compare(ctx context.Context, r CompareRequest) (*run.Comparison, e
 		all = append(all, s.Comparison)
 	}
 	result.Verdict = measure.Overall(all)
+	if err := c.proveSimulated(ctx, result); err != nil {
+		return nil, err
+	}
 	return result, nil
+}
+
+// proveSimulated refuses a variant that the simulator finds wrong.
+func (c *comparison) proveSimulated(ctx context.Context, result *run.Comparison) error {
+	for i, compared := range []*run.Compared{&result.A, &result.B} {
+		for _, p := range c.entries[i].parts {
+			c.lab.progress(Progress{Subject: p.variant.String(), Step: "waiting for the simulator"})
+			found, err := c.simulations.result(ctx, c.builds[p.variant.String()])
+			if err == nil {
+				err = wrongSimulated(p.variant, found)
+			}
+			if err != nil {
+				return err
+			}
+			compared.Simulated = compared.Simulated.Add(found)
+		}
+	}
+	return nil
 }
 
 // comparison is a CompareRequest in progress.
@@ -114,6 +140,8 @@ type comparison struct {
 	sessions sessions
 	refs     problem.References
 	shapes   []comparedShape
+
+	simulations *simulations
 }
 
 // comparedShape is what was measured of one shape.

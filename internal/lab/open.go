@@ -15,6 +15,10 @@ type Device struct {
 	open       Opener
 	simulation *run.Simulation // nil on a GPU
 	missing    string          // why there is no device
+
+	simulator        *Device  // beside a GPU; nil for none
+	withoutSimulator bool     // the request forbids it
+	sanitizers       []Opener // of the GPU under compute-sanitizer, for what the simulator refuses
 }
 
 // Opener opens a fresh device.
@@ -26,6 +30,19 @@ func GPU(facts device.Facts, open Opener) Device { return Device{facts: facts, o
 // Simulator is a device that measures no time. Its settings go into the records.
 func Simulator(facts device.Facts, open Opener, settings run.Simulation) Device {
 	return Device{facts: facts, open: open, simulation: &settings}
+}
+
+// Beside is a GPU whose code the simulator runs too. Each sanitizer opens the GPU under a tool of
+// compute-sanitizer, for kernels that the simulator refuses.
+func (d Device) Beside(simulator Device, sanitizers ...Opener) Device {
+	d.simulator, d.sanitizers = &simulator, sanitizers
+	return d
+}
+
+// WithoutSimulator is a GPU whose code the simulator does not run. The records say so.
+func (d Device) WithoutSimulator() Device {
+	d.simulator, d.withoutSimulator = nil, true
+	return d
 }
 
 // NoDevice is the absence of a device, for a reason that goes into the records.
@@ -45,6 +62,9 @@ func (d Device) settings() *run.Simulation {
 	s := *d.simulation
 	return &s
 }
+
+// WithoutSim reports whether the request forbids the simulator beside a GPU.
+func (d Device) WithoutSim() bool { return d.withoutSimulator }
 
 func (d Device) present() bool { return d.open != nil }
 

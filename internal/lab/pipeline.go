@@ -5,6 +5,7 @@ import (
 
 	"attune/internal/device"
 	"attune/internal/problem"
+	"attune/internal/run"
 	"attune/internal/spec"
 )
 
@@ -15,18 +16,24 @@ type Pipeline struct {
 	builds  *builds
 	refs    problem.References
 	session *session
+
+	simulations *simulations
 }
 
 // NewPipeline is a pipeline that builds for an architecture or, if that is empty, for the device.
-// References above maxWork multiply-adds have a sample of the rows only. The end of ctx ends the
-// builds. The caller closes the pipeline.
-func (l *Lab) NewPipeline(ctx context.Context, arch string, maxWork float64) *Pipeline {
-	return &Pipeline{lab: l, builds: l.startBuilds(ctx, arch), refs: l.references(maxWork, nil), session: l.newSession()}
+// References above maxWork multiply-adds have a sample of the rows only. The shapes are those of the
+// caller's request. The end of ctx ends the builds. The caller closes the pipeline.
+func (l *Lab) NewPipeline(ctx context.Context, arch string, maxWork float64, shapes []spec.Shape) *Pipeline {
+	return &Pipeline{
+		lab: l, builds: l.startBuilds(ctx, arch), refs: l.references(maxWork, nil), session: l.newSession(),
+		simulations: l.startSimulations(ctx, false, shapes),
+	}
 }
 
 // Close ends the builds, the device and the references.
 func (p *Pipeline) Close() error {
 	p.builds.stop()
+	p.simulations.stop()
 	p.session.close()
 	return p.refs.Close()
 }
@@ -88,6 +95,19 @@ func (p *Pipeline) Check(ctx context.Context, b problem.Build, shapes []spec.Sha
 		}
 	}
 	return found, nil
+}
+
+// Simulate begins to run a build on the simulator, if one is beside the GPU.
+func (p *Pipeline) Simulate(b problem.Build) { p.simulations.start(b) }
+
+// Simulated waits for the simulation of a build. The error is a WrongError if the simulator did not
+// find it right.
+func (p *Pipeline) Simulated(ctx context.Context, b problem.Build) (*run.Simulated, error) {
+	found, err := p.simulations.result(ctx, b)
+	if err == nil {
+		err = wrongSimulated(b.Variant, found)
+	}
+	return found, err
 }
 
 // CheckInstance runs a build on the instance of one reference.

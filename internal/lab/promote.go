@@ -57,6 +57,9 @@ func (l *Lab) CheckPromotion(ctx context.Context, r *run.Run) error {
 	if r.Verdict != gate.Merge {
 		return refuse(r, negative, "its verdict is %s: %s", r.Verdict.Explained(), r.Cause())
 	}
+	if r.Requested.NoSim {
+		return refuse(r, missing, "it ran with %s, so that the simulator did not check it; %s", run.NoSimFlag, rerun(r))
+	}
 	untimed, err := untimedShapes(l.Kernel, r)
 	if err != nil {
 		return err

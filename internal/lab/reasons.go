@@ -3,6 +3,7 @@ package lab
 import (
 	"fmt"
 
+	"attune/internal/finding"
 	"attune/internal/run"
 )
 
@@ -17,6 +18,7 @@ type failureReason struct {
 	first, last string // problems
 	others      int    // problems after the first
 	text        string
+	finding     *finding.Finding // nil for an error over its limit
 }
 
 func (r *failureReasons) add(name string, row *run.Correctness) {
@@ -33,7 +35,7 @@ func (r *failureReasons) add(name string, row *run.Correctness) {
 			continue
 		}
 		r.index[key] = len(r.list)
-		r.list = append(r.list, failureReason{first: name, last: name, text: f.String()})
+		r.list = append(r.list, failureReason{first: name, last: name, text: f.String(), finding: &f})
 	}
 	for _, text := range row.Wrong[len(row.Findings):] {
 		r.list = append(r.list, failureReason{first: name, text: text})

@@ -33,10 +33,16 @@ func (l *Lab) Run(ctx context.Context, request Request, done func(*run.Run)) err
 	}
 	r := &runner{
 		Lab: l, plan: p, builds: l.startBuilds(ctx, p.Arch, p.variants(l.Device.Timed())...), refs: l.references(everyRow, nil),
-		work: newWork(p, l.Device.Timed()),
+		simulations: l.startSimulations(ctx, len(p.NormalOnly) > 0, p.Shapes), work: newWork(p, l.Device.Timed()),
 	}
 	defer r.refs.Close()
+	defer r.simulations.stop() // after the builds, which it waits for
 	defer r.builds.stop()
+	for _, e := range p.entries {
+		for _, part := range e.parts {
+			r.simulations.startPart(r.builds, part)
+		}
+	}
 	known := measurements{}
 	for i, e := range p.entries {
 		r.work.begin(i)
@@ -55,10 +61,11 @@ func (l *Lab) Run(ctx context.Context, request Request, done func(*run.Run)) err
 // runner carries out a plan.
 type runner struct {
 	*Lab
-	plan   *plan
-	builds *builds
-	refs   problem.References
-	work   *work
+	plan        *plan
+	builds      *builds
+	refs        problem.References
+	simulations *simulations
+	work        *work
 }
 
 // runPart takes one variant through the gates on its shapes and records the run.
@@ -91,6 +98,7 @@ type attempt struct {
 	against     Code          // code of the parent, with which the times were interleaved
 	same        bool          // the parent has the same code as the variant
 	timed       bool
+	audited     bool   // the audit of the PTX lets it run
 	parentWrong string // what was wrong with the timed launches of the parent
 	timeout     string // the problem that exceeded the time limit, and the limit
 	covered     coverage.Launches
@@ -148,7 +156,7 @@ func (l *Lab) emptyRecord(r Request, shapes []spec.Shape) *run.Run {
 		Performance:   []run.Performance{},
 		Requested: run.Requested{
 			Seeds: r.Seeds, Samples: r.Samples, Processes: r.Processes, Arch: r.Arch,
-			Quick: len(r.NormalOnly) > 0, Simulation: l.Device.settings(),
+			Quick: len(r.NormalOnly) > 0, Simulation: l.Device.settings(), NoSim: l.Device.withoutSimulator,
 		},
 		Git:    l.Git,
 		GitSHA: l.Git.SHA,
@@ -160,11 +168,20 @@ func (l *Lab) emptyRecord(r Request, shapes []spec.Shape) *run.Run {
 	return record
 }
 
-// runGates goes from gate to gate until one fails.
+// runGates goes from gate to gate until one fails. What the simulator found comes last, because it
+// works while the GPU does.
 func (a *attempt) runGates(ctx context.Context, known measurements) error {
 	if err := a.resources(); err != nil || a.gates.Resources.Status == gate.Fail {
 		return err
 	}
+	if err := a.runDevice(ctx, known); err != nil || !a.audited {
+		return err
+	}
+	return a.proveSimulated(ctx)
+}
+
+// runDevice takes the variant through the gates of the device.
+func (a *attempt) runDevice(ctx context.Context, known measurements) error {
 	if !a.Device.present() {
 		if !a.audit() {
 			return nil
@@ -191,7 +208,36 @@ func (a *attempt) runGates(ctx context.Context, known measurements) error {
 		a.gates.Performance = gate.Unmeasured("compute-sanitizer slows kernels down too much")
 		return nil
 	}
+	if a.simulations.found(a.build) {
+		return nil // proveSimulated says what
+	}
 	return a.performance(ctx)
+}
+
+// proveSimulated adds what the simulator found to the correctness gate. The times of a kernel that
+// fails it mean nothing.
+func (a *attempt) proveSimulated(ctx context.Context) error {
+	if a.Device.simulator == nil {
+		return nil
+	}
+	a.session.close() // compute-sanitizer may need the GPU
+	a.step("waiting for the simulator", 0, 0)
+	var err error
+	if a.result.Simulated, err = a.simulations.result(ctx, a.build); err != nil {
+		return err
+	}
+	check := gateSimulated(a.result.Simulated)
+	if check.Status == gate.Pass || check.Status == gate.NotMeasured && a.gates.Correctness.Status != gate.Pass {
+		return nil
+	}
+	if a.gates.Correctness.Status == gate.Fail {
+		check.Reasons = append(a.gates.Correctness.Reasons, check.Reasons...)
+	}
+	a.gates.Correctness, a.gates.Performance = check, gate.Unmeasured(earlierGate)
+	a.gates.Profile = a.gates.Performance
+	a.result.Performance, a.result.Samples, a.result.Headline, a.result.Speedup = []run.Performance{}, nil, nil, nil
+	a.timed = false
+	return nil
 }
 
 // resources builds the variant and compares it with its budget. A variant that does not compile,

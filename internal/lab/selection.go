@@ -44,6 +44,7 @@ func (l *Lab) join(p *plan, e entry, parts []*run.Run) *run.Run {
 		})
 		record.Requested.Problems += part.Requested.Problems
 		joinFacts(record, part)
+		record.Simulated = record.Simulated.Add(part.Simulated)
 		if part.Parent != "" { // a part with another head dim has no parent
 			record.Parent, record.RequiredSpeedup = part.Parent, e.selection.Speedup
 		}

@@ -65,6 +65,12 @@ type Study interface {
 	Model(ctx context.Context, ref Reference, v spec.Variant) error
 }
 
+// Fitter is a problem whose shapes can be changed so that a variant takes them.
+type Fitter interface {
+	// Fit returns the shape with the sizes that the variant is built for.
+	Fit(v spec.Variant, shape spec.Shape) spec.Shape
+}
+
 // Instance is one set of inputs of a problem.
 type Instance struct {
 	Shape  spec.Shape

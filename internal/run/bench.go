@@ -41,6 +41,10 @@ type Bench struct {
 	Blocks int    `json:"turns"`  // interleaved blocks of samples
 	Timing string `json:"timing"` // method, in words
 
+	// Simulated is what the simulator found on the variants beside the GPU, by variant.
+	Simulated map[string]*Simulated `json:"simulated,omitempty"`
+	NoSim     bool                  `json:"no_sim,omitempty"` // the simulator did not check them
+
 	Ceilings *Ceilings      `json:"ceilings,omitempty"` // nil for a device without measured ceilings
 	Checked  []CheckedShape `json:"answers"`            // the finished shapes
 	Rows     []BenchRow     `json:"rows"`

@@ -24,6 +24,7 @@ type Comparison struct {
 	// SampleSeed is the seed of the rows that were checked where not all were; nil for recorded runs.
 	SampleSeed *uint64 `json:"sample_seed,omitempty"`
 
+	NoSim    bool `json:"no_sim,omitempty"`   // the simulator did not check the code
 	Launches int  `json:"launches,omitempty"` // limit of a graph; 0 for recorded runs, whose samples have their own
 	Recorded bool `json:"recorded"`           // the samples are those of recorded runs, which were not interleaved
 }
@@ -33,6 +34,8 @@ type Compared struct {
 	Variant  string `json:"variant"`
 	Arch     string `json:"arch"`
 	CodeHash string `json:"code_hash,omitempty"`
+
+	Simulated *Simulated `json:"simulated,omitempty"` // beside the GPU; nil with NoSim and for recorded runs
 }
 
 // ComparedShape is the comparison on one shape.

@@ -9,8 +9,9 @@ import (
 // Reported is a finding of a run, once for all outputs that it appeared on.
 type Reported struct {
 	finding.Finding
-	Failed bool  // it fails the correctness gate; others are notes
-	Rows   []int // in Correctness
+	Failed    bool  // it fails the correctness gate; others are notes
+	Rows      []int // in Correctness
+	Simulated bool  // by the simulator beside a GPU, on shapes that are not in Correctness
 }
 
 // Reported lists what the checkers have found on the outputs of a run. One place fails on many shapes.
@@ -39,12 +40,22 @@ func (r *Run) Reported() []Reported {
 		add(i, r.Correctness[i].Findings, true)
 		add(i, r.Correctness[i].Notes, false)
 	}
+	if r.Simulated != nil {
+		for _, f := range r.Simulated.Findings {
+			all = append(all, Reported{Finding: f, Failed: true, Simulated: true})
+		}
+	}
 	return all
 }
 
 // Outputs names the outputs that a finding appeared on: the first, and how many more.
 func (r *Run) Outputs(f Reported) string {
-	if len(f.Rows) == 0 {
+	switch {
+	case f.Simulated && len(r.Simulated.Sanitized) > 0:
+		return "compute-sanitizer"
+	case f.Simulated:
+		return "the simulator"
+	case len(f.Rows) == 0:
 		return ""
 	}
 	text := r.Correctness[f.Rows[0]].Name()

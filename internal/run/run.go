@@ -50,7 +50,8 @@ type Run struct {
 
 	Audit           []finding.Finding `json:"audit,omitempty"` // of the PTX; the correctness gate fails for those that are not allowed
 	Correctness     []Correctness     `json:"correctness"`
-	Lines           *coverage.Summary `json:"lines,omitempty"` // of the source, by the simulator; of a correct run
+	Lines           *coverage.Summary `json:"lines,omitempty"`     // of the source, by the simulator; of a correct run
+	Simulated       *Simulated        `json:"simulated,omitempty"` // on a GPU; nil with NoSim and in old records
 	Performance     []Performance     `json:"performance"`
 	Speedup         *measure.Speedup  `json:"speedup,omitempty"` // over the benchmark shapes
 	RequiredSpeedup float64           `json:"required_speedup,omitempty"`
@@ -354,6 +355,7 @@ type Requested struct {
 	Timing    string   `json:"timing,omitempty"`    // how times were taken
 	L2        L2       `json:"l2,omitempty"`        // empty means warm, in old records
 	Sanitizer string   `json:"sanitizer,omitempty"` // tool of compute-sanitizer
+	NoSim     bool     `json:"no_sim,omitempty"`    // the simulator did not check the code that a GPU ran
 	Profile   bool     `json:"profile,omitempty"`   // counters were taken instead of times
 
 	Simulation *Simulation `json:"simulation,omitempty"` // nil on a GPU
@@ -393,6 +395,12 @@ func (r *Run) Command() string {
 	}
 	if r.Requested.Sanitizer != "" {
 		command += " --sanitizer " + r.Requested.Sanitizer
+	}
+	if r.Simulated != nil && len(r.Simulated.Sanitized) > 0 {
+		command += " --sanitizer auto"
+	}
+	if r.Requested.NoSim {
+		command += " " + NoSimFlag
 	}
 	return command
 }

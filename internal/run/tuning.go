@@ -173,7 +173,8 @@ type Tuning struct {
 	Ended         string        `json:"ended"` // why the search ended
 	// Effects are those of the knobs, the largest first.
 	Effects []tune.KnobEffect `json:"effects,omitempty"`
-	Seconds float64           `json:"seconds"` // of all sessions
+	Seconds float64           `json:"seconds"`          // of all sessions
+	NoSim   bool              `json:"no_sim,omitempty"` // the simulator did not check the finals
 
 	Facts  device.Facts  `json:"facts"`
 	Git    toolchain.Git `json:"git"`
@@ -206,6 +207,7 @@ type TunedVariant struct {
 	Number      int              `json:"number,omitempty"` // of its evaluation
 	Failure     string           `json:"failure,omitempty"`
 	Reason      string           `json:"reason,omitempty"`
+	Simulated   *Simulated       `json:"simulated,omitempty"` // beside the GPU; nil with NoSim and in old records
 }
 
 // Name is the variant and, of a patched kernel, its patch.

@@ -231,3 +231,17 @@ type UnsupportedError struct {
 func (e *UnsupportedError) Error() string {
 	return fmt.Sprintf("PTX line %d: %s: %s", e.Line, e.Text, e.Why)
 }
+
+// Family is the first word of the instruction, such as tcgen05; empty for what is no instruction.
+func (e *UnsupportedError) Family() string {
+	text := e.Text
+	if guarded := strings.HasPrefix(text, "@"); guarded {
+		_, text, _ = strings.Cut(text, " ")
+	}
+	opcode, _, _ := strings.Cut(text, " ")
+	family, _, dotted := strings.Cut(strings.TrimSuffix(opcode, ";"), ".")
+	if !dotted {
+		return ""
+	}
+	return family
+}

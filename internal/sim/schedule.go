@@ -13,16 +13,16 @@ package sim
 // communicate: the order of indices, and the reverse in lockstep.
 const communicatingSchedules = 2
 
-// maxRescheduled is the length of a launch, in warp instructions, up to which several schedules are
+// MaxRescheduled is the length of a launch, in warp instructions, up to which several schedules are
 // worth their time. A smaller problem shows the same orders of blocks. In the tests of kernels/ 127 of
 // 2724 launches are such repeats, and add 4 % to the warp instructions.
-const maxRescheduled = 500_000
+const MaxRescheduled = 500_000
 
 // schedules returns how many schedules the launch needs, after its end. Its result may depend on the
 // order of blocks if it is cooperative, uses the result of an atomic operation, accesses global
 // memory by volatile, relaxed, acquire or release operations, or executes a fence beyond the cluster.
 func (r *launch) schedules() int {
-	if r.grid == [3]int{1, 1, 1} || !r.exchanges || r.counters.WarpInstructions() > maxRescheduled {
+	if r.grid == [3]int{1, 1, 1} || !r.exchanges || r.counters.WarpInstructions() > MaxRescheduled {
 		return 1
 	}
 	return communicatingSchedules

@@ -27,6 +27,7 @@ type Candidate struct {
 	isDefault bool
 	point     tune.Point // nil for one outside of the space, which does not teach the strategy
 	build     problem.Build
+	simulated *run.Simulated                       // beside a GPU; nil before it was simulated
 	counters  map[problem.Instance]device.Counters // of the simulator, while it is evaluated
 	result    run.TuneEvaluation
 	failure   error // behind the failure of the result; may be nil
@@ -151,6 +152,6 @@ func (c *Candidate) row() run.TunedVariant {
 	e := &c.result
 	return run.TunedVariant{
 		Variant: e.Variant, CodeHash: e.CodeHash, Registers: e.Registers, SharedBytes: e.SharedBytes, Origin: e.Origin, Patch: e.Patch, Number: e.Number,
-		Failure: e.Failure, Reason: e.Reason,
+		Failure: e.Failure, Reason: e.Reason, Simulated: c.simulated,
 	}
 }

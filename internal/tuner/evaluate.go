@@ -16,7 +16,19 @@ func (s *search) evaluate(ctx context.Context, c *Candidate) error {
 		{"resources", s.harness.fits},
 		{"correctness", s.harness.checkSmall},
 		{"measuring", s.measure},
+		{"waiting for the simulator", s.provePatch},
 	})
+}
+
+// provePatch asks the simulator about a patched kernel that is better than all before: others would be
+// built on it. The finals ask about every candidate.
+func (s *search) provePatch(ctx context.Context, c *Candidate) error {
+	if c.Patch == nil || !c.result.Best {
+		return nil
+	}
+	err := s.harness.prove(ctx, c)
+	c.result.Best = c.ok()
+	return err
 }
 
 // compareCode looks for an evaluation of the same machine code, whose result is this candidate's.

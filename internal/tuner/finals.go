@@ -85,7 +85,7 @@ func (s *search) choose(ctx context.Context) (standard *Candidate, chosen []*Can
 	return standard, chosen, failed, nil
 }
 
-// checkAll checks a copy of a candidate on all shapes and seeds.
+// checkAll checks a copy of a candidate on all shapes and seeds, and on the simulator beside a GPU.
 func (s *search) checkAll(ctx context.Context, of *Candidate) (*Candidate, error) {
 	s.harness.step(of.result.Variant, "correctness on all shapes")
 	err := s.harness.rebuild(ctx, of)
@@ -103,7 +103,11 @@ func (s *search) checkAll(ctx context.Context, of *Candidate) (*Candidate, error
 			shapes = append(shapes, small)
 		}
 	}
+	s.harness.pipeline.Simulate(c.build)
 	err = s.harness.check(ctx, c, shapes, s.request.Seeds)
+	if err == nil && c.ok() {
+		err = s.harness.prove(ctx, c)
+	}
 	if err != nil && c.Patch != nil && ctx.Err() == nil {
 		c.fail(run.FailedCrashed, err.Error(), err)
 		err = nil

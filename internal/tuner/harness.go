@@ -31,7 +31,7 @@ func newHarness(ctx context.Context, l *lab.Lab, r Request) (*harness, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &harness{lab: l, request: planned, space: space, pipeline: l.NewPipeline(ctx, r.Arch, r.MaxWork)}
+	h := &harness{lab: l, request: planned, space: space, pipeline: l.NewPipeline(ctx, r.Arch, r.MaxWork, r.Shapes)}
 	h.step(r.Variant.String(), "building")
 	standard, err := h.pipeline.Build(r.Variant)
 	if err != nil {
@@ -195,4 +195,16 @@ func (h *harness) check(ctx context.Context, c *Candidate, shapes []spec.Shape, 
 	}
 	c.takeCorrectness(found)
 	return nil
+}
+
+// prove fails a candidate that the simulator beside the GPU finds wrong.
+func (h *harness) prove(ctx context.Context, c *Candidate) error {
+	found, err := h.pipeline.Simulated(ctx, c.build)
+	var wrong *lab.WrongError
+	if errors.As(err, &wrong) {
+		c.fail(run.FailedIncorrect, wrong.Wrong, nil)
+		err = nil
+	}
+	c.simulated = found
+	return err
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -302,4 +303,30 @@ func TestTuneWaitsForItsProposer(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	(&search{}).pause(ctx, 1)
+}
+
+// A variant and a patched kernel whose outputs are right on the GPU do not win if the simulator finds
+// them wrong.
+func TestSimulatorDecidesTheFinals(t *testing.T) {
+	t.Parallel()
+	s := newTuned(t)
+	simulator := s.simulator()
+	s.Device = s.Device.Beside(simulator)
+	s.landscape()
+	s.gpu.Behaviours["tuned+MODE=2"] = behaviour{Seconds: 2e-6}
+	patched := s.patchedSource("at < n || MODE == 2", "at <= n", behaviour{Seconds: 1e-6})
+	r := s.tuneRequest()
+	r.Proposer = &keeper{proposer: proposer{proposals: s.patchProposal(patched)}}
+	result, all := s.tuned(r)
+	e := strangersEvaluation(t, all)
+	if e.Failure != run.FailedIncorrect || e.Best || !strings.HasPrefix(e.Reason, "on the simulator, n=300 seed 0: out-of-bounds") {
+		t.Errorf("the patched kernel: %+v", e)
+	}
+	if !result.Faster || result.Best.Variant == "tuned+MODE=2" || result.Best.Patch != "" || result.Best.Simulated == nil || result.Best.Simulated.Instances == 0 || result.NoSim {
+		t.Errorf("the best is %+v", result.Best)
+	}
+	wrong := slices.IndexFunc(result.Elites, func(v run.TunedVariant) bool { return v.Variant == "tuned+MODE=2" })
+	if wrong < 0 || result.Elites[wrong].Failure != run.FailedIncorrect || !strings.HasPrefix(result.Elites[wrong].Reason, "on the simulator, ") {
+		t.Errorf("the elites are %+v", result.Elites)
+	}
 }

@@ -20,7 +20,7 @@ func (s *search) describe(standard run.TunedVariant, elites []run.TunedVariant) 
 		Objective: s.request.Objective, Unit: run.ObjectiveUnit(s.request.Objective), Identity: s.document.Identity,
 		Best: standard, Default: standard, Elites: append([]run.TunedVariant{}, elites...),
 		Evaluations: s.standings.counted, EqualCode: len(all) - s.standings.counted, Failures: map[string]int{}, Ended: s.ended,
-		Effects: s.effects(), Seconds: s.spent().Seconds(), Facts: l.Device.Facts(), Git: l.Git, GitSHA: l.Git.SHA, Attune: l.Version,
+		Effects: s.effects(), Seconds: s.spent().Seconds(), NoSim: l.Device.WithoutSim(), Facts: l.Device.Facts(), Git: l.Git, GitSHA: l.Git.SHA, Attune: l.Version,
 	}
 	if n, exact := s.space.Size(); exact {
 		r.Variants = &n

@@ -1,7 +1,6 @@
 package tuner
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -143,12 +142,7 @@ func (r *Request) check(d lab.Device) error {
 // smallShapes are the two smallest shapes of a quick run on the simulator that the default takes, or
 // else the smallest shape of the kernel or the request.
 func (r *Request) smallShapes(l *lab.Lab) []spec.Shape {
-	p := l.Problem
-	takes := func(all []spec.Shape) []spec.Shape {
-		all = slices.DeleteFunc(slices.Clone(all), func(s spec.Shape) bool { return p.CheckShapes(r.Variant, []spec.Shape{s}) != nil })
-		slices.SortStableFunc(all, func(a, b spec.Shape) int { return cmp.Compare(p.Size(a), p.Size(b)) })
-		return all
-	}
+	takes := func(all []spec.Shape) []spec.Shape { return lab.Runnable(l.Problem, r.Variant, all) }
 	quick, _ := l.Kernel.Shapes(strings.Join(l.Kernel.Run.SimQuick, ",")) // the loader has checked them
 	if small := takes(quick); len(small) > 0 {
 		return small[:min(len(small), 2)]

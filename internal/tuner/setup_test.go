@@ -69,15 +69,20 @@ func newDeclared(t *testing.T, dir string) *setup {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { kept.Close() })
-	o := simdevice.Options{Checks: true, Limit: time.Minute}
-	open := func(context.Context) (device.Device, error) { return simdevice.Open(o), nil }
 	s.Lab = &lab.Lab{
 		Kernel: kernel, Builder: toolchain.NewBuilder(folder, c, cacheDir), Ledger: kept, Problem: lab.NewProblem(kernel, folder, dir),
-		Device: lab.Simulator(simdevice.Open(o).Facts(), open, run.Simulation{Schedules: 1, Checks: o.Checks, Tensor: run.ExactTensor}),
+		Device: s.simulator(),
 		Git:    toolchain.Git{SHA: "0123abc", Branch: "main"}, Version: "0.0.0", Describe: document.Describe,
 	}
 	s.Builder.Dir = dir
 	return s
+}
+
+// simulator is the simulator with all checkers.
+func (s *setup) simulator() lab.Device {
+	o := simdevice.Options{Checks: true, Limit: time.Minute}
+	open := func(context.Context) (device.Device, error) { return simdevice.Open(o), nil }
+	return lab.Simulator(simdevice.Open(o).Facts(), open, run.Simulation{Schedules: 1, Checks: o.Checks, Tensor: run.ExactTensor})
 }
 
 // onGPU replaces the simulator by the fake GPU.

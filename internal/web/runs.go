@@ -238,6 +238,9 @@ func findingsOf(r *run.Run) []sourceFinding {
 		for _, row := range f.Rows {
 			found.Where = append(found.Where, r.Correctness[row].Name())
 		}
+		if f.Simulated {
+			found.Where = []string{r.Outputs(f)}
+		}
 		all = append(all, found)
 	}
 	return all[:min(len(all), maxRows)]

@@ -1,6 +1,7 @@
 package isolate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,8 +21,10 @@ var ErrDeviceLost = errors.New("the device was lost to an earlier failure")
 type Options struct {
 	Command []string      // program and arguments that call Serve
 	Limit   time.Duration // of each call
-	Stdout  io.Writer     // receives what the child's kernels print; nil for Stderr
-	Stderr  io.Writer     // receives the child's messages
+	// LaunchLimit is that of Run; 0 for Limit. A checked launch takes far less time than a timing.
+	LaunchLimit time.Duration
+	Stdout      io.Writer // receives what the child's kernels print; nil for Stderr
+	Stderr      io.Writer // receives the child's messages
 }
 
 // closeGrace is the time limit for a child to exit by itself. A sanitizer writes its report first.
@@ -31,6 +34,7 @@ const closeGrace = 20 * time.Second
 type Device struct {
 	facts     device.Facts
 	limit     time.Duration
+	launch    time.Duration // limit of Run
 	grace     time.Duration
 	cmd       *exec.Cmd
 	requests  *sender
@@ -39,6 +43,7 @@ type Device struct {
 	exited    chan struct{}
 	exitErr   error
 	lost      bool
+	killed    bool
 }
 
 var _ device.Device = (*Device)(nil)
@@ -49,7 +54,7 @@ func Start(ctx context.Context, o Options) (*Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	hello, err := d.exchange(ctx, nil)
+	hello, err := d.exchange(ctx, nil, d.limit)
 	if err != nil {
 		d.Close()
 		if d.lost {
@@ -75,6 +80,7 @@ func spawn(o Options) (*Device, error) {
 	}
 	d := &Device{
 		limit:     o.Limit,
+		launch:    cmp.Or(o.LaunchLimit, o.Limit),
 		grace:     closeGrace,
 		cmd:       exec.Command(o.Command[0], o.Command[1:]...),
 		requests:  newSender(requestsIn, true),
@@ -111,26 +117,26 @@ func (d *Device) Facts() device.Facts { return d.facts }
 
 // Run runs a job under guard.
 func (d *Device) Run(ctx context.Context, job device.Job) (*device.Outcome, error) {
-	r, err := d.call(ctx, request{Run: &job})
+	r, err := d.call(ctx, request{Run: &job}, d.launch)
 	return r.Outcome, err
 }
 
 // Time times jobs, interleaved.
 func (d *Device) Time(ctx context.Context, jobs []device.Job, plan device.Plan) ([]device.Series, error) {
-	r, err := d.call(ctx, request{Time: &timing{jobs, plan}})
+	r, err := d.call(ctx, request{Time: &timing{jobs, plan}}, d.limit)
 	return r.Series, err
 }
 
-func (d *Device) call(ctx context.Context, r request) (response, error) {
+func (d *Device) call(ctx context.Context, r request, limit time.Duration) (response, error) {
 	if d.lost {
 		return response{}, ErrDeviceLost
 	}
-	return d.exchange(ctx, &r)
+	return d.exchange(ctx, &r, limit)
 }
 
 // exchange sends a request, if it is not nil, and waits for the response, the time limit or the end
 // of the context. The limit covers the sending too, because a child that does not read is lost.
-func (d *Device) exchange(ctx context.Context, r *request) (response, error) {
+func (d *Device) exchange(ctx context.Context, r *request, within time.Duration) (response, error) {
 	type received struct {
 		response
 		err error
@@ -146,7 +152,7 @@ func (d *Device) exchange(ctx context.Context, r *request) (response, error) {
 		}
 		responses <- got
 	}()
-	limit := time.NewTimer(d.limit)
+	limit := time.NewTimer(within)
 	defer limit.Stop()
 	select {
 	case r := <-responses:
@@ -155,7 +161,7 @@ func (d *Device) exchange(ctx context.Context, r *request) (response, error) {
 		}
 		return r.response, d.errorOf(r.response)
 	case <-limit.C:
-		return response{}, d.lose(&device.Timeout{Limit: d.limit})
+		return response{}, d.lose(&device.Timeout{Limit: within})
 	case <-ctx.Done():
 		return response{}, d.lose(ctx.Err())
 	}
@@ -205,19 +211,33 @@ func (d *Device) lose(err error) error {
 }
 
 func (d *Device) kill() {
+	d.killed = true
 	_ = syscall.Kill(-d.cmd.Process.Pid, syscall.SIGKILL) // it may have exited already
 }
 
-// Close closes the child's pipes, which makes it exit, and kills it after the grace time.
+// killGrace is the time limit for a killed child to be gone. The driver first ends its kernels.
+const killGrace = 10 * time.Second
+
+// Close closes the child's pipes, which makes it exit, and kills it after the grace time. A killed
+// child that the driver does not let go is left behind.
 func (d *Device) Close() error {
 	d.closePipes()
+	grace := d.grace
+	if d.killed {
+		grace = 0
+	}
 	select {
 	case <-d.exited:
-	case <-time.After(d.grace):
+		return nil
+	case <-time.After(grace):
 		d.kill()
-		<-d.exited
 	}
-	return nil
+	select {
+	case <-d.exited:
+		return nil
+	case <-time.After(killGrace):
+		return errors.New("the process that ran the kernel does not end; the driver may still wait for the kernel")
+	}
 }
 
 func (d *Device) closePipes() {

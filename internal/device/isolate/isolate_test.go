@@ -308,7 +308,7 @@ func TestTimeout(t *testing.T) {
 	check := func(kind string, call func(d *Device) error) {
 		t.Helper()
 		d, _ := start(t, kind, long)
-		d.limit = limit // the start has the long limit
+		d.limit, d.launch = limit, limit // the start has the long limit
 		pid := d.cmd.Process.Pid
 		err := call(d)
 		var timeout *device.Timeout
@@ -329,6 +329,25 @@ func TestTimeout(t *testing.T) {
 		_, err := d.Run(t.Context(), job)
 		return err
 	})
+}
+
+// A checked launch has a limit of its own. A child that it has killed is gone at once.
+func TestLaunchLimit(t *testing.T) {
+	t.Parallel()
+	const limit = 300 * time.Millisecond
+	d, err := Start(t.Context(), Options{Command: command(t, "serve"), Limit: long, LaunchLimit: limit, Stderr: &output{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	_, err = d.Run(t.Context(), newJob("hang", 0))
+	var timeout *device.Timeout
+	if !errors.As(err, &timeout) || timeout.Limit != limit {
+		t.Errorf("got %v; want a timeout of %s", err, limit)
+	}
+	if err := d.Close(); err != nil || time.Since(began) > closeGrace/2 {
+		t.Errorf("closed after %s: %v", time.Since(began), err)
+	}
 }
 
 func TestTimeoutOfTheStart(t *testing.T) {

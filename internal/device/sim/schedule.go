@@ -6,6 +6,7 @@ import (
 
 	"attune/internal/device"
 	"attune/internal/finding"
+	"attune/internal/sim"
 )
 
 // schedules returns how many schedules a job runs under, after its first launch: as many as the
@@ -16,8 +17,10 @@ func (d *Device) schedules(first *launched) int {
 		return d.options.Schedules
 	case slices.ContainsFunc(first.findings, func(f finding.Finding) bool { return !d.isNote(f) }):
 		return 1
+	case first.instructions > sim.MaxRescheduled: // a smaller problem shows the same orders
+		return first.schedules
 	}
-	return first.schedules
+	return max(first.schedules, d.options.Least)
 }
 
 // compareSchedule compares the outputs of a launch with those under schedule 0. Bits that differ

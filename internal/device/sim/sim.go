@@ -24,11 +24,13 @@ const BufferBytes = mem.DefaultLimit / 2
 // Options are the options of the device.
 type Options struct {
 	Schedules int // 0 for as many as the kernel needs
-	Checks    bool
-	Strict    bool // strict findings are findings; otherwise they are notes
-	Tensor    mma.Mode
-	Limit     time.Duration // of one job; 0 for none
-	Printf    func(string)
+	// Least is the least number of schedules of a launch that is not long, where Schedules is 0.
+	Least  int
+	Checks bool
+	Strict bool // strict findings are findings; otherwise they are notes
+	Tensor mma.Mode
+	Limit  time.Duration // of one job; 0 for none
+	Printf func(string)
 	// AddressSeed chooses the addresses of buffers. 0 is a fixed place.
 	AddressSeed uint64
 }
@@ -119,7 +121,7 @@ func (d *Device) load(image []byte) (program *sim.Program, err error) {
 	}
 	p, err := sim.Load(module, "")
 	if err != nil {
-		return nil, &device.Unsupported{Why: fmt.Sprintf("the simulator cannot run the PTX: %v", err)}
+		return nil, unsupported(err)
 	}
 	d.programs[string(image)] = p
 	return p, nil
@@ -206,13 +208,22 @@ func kernelError(ctx context.Context, err error) error {
 		}
 		return cause
 	}
-	if unsupported, ok := errors.AsType[*sim.UnsupportedError](err); ok {
-		return &device.Unsupported{Why: fmt.Sprintf("the simulator cannot run the PTX: %v", unsupported)}
+	if _, ok := errors.AsType[*sim.UnsupportedError](err); ok {
+		return unsupported(err)
 	}
 	if _, ok := errors.AsType[*crash.Panic](err); ok {
 		return err // the kernel is not at fault
 	}
 	return &device.Fault{Code: "simulator", Text: err.Error(), Operation: "run the kernel"}
+}
+
+// unsupported is the error of PTX that the simulator cannot run.
+func unsupported(err error) error {
+	refused := &device.Unsupported{Why: fmt.Sprintf("the simulator cannot run the PTX: %v", err)}
+	if instruction, ok := errors.AsType[*sim.UnsupportedError](err); ok {
+		refused.What = instruction.Family()
+	}
+	return refused
 }
 
 // bind allocates the buffers of a job and returns the values of all arguments.

@@ -56,6 +56,15 @@ func HeadDim(v spec.Variant) int {
 	return dim
 }
 
+// Fit returns the shape with the head dim of a variant.
+func (p *Problem) Fit(v spec.Variant, shape spec.Shape) spec.Shape {
+	s := shape.(tensor.Shape)
+	if dim := HeadDim(v); dim != 0 {
+		s.HeadDim = dim
+	}
+	return s
+}
+
 // Common reports whether two variants are built for the same head dim.
 func (p *Problem) Common(a, b spec.Variant) bool { return HeadDim(a) == HeadDim(b) }
 

@@ -1,0 +1,323 @@
+package lab
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+
+	"attune/internal/crash"
+	"attune/internal/device"
+	"attune/internal/finding"
+	"attune/internal/gate"
+	"attune/internal/problem"
+	"attune/internal/run"
+	"attune/internal/spec"
+)
+
+// simulations run the code that a GPU runs on the simulator too, on the CPU's cores at the same time.
+// On a GPU a wrong order of accesses rarely changes an output; the simulator checks the order itself.
+// All commands whose gate lets a kernel pass on a GPU ask here.
+type simulations struct {
+	lab    *Lab // with the simulator as its device; nil if there is none beside the device
+	gpu    *Lab
+	quick  bool
+	shapes []spec.Shape // of the request
+
+	ctx     context.Context
+	cancel  context.CancelFunc
+	group   crash.Group
+	workers chan problem.References // of idle workers
+
+	mu    sync.Mutex
+	known map[simulationKey]*simulation
+}
+
+// simulationKey is what the result of a simulation depends on.
+type simulationKey struct {
+	code             Code
+	variant          string // its limits
+	selected, excuse bool
+}
+
+type simulation struct {
+	done      chan struct{} // closed when result or err is set
+	result    *run.Simulated
+	err       error
+	sanitized bool
+}
+
+// startSimulations starts no simulation yet. A quick one takes fewer shapes. The caller stops it.
+func (l *Lab) startSimulations(ctx context.Context, quick bool, shapes []spec.Shape) *simulations {
+	s := &simulations{gpu: l, quick: quick, shapes: shapes, known: map[simulationKey]*simulation{}}
+	s.ctx, s.cancel = context.WithCancel(ctx)
+	if l.Device.simulator == nil {
+		return s
+	}
+	beside := *l
+	beside.Device, beside.Problem, beside.Progress = *l.Device.simulator, l.problem(), nil
+	s.lab = &beside
+	// References are used by one worker at a time. Half of the cores stay for what the GPU waits for.
+	n := max(1, runtime.GOMAXPROCS(0)/2)
+	s.workers = make(chan problem.References, n)
+	for range n {
+		s.workers <- beside.references(everyRow, nil)
+	}
+	return s
+}
+
+// stop ends all simulations and waits for them.
+func (s *simulations) stop() {
+	s.cancel()
+	s.group.Wait()
+	for range cap(s.workers) {
+		(<-s.workers).Close()
+	}
+}
+
+// start simulates a build in the background, unless that was done before. It returns nil where the
+// simulator is not beside the device.
+func (s *simulations) start(b problem.Build) *simulation {
+	if s.lab == nil {
+		return nil
+	}
+	key := simulationKey{CodeOf(s.lab.problem(), b), b.Variant.String(), b.Selected, excused(b.Variant)}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if known := s.known[key]; known != nil {
+		return known
+	}
+	one := &simulation{done: make(chan struct{})}
+	s.known[key] = one
+	s.group.Go(func() {
+		defer close(one.done)
+		refs := <-s.workers
+		defer func() { s.workers <- refs }()
+		defer crash.Catch(&one.err, func() string { return "the simulation of " + b.Variant.String() })
+		one.result, one.err = s.simulate(s.ctx, refs, b)
+	})
+	return one
+}
+
+// startPart simulates the code of a part as soon as it is built. What fails the audit is not run.
+func (s *simulations) startPart(b *builds, p part) {
+	if s.lab == nil {
+		return
+	}
+	s.group.Go(func() {
+		built, err := b.launchable(p.variant)
+		if err != nil {
+			return // the gates report it
+		}
+		built.Selected = p.selection != nil
+		if _, reasons := s.lab.auditBuild(built); len(reasons) == 0 && s.ctx.Err() == nil {
+			s.start(built)
+		}
+	})
+}
+
+// found reports whether a simulation has ended and found the build wrong.
+func (s *simulations) found(b problem.Build) bool {
+	one := s.start(b)
+	if one == nil {
+		return false
+	}
+	select {
+	case <-one.done:
+		return one.err == nil && len(one.result.Wrong) > 0
+	default:
+		return false
+	}
+}
+
+// result waits for the simulation of a build. A kernel that the simulator refuses runs under
+// compute-sanitizer on the GPU, if the request asks for it. The result is nil where the simulator is
+// not beside the device.
+func (s *simulations) result(ctx context.Context, b problem.Build) (*run.Simulated, error) {
+	one := s.start(b)
+	if one == nil {
+		return nil, nil
+	}
+	select {
+	case <-one.done:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if one.err != nil {
+		return nil, one.err
+	}
+	if one.result.Refused != "" && !one.sanitized {
+		one.sanitized = true
+		if err := s.sanitize(ctx, b, one.result); err != nil {
+			return nil, err
+		}
+	}
+	return one.result, nil
+}
+
+// gateSimulated is the correctness gate of what the simulator found. Without a single finished
+// instance nothing was proven, unless the simulator cannot run the kernel at all.
+func gateSimulated(s *run.Simulated) gate.Check {
+	switch {
+	case s == nil:
+		return gate.Check{Status: gate.Pass}
+	case len(s.Wrong) == 0 && s.Refused == "" && s.Instances == 0:
+		return gate.Unmeasured("the simulator finished no shape: " + s.Unfinished + "; give sim_shapes in " + spec.File + " that it finishes")
+	}
+	return gate.Correctness(s.Wrong)
+}
+
+// wrongSimulated is the error of a command that needs a correct kernel, after the simulator checked
+// it; nil if it is correct.
+func wrongSimulated(v spec.Variant, s *run.Simulated) error {
+	if check := gateSimulated(s); check.Status != gate.Pass {
+		return &WrongError{v.String(), check.Reasons[0]}
+	}
+	return nil
+}
+
+// simulate runs the plain instances of a build's shapes, the smallest first, with all checkers.
+func (s *simulations) simulate(ctx context.Context, refs problem.References, b problem.Build) (*run.Simulated, error) {
+	l, found := s.lab, &run.Simulated{Findings: []finding.Finding{}}
+	session := l.newSession()
+	defer session.close()
+	shapes := s.shapesOf(b.Variant)
+	var reasons failureReasons
+	for _, shape := range shapes {
+		i := l.problem().Plain(shape, l.Kernel.Run.SimSeeds[0])
+		row, err := s.simulateOne(ctx, refs, session, b, i, shapes)
+		var refused *device.Unsupported
+		switch {
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case errors.As(err, &refused):
+			found.Refused, found.Why = cmp.Or(refused.What, refused.Why), refused.Why
+			return found, nil
+		case device.Classify(err) == device.KernelFault:
+			found.Wrong = append(found.Wrong, fmt.Sprintf("on the simulator, %s: %v", l.instanceName(i), err))
+			return found, nil
+		case err != nil:
+			found.Unfinished = cmp.Or(found.Unfinished, fmt.Sprintf("%s: %v", l.instanceName(i), err))
+			continue
+		}
+		reasons.add(l.instanceName(i), row)
+		found.Instances++
+		found.Shapes = append(found.Shapes, shape.String())
+		found.Schedules = max(found.Schedules, row.Schedules)
+	}
+	for _, r := range reasons.list {
+		if r.finding != nil {
+			found.Findings = append(found.Findings, *r.finding)
+		}
+	}
+	for _, text := range reasons.texts() {
+		found.Wrong = append(found.Wrong, "on the simulator, "+text)
+	}
+	return found, nil
+}
+
+// simulateOne runs one instance, and relaunches of the smallest.
+func (s *simulations) simulateOne(ctx context.Context, refs problem.References, session *session, b problem.Build, i problem.Instance, shapes []spec.Shape) (*run.Correctness, error) {
+	ref, err := refs.Get(ctx, i)
+	if err != nil {
+		return nil, fmt.Errorf("reference: %w", err)
+	}
+	second, err := second(ctx, refs, s.lab.problem(), i, shapes, i.Seed)
+	if err != nil {
+		return nil, fmt.Errorf("reference: %w", err)
+	}
+	c, err := s.lab.check(ctx, session, b, ref, second)
+	if err == nil {
+		err = c.failure
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &run.Correctness{Findings: c.outcome.Findings, Wrong: c.wrong, Schedules: c.outcome.Schedules}, nil
+}
+
+// shapesOf are the shapes on which a variant is simulated: those of the kernel's runs on the
+// simulator, or else the smallest of the kernel and of the request.
+func (s *simulations) shapesOf(v spec.Variant) []spec.Shape {
+	p, k := s.lab.problem(), s.lab.Kernel
+	names := k.Run.SimShapes
+	if s.quick {
+		names = k.Run.SimQuick
+	}
+	own, _ := k.Shapes(strings.Join(names, ",")) // the loader has checked them
+	if fitter, ok := p.(problem.Fitter); ok {
+		for i, shape := range own {
+			own[i] = fitter.Fit(v, shape)
+		}
+	}
+	if own = Runnable(p, v, own); len(own) > 0 {
+		return own
+	}
+	all := slices.Clone(s.shapes)
+	for _, g := range k.Groups {
+		all = append(all, g.Shapes...)
+	}
+	all = Runnable(p, v, all)
+	return all[:min(1, len(all))]
+}
+
+// Runnable are the shapes that a variant takes, the smallest first.
+func Runnable(p problem.Problem, v spec.Variant, shapes []spec.Shape) []spec.Shape {
+	all := slices.DeleteFunc(slices.Clone(shapes), func(s spec.Shape) bool { return p.CheckShapes(v, []spec.Shape{s}) != nil })
+	slices.SortStableFunc(all, func(a, b spec.Shape) int { return cmp.Compare(p.Size(a), p.Size(b)) })
+	return all
+}
+
+// sanitize runs a build that the simulator refuses under each tool of compute-sanitizer that the
+// device has, on the smallest of its shapes.
+func (s *simulations) sanitize(ctx context.Context, b problem.Build, found *run.Simulated) error {
+	tools := s.gpu.Device.sanitizers
+	if len(tools) == 0 {
+		return nil
+	}
+	refs := s.gpu.references(everyRow, nil)
+	defer refs.Close()
+	ref, err := refs.Get(ctx, s.gpu.problem().Plain(s.shapesOf(b.Variant)[0], s.lab.Kernel.Run.SimSeeds[0]))
+	if err != nil {
+		return err
+	}
+	for _, open := range tools {
+		tool, findings, err := s.gpu.runSanitized(ctx, open, b, ref)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			found.Why += "; " + err.Error()
+			continue
+		}
+		found.Sanitized = append(found.Sanitized, tool)
+		for _, f := range findings {
+			found.Findings = append(found.Findings, f)
+			found.Wrong = append(found.Wrong, "under compute-sanitizer, "+f.String())
+		}
+	}
+	return nil
+}
+
+// runSanitized runs one instance under a tool of compute-sanitizer and returns what it found.
+func (l *Lab) runSanitized(ctx context.Context, open Opener, b problem.Build, ref problem.Reference) (tool string, found []finding.Finding, err error) {
+	session := &session{from: GPU(l.Device.facts, open)}
+	defer session.close()
+	c, err := l.check(ctx, session, b, ref, nil)
+	if err != nil {
+		return "", nil, err
+	}
+	s, ok := session.device.(sanitized)
+	if !ok {
+		return "", nil, errors.New("BUG: the device is not under compute-sanitizer")
+	}
+	found, err = s.Findings()
+	if err != nil && c.failure != nil { // the sanitizer of a lost process may have no report
+		err = c.failure
+	}
+	return s.Tool(), found, err
+}
