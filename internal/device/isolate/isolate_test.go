@@ -572,7 +572,7 @@ func TestNoLeaks(t *testing.T) {
 		if err != nil {
 			return
 		}
-		d.limit = limit
+		d.limit, d.launch = limit, limit
 		_, _ = d.Run(t.Context(), newJob(entry, 0))
 		d.Close()
 	}
