@@ -130,7 +130,7 @@ func TestSanitizerOfLostChild(t *testing.T) {
 		t.Fatal(err)
 	}
 	pid := outputOf(t, s, "pid", 0)
-	s.limit = 300 * time.Millisecond
+	s.limit, s.launch = 300*time.Millisecond, 300*time.Millisecond
 	if pid == s.cmd.Process.Pid {
 		t.Fatal("no tool wraps the child")
 	}
