@@ -119,7 +119,7 @@ type op struct {
 	tally     count.Tally // the instructions of that run
 	lane      lanes.Op    // compact form; code None for an operation without
 	laneDst   slot
-	watched   bool // it touches registers of asynchronous products
+	checked   bool // a checker runs before it
 
 	d, a  int32 // indexes of predicates, or the target of a branch
 	alu   *aluOp
@@ -129,6 +129,19 @@ type op struct {
 	sync  *syncOp
 	mat   *matrixOp
 	wgmma *wgmmaOp
+}
+
+// check makes the operation call a checker before it runs. The compact form has no checker, so a
+// checked operation is executed by itself.
+func (o *op) check(checker func(w *warp, o *op, mask uint32)) {
+	run := o.run
+	o.checked = true
+	o.run = func(w *warp, o *op, mask uint32) {
+		if w.block.launch.options.Checks {
+			checker(w, o, mask)
+		}
+		run(w, o, mask)
+	}
 }
 
 // lower lowers the instructions of a function.

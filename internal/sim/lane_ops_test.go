@@ -10,6 +10,7 @@ import (
 
 	"attune/internal/ptx"
 	"attune/internal/sim/arith"
+	"attune/internal/sim/count"
 	"attune/internal/sim/lanes"
 )
 
@@ -175,4 +176,26 @@ func drawOperand(random *rand.Rand, t ptx.Type) uint64 {
 		return edges[random.IntN(len(edges))]
 	}
 	return random.Uint64() >> random.IntN(64)
+}
+
+// The compact form has no checker: a checked operation is in no run, in whatever order it gets both.
+func TestCheckedOperationsAreInNoRun(t *testing.T) {
+	t.Parallel()
+	add, _ := lanes.Lookup("add.s32")
+	r := slot{file: file32}
+	compact := func(o *op) { o.compact(add.Code, r, r, r) }
+	check := func(o *op) { o.check(func(*warp, *op, uint32) {}) }
+	for name, steps := range map[string][]func(*op){"first": {check, compact}, "last": {compact, check}} {
+		o := op{run: runALU, guard: -1, class: count.Integer}
+		for _, step := range steps {
+			step(&o)
+		}
+		c := &code{ops: []op{o}}
+		if c.findRuns(); c.ops[0].runLength != 0 {
+			t.Errorf("checked %s: the operation is in a run of %d", name, c.ops[0].runLength)
+		}
+		if compacted := o.lane.Code != lanes.None; compacted != (name == "last") { // else runLane replaces the checker
+			t.Errorf("checked %s: compact form is %v", name, compacted)
+		}
+	}
 }

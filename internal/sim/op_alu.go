@@ -216,8 +216,11 @@ func (s slot) offset() uint32 {
 	return uint32(s.index) * [...]uint32{file32: lanes.Stride32, file64: lanes.Stride64, filePred: lanes.StridePred}[s.file]
 }
 
-// compact gives an operation a compact form.
+// compact gives an operation a compact form, unless a checker runs before it.
 func (o *op) compact(code lanes.Code, d slot, sources ...slot) {
+	if o.checked {
+		return
+	}
 	o.lane, o.laneDst, o.run = lanes.Op{Code: code, D: d.offset()}, d, runLane
 	for i, at := range []*uint32{&o.lane.A, &o.lane.B, &o.lane.C}[:len(sources)] {
 		*at = sources[i].offset()
@@ -327,7 +330,7 @@ func (c *code) findRuns() {
 	for i := len(c.ops) - 1; i >= 0; i-- {
 		o := &c.ops[i]
 		c.laneOps[i] = o.lane
-		if o.lane.Code == lanes.None || o.guard >= 0 || o.watched {
+		if o.lane.Code == lanes.None || o.guard >= 0 || o.checked {
 			continue
 		}
 		o.runLength = 1

@@ -279,13 +279,9 @@ func (c *code) watchRegisters() {
 				}
 			})
 		}
-		if run := o.run; len(touched) > 0 {
-			o.watched = true
+		if len(touched) > 0 {
 			sets := constants[i]
-			o.run = func(w *warp, o *op, mask uint32) {
-				w.touchRegisters(o, touched, sets, mask)
-				run(w, o, mask)
-			}
+			o.check(func(w *warp, o *op, mask uint32) { w.touchRegisters(o, touched, sets, mask) })
 		}
 	}
 }
