@@ -34,7 +34,8 @@ func (f *Form) grid(p *Problem, facts device.Facts) (grid [3]int, even int) {
 	case DenseKernel:
 		return f.denseGrid(p.shape(), facts), 0
 	}
-	tiles := p.Batch * p.Heads * ceilDiv(p.Queries, f.QueryRows)
+	packed := max(p.packed, 1)
+	tiles := p.Batch * p.Heads / packed * ceilDiv(p.Queries*packed, f.QueryRows)
 	return [3]int{min(tiles, max(f.BlocksPerMultiprocessor, 1)*max(facts.Multiprocessors, 1)), 1, 1}, 0
 }
 
