@@ -324,7 +324,7 @@ func (s nativeSize) axes(rowsFirst int) spec.Axes {
 	axes := fmt.Sprintf("batch=%d,kv_heads=2,group=2,queries=%d,keys=%d,blocks=132,causal=%d,rows_first=%d,lse=%d,q_max=1,k_max=1,v_max=1,spread=1",
 		s.batch, s.queries, s.keys, s.causal, rowsFirst, s.lse)
 	if s.isPingpong() {
-		axes += fmt.Sprintf(",packed=%d", 1+toInt(s.queries <= 64)) // the group fits into a tile
+		axes += fmt.Sprintf(",packed=%d,dynamic=1", 1+toInt(s.queries <= 64)) // the group fits into a tile
 	}
 	return spec.Axes(axes)
 }
@@ -337,10 +337,11 @@ const fp16Code, bf16Code = 2, 3
 // nativeStages are the stages of kernels/attention/native and pingpong that a library chooses.
 var nativeStages = map[nativeSize]string{
 	{3, 300, 197, 64, 1, bf16Code, 0}:  "native",
-	{12, 512, 600, 64, 1, bf16Code, 0}: "native256",
 	{12, 512, 700, 64, 0, bf16Code, 0}: "native256",
+	{20, 190, 197, 64, 1, bf16Code, 0}: "native192",
 	{3, 300, 197, 64, 1, fp16Code, 0}:  "native_fp16",
-	{12, 512, 600, 64, 1, fp16Code, 0}: "native256_fp16",
+	{12, 512, 600, 64, 0, fp16Code, 0}: "native256_fp16",
+	{20, 190, 197, 64, 0, fp16Code, 0}: "native192_fp16",
 	{12, 512, 600, 64, 1, bf16Code, 1}: "native_lse",
 	{12, 512, 600, 64, 1, fp16Code, 1}: "native_lse_fp16",
 	{8, 500, 500, 128, 1, bf16Code, 0}: "pingpong_d128",

@@ -354,7 +354,9 @@ static const attune_sdpa_form_info *find_native(const problem *x) {
   if (!halves || other || has_options(x) || attune_decode_rows_fit(p)) return NULL;
   const attune_sdpa_shape shape = shape_of(x);
   if (!attune_sdpa_prefers_native(&shape)) return NULL;
-  const int32_t rows = exact || attune_sdpa_prefers_small_tiles(&shape) ? 128 : 256;
+  const int32_t rows = exact || attune_sdpa_prefers_small_tiles(&shape) ? 128
+                       : attune_sdpa_prefers_tiles_of_192(&shape)       ? 192
+                                                                        : 256;
   for (int i = attune_sdpa_dense_count; i < attune_sdpa_form_count; ++i) {
     const attune_sdpa_form_info *f = &attune_sdpa_forms[i];
     if ((f->kernel == ATTUNE_KERNEL_NATIVE || f->kernel == ATTUNE_KERNEL_PINGPONG) &&
@@ -380,17 +382,23 @@ static const attune_sdpa_form_info *find_mixed(const problem *x) {
   return attune_find_form(ATTUNE_KERNEL_MIXED, p->head_dim);
 }
 
+/* Tiles of a pingpong form with some heads in each, at least those that the chip has at once. */
+static double packed_tiles(const attune_sdpa_params *p, const attune_sdpa_form_info *form,
+                           int32_t heads) {
+  enum { MULTIPROCESSORS = 132 }; /* of an H200, as in the selection */
+  const double tiles = (double)p->batch * (p->heads / heads) *
+                       (double)quotient_up((int64_t)p->queries * heads, form->query_rows);
+  return tiles > MULTIPROCESSORS ? tiles : MULTIPROCESSORS;
+}
+
 /* The query heads of a group that share a tile where queries are few (FA3: PackGQA): as many as save
  * a tenth of the tiles. A box of Q has 8 rows of a head at least, for the sake of its swizzle. */
 static int32_t packed_heads(const attune_sdpa_params *p, const attune_sdpa_form_info *form) {
   enum { MAX_PACKED = 8 };
-  const int32_t group = p->heads / p->kv_heads;
-  int64_t fewest = group * quotient_up(p->queries, form->query_rows);
   int32_t packed = 1;
   if (form->kernel != ATTUNE_KERNEL_PINGPONG) return packed;
-  for (int32_t n = 2; n <= MAX_PACKED && group % n == 0; n *= 2) {
-    const int64_t tiles = group / n * quotient_up((int64_t)p->queries * n, form->query_rows);
-    if (10 * tiles <= 9 * fewest) packed = n, fewest = tiles;
+  for (int32_t n = 2; n <= MAX_PACKED && p->heads / p->kv_heads % n == 0; n *= 2) {
+    if (10 * packed_tiles(p, form, n) <= 9 * packed_tiles(p, form, packed)) packed = n;
   }
   return packed;
 }

@@ -29,9 +29,9 @@ const (
 
 	decodeRows = 16 // query rows of a K/V head that the decode kernel computes at once
 
-	// decodeMultiprocessors are those of an H200. More stay idle, so that the size of the workspace
-	// does not depend on the device.
-	decodeMultiprocessors = 132
+	// h200Multiprocessors bound a decode form: more stay idle, so that the size of the workspace does
+	// not depend on the device.
+	h200Multiprocessors = 132
 
 	maxElements = 1 << 31 // of a tensor that kernels index by 32 bits
 )
@@ -177,8 +177,11 @@ func (t *Table) native(p *Problem, rules choice) *Form {
 		return nil
 	}
 	rows, exact := 256, p.LSE != 0
-	if exact || rules.preference["prefers_small_tiles"] {
+	switch {
+	case exact || rules.preference["prefers_small_tiles"]:
 		rows = 128
+	case rules.preference["prefers_tiles_of_192"]:
+		rows = 192
 	}
 	holds := func(f *Form) bool {
 		return f.QueryRows == rows && f.BF16 == (p.K.Type == array.BF16) && (f.LinearEighths == 0 || !exact)
@@ -192,9 +195,11 @@ func (t *Table) native(p *Problem, rules choice) *Form {
 // packedHeads are the query heads of a group that share a tile of some rows where queries are few
 // (FA3: PackGQA): as many as save a tenth of the tiles.
 func (p *Problem) packedHeads(rows int) int {
-	group, packed := p.Heads/p.KVHeads, 1
-	tiles := func(n int) int { return group / n * ceilDiv(p.Queries*n, rows) }
-	for n := 2; n <= maxPackedHeads && group%n == 0; n *= 2 {
+	packed := 1
+	tiles := func(n int) int { // at least those that the chip has at once
+		return max(p.Batch*p.Heads/n*ceilDiv(p.Queries*n, rows), h200Multiprocessors)
+	}
+	for n := 2; n <= maxPackedHeads && p.Heads/p.KVHeads%n == 0; n *= 2 {
 		if 10*tiles(n) <= 9*tiles(packed) {
 			packed = n
 		}
@@ -345,7 +350,7 @@ func (c *Call) layOut() {
 
 // partBytes are two parts of each block of a decode form: rows of O with the max and the sum of each.
 func (f *Form) partBytes() int {
-	return 2 * decodeMultiprocessors * f.BlocksPerMultiprocessor * decodeRows * (f.HeadDim + 2) * 4
+	return 2 * h200Multiprocessors * f.BlocksPerMultiprocessor * decodeRows * (f.HeadDim + 2) * 4
 }
 
 // place puts the addresses of the workspace into the problem.

@@ -46,10 +46,11 @@ struct Consumer {
   // of a step runs beside P·V of the step before (FA3: IntraWGOverlap), and the first scores of a
   // tile beside the last P·V of the tile before.
   __device__ __forceinline__ void run() {
-    const Tile& first = wait_tile(0);
-    int n_block = uniform_at(first.steps) - 1;
+    wait_tile(0);
+    const Tile first = read_tile(0);
+    int n_block = uniform(first.steps) - 1;
     if (n_block < 0) return;
-    Mask mask(p, uniform_at(first.causal_key_end), index);
+    Mask mask(p, uniform(first.causal_key_end), index);
     wait_k();
     Rows rows;
     Probabilities probs;
@@ -64,10 +65,11 @@ struct Consumer {
       const bool last = n_block == 0;  // P·V of this step is the last of its tile
       RowResult result(rows);
       if (last) {
-        const Tile& next = wait_tile(round + 1);
-        n_block = uniform_at(next.steps);
+        wait_tile(round + 1);
+        const Tile next = read_tile(round + 1);
+        n_block = uniform(next.steps);
         if (n_block == 0) break;
-        mask = Mask(p, uniform_at(next.causal_key_end), index);
+        mask = Mask(p, uniform(next.causal_key_end), index);
         rows.clear_softmax();
         enter_query();
       }

@@ -27,14 +27,14 @@ __device__ __forceinline__ float row_sum_of(const RowResult& result, int half) {
 __device__ __forceinline__ void store_output(const Problem& p, const Rows& rows,
                                              const RowResult& result, unsigned round,
                                              int consumer) {
-  const Tile& tile = Storage::tile(round);
+  const Lane lane;
+  const Tile tile = read_tile(round);
+  const unsigned batch = uniform(tile.batch), first_head = uniform(tile.head);
+  const int first_query = uniform(tile.first_query) + p.head_rows * consumer;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const Lane lane;
-    const int row = lane.row + 8 * half, first_query = uniform_at(tile.first_query);
-    const int query = first_query + p.head_rows * consumer + (row & (p.head_rows - 1));
-    const unsigned batch = uniform_at(tile.batch);
-    const unsigned head = uniform_at(tile.head) + (row >> (__ffs(p.head_rows) - 1));
+    const int row = lane.row + 8 * half, query = first_query + (row & (p.head_rows - 1));
+    const unsigned head = first_head + (row >> (__ffs(p.head_rows) - 1));
     const float row_sum = row_sum_of(result, half);
     const float scale =
         row_sum > 0.0f ? ptx::rcp_approx_ftz(row_sum) : row_sum == 0.0f ? 0.0f : NAN;

@@ -50,7 +50,8 @@ __device__ __forceinline__ void load_v(const TensorMap* v_map) {
   VState state;
 #pragma unroll 1
   for (unsigned round = 0;; ++round) {
-    const Tile tile = wait_tile(round);
+    wait_tile(round);
+    const Tile tile = Storage::tile(round);
     if (tile.steps == 0) break;
 #pragma unroll 1
     for (int n_block = tile.steps - 1; n_block >= 0; --n_block) {
@@ -67,13 +68,14 @@ __device__ __forceinline__ void load_v(const TensorMap* v_map) {
 __device__ __forceinline__ void issue_query_loads(const Problem& p, const Tile& tile, int consumer,
                                                   const TensorMap* q_map, uint64_t* full) {
   ptx::mbarrier_arrive_expect_tx(full, kQBytes);
-  const int row = tile.first_query + p.head_rows * consumer;
-#pragma unroll 1
-  for (unsigned i = 0; i < packed_heads(p); ++i) {
+  unsigned head = tile.head;
 #pragma unroll 1  // a producer thread has few registers
+  for (int row = 0; row < 64; row += p.head_rows, ++head) {
+#pragma unroll 1
     for (int box = 0; box < kBoxes; ++box) {
-      ptx::cp_async_bulk_tensor_4d(Storage::q(consumer) + (64 * box + p.head_rows * i) * 128, q_map,
-                                   box * 64, row, tile.head + i, tile.batch, full);
+      ptx::cp_async_bulk_tensor_4d(Storage::q(consumer) + (64 * box + row) * 128, q_map, box * 64,
+                                   tile.first_query + p.head_rows * consumer, head, tile.batch,
+                                   full);
     }
   }
 }
@@ -81,14 +83,14 @@ __device__ __forceinline__ void issue_query_loads(const Problem& p, const Tile& 
 // One thread.
 __device__ __forceinline__ void load_q(const Problem& p, const TensorMap* q_map) {
   Barriers& barriers = Storage::barriers();
-  uint32_t phase = 0;
 #pragma unroll 1
-  for (unsigned round = 0;; ++round, phase ^= 1) {
-    const Tile tile = wait_tile(round);
+  for (unsigned round = 0;; ++round) {
+    wait_tile(round);
+    const Tile tile = Storage::tile(round);
     if (tile.steps == 0) break;
 #pragma unroll 1
     for (int consumer = 0; consumer < Sizes::kConsumers; ++consumer) {
-      ptx::mbarrier_try_wait_parity(&barriers.q_empty[consumer], phase ^ 1);
+      ptx::mbarrier_try_wait_parity(&barriers.q_empty[consumer], round % 2 ^ 1);
       issue_query_loads(p, tile, consumer, q_map, &barriers.q_full[consumer]);
     }
   }

@@ -84,25 +84,22 @@ struct Storage {
   }
 };
 
-// Waits until the producer of K has described the tile of a round. One thread, or a warp that reads
-// the tile by `uniform_at`.
-__device__ __forceinline__ const Tile& wait_tile(unsigned round) {
+// Waits until the producer of K has described the tile of a round.
+__device__ __forceinline__ void wait_tile(unsigned round) {
   ptx::mbarrier_try_wait_parity(&Storage::barriers().tile_full[round % kTileSlots],
                                 round / kTileSlots % 2);
-  return Storage::tile(round);
 }
 
 // x, which all lanes have. The shuffle tells the compiler so; it uses a uniform register.
 __device__ __forceinline__ uint32_t uniform(uint32_t x) { return __shfl_sync(0xFFFFFFFF, x, 0); }
 
-// A field of a tile, for a warp. Lane 0 reads it, which also arrives on the barriers that release
-// the slot to the producer: compute-sanitizer does not carry the reads of other lanes over
-// __syncwarp to that arrival.
-template <class T>
-__device__ __forceinline__ T uniform_at(const T& field) {
-  T value = 0;
-  if (ptx::opaque(threadIdx.x) % 32 == 0) value = field;
-  return static_cast<T>(uniform(static_cast<uint32_t>(value)));
+// The tile of a round, in lane 0 of a warp: `uniform` gives its fields to all lanes. That lane also
+// arrives on the barriers that release the slot to the producer. racecheck of compute-sanitizer
+// does not carry the reads of other lanes over __syncwarp to that arrival.
+__device__ __forceinline__ Tile read_tile(unsigned round) {
+  Tile tile = {};
+  if (ptx::opaque(threadIdx.x) % 32 == 0) tile = Storage::tile(round);
+  return tile;
 }
 
 // All threads; a barrier follows.
