@@ -44,7 +44,7 @@ func TestNativeIsCorrect(t *testing.T) {
 	for name, shapes := range map[string][]string{
 		"native": kernel.Run.SimShapes, "native256": kernel.Run.SimShapes, "native_fp16": kernel.Run.SimShapes, "native256_fp16": few,
 		"native_lse": few, "native_lse_fp16": few, "native256+TILE_N=64+KV_STAGES=6": few, "native192+TILE_M=64+USE_BF16=0": few,
-		"native192": few, "native192+EXP2_LINEAR_EIGHTHS=0+EXP2_SEGMENTS=1": few,
+		"native192": few, "native64_d128": kernel.Run.SimShapes, "native64_d128_fp16": few, "native192+EXP2_LINEAR_EIGHTHS=0+EXP2_SEGMENTS=1": few,
 	} {
 		t.Run(name, func(t *testing.T) {
 			if name != "native" {

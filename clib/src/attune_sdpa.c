@@ -354,9 +354,14 @@ static const attune_sdpa_form_info *find_native(const problem *x) {
   if (!halves || other || has_options(x) || attune_decode_rows_fit(p)) return NULL;
   const attune_sdpa_shape shape = shape_of(x);
   if (!attune_sdpa_prefers_native(&shape)) return NULL;
-  const int32_t rows = exact || attune_sdpa_prefers_small_tiles(&shape) ? 128
-                       : attune_sdpa_prefers_tiles_of_192(&shape)       ? 192
-                                                                        : 256;
+  int32_t rows = 256;
+  if (!exact && attune_sdpa_prefers_tiles_of_64(&shape)) {
+    rows = 64;
+  } else if (exact || attune_sdpa_prefers_small_tiles(&shape)) {
+    rows = 128;
+  } else if (attune_sdpa_prefers_tiles_of_192(&shape)) {
+    rows = 192;
+  }
   for (int i = attune_sdpa_dense_count; i < attune_sdpa_form_count; ++i) {
     const attune_sdpa_form_info *f = &attune_sdpa_forms[i];
     if ((f->kernel == ATTUNE_KERNEL_NATIVE || f->kernel == ATTUNE_KERNEL_PINGPONG) &&

@@ -116,10 +116,13 @@ ATTUNE_SDPA_PRIVATE int attune_sdpa_prefers_decode(const attune_sdpa_shape *shap
 /* Whether the native or the pingpong kernel should compute a problem in 16 bits that it can. */
 ATTUNE_SDPA_PRIVATE int attune_sdpa_prefers_native(const attune_sdpa_shape *shape);
 
-/* Whether the native kernel should have tiles of 128 query rows. */
+/* Whether the native kernel should have tiles of 64 query rows. */
+ATTUNE_SDPA_PRIVATE int attune_sdpa_prefers_tiles_of_64(const attune_sdpa_shape *shape);
+
+/* Whether it should have tiles of 128, if not of 64. */
 ATTUNE_SDPA_PRIVATE int attune_sdpa_prefers_small_tiles(const attune_sdpa_shape *shape);
 
-/* Whether it should have tiles of 192, if not of 128. */
+/* Whether it should have tiles of 192, if not of 64 or 128. */
 ATTUNE_SDPA_PRIVATE int attune_sdpa_prefers_tiles_of_192(const attune_sdpa_shape *shape);
 
 /* Whether the mixed kernel should compute a problem with q in 16 bits that it can compute. */

@@ -178,6 +178,8 @@ func (t *Table) native(p *Problem, rules choice) *Form {
 	}
 	rows, exact := 256, p.LSE != 0
 	switch {
+	case !exact && rules.preference["prefers_tiles_of_64"]:
+		rows = 64
 	case exact || rules.preference["prefers_small_tiles"]:
 		rows = 128
 	case rules.preference["prefers_tiles_of_192"]:

@@ -68,7 +68,8 @@ struct TileScheduler {
     unsigned head, order;
     if (p.causal) {
       const unsigned before = index / (section * tiles_per_head) * section;
-      const unsigned rest = index - before * tiles_per_head, heads = min(section, all_heads - before);
+      const unsigned rest = index - before * tiles_per_head;
+      const unsigned heads = min(section, all_heads - before);
       order = rest / heads, head = before + rest % heads;
     } else {
       head = index / tiles_per_head, order = index % tiles_per_head;
