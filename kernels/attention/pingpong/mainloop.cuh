@@ -29,17 +29,6 @@ __device__ __forceinline__ void release(uint64_t* empty) {
   if (ptx::opaque(threadIdx.x) % 32 == 0) ptx::mbarrier_arrive(empty);
 }
 
-// What the main loop needs of the tile of a round.
-struct NextTile {
-  int steps, causal_key_end;
-
-  __device__ __forceinline__ void read(unsigned round) {
-    wait_tile(round);
-    const Tile tile = read_tile(round);
-    steps = uniform(tile.steps), causal_key_end = uniform(tile.causal_key_end);
-  }
-};
-
 struct Consumer {
   const Problem& p;
   int index;  // of the warpgroup
@@ -57,18 +46,17 @@ struct Consumer {
   // of a step runs beside P·V of the step before (FA3: IntraWGOverlap), and the first scores of a
   // tile beside the last P·V of the tile before.
   __device__ __forceinline__ void run() {
-    NextTile next;
-    next.read(0);
-    int n_block = next.steps - 1;
+    wait_tile(0);
+    const Tile first = read_tile(0);
+    int n_block = uniform(first.steps) - 1;
     if (n_block < 0) return;
-    Mask mask(p, next.causal_key_end, index);
+    Mask mask(p, uniform(first.causal_key_end), index);
     wait_k();
     Rows rows;
     Probabilities probs;
     rows.clear();
     enter_query();
     first_step(rows, probs, mask, n_block);
-    if (n_block == 0) next.read(1);
     wait_k();
 #pragma unroll 1
     for (;;) {
@@ -77,9 +65,11 @@ struct Consumer {
       const bool last = n_block == 0;  // P·V of this step is the last of its tile
       RowResult result(rows);
       if (last) {
-        n_block = next.steps;
+        wait_tile(round + 1);
+        const Tile next = read_tile(round + 1);
+        n_block = uniform(next.steps);
         if (n_block == 0) break;
-        mask = Mask(p, next.causal_key_end, index);
+        mask = Mask(p, uniform(next.causal_key_end), index);
         rows.clear_softmax();
         enter_query();
       }
@@ -92,30 +82,26 @@ struct Consumer {
 
       wait_scores<1>(s, n_block);
       const bool grown = softmax(s, rows, rescale, mask, n_block);
-      Probabilities packed;
+      Probabilities next;
       if constexpr (Traits::kPackEarly) {
-        packed.pack(s, mask, n_block);
-        add_row_sums(rows, packed, grown, rescale);
-        packed.fence();
+        next.pack(s, mask, n_block);
+        add_row_sums(rows, next, grown, rescale);
+        next.fence();
       } else {
         ptx::fence_registers(s);
       }
-      // Descriptions of tiles are read while P·V runs.
-      OutputTile output;
-      if (last) output.read(round);
-      if (n_block == 0) next.read(round + 1 + last);
       wait_k();  // its branches keep ptxas from moving the exponentials behind the wait for P·V
       wait_output(rows);
       if (!last) {
         if (grown) rows.rescale_output(rescale);
       } else {
         if constexpr (Traits::kSumColumns) result.take_sums(rows);
-        store_output(p, rows, result, output, index);
+        store_output(p, rows, result, round, index);
         rows.clear_output();
         ++round;
       }
       if constexpr (Traits::kPackEarly) {
-        probs.copy(packed);
+        probs.copy(next);
       } else {
         ptx::fence_registers(s);
         probs.pack(s, mask, n_block);
@@ -124,10 +110,8 @@ struct Consumer {
     }
     wait_v();
     issue_output(rows, probs);
-    OutputTile output;
-    output.read(round);
     wait_output(rows);
-    store_output(p, rows, RowResult(rows), output, index);
+    store_output(p, rows, RowResult(rows), round, index);
   }
 
  private:

@@ -71,7 +71,7 @@ __device__ __forceinline__ void issue_query_loads(const Problem& p, const Tile& 
   unsigned head = tile.head;
 #pragma unroll 1  // a producer thread has few registers
   for (int row = 0; row < 64; row += p.head_rows, ++head) {
-#pragma unroll 1
+#pragma unroll kBoxes <= 2 ? 2 : 1
     for (int box = 0; box < kBoxes; ++box) {
       ptx::cp_async_bulk_tensor_4d(Storage::q(consumer) + (64 * box + row) * 128, q_map, box * 64,
                                    tile.first_query + p.head_rows * consumer, head, tile.batch,
