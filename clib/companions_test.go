@@ -561,39 +561,48 @@ func (s nativeSize) lines(rowsFirst int) []string {
 	return lines
 }
 
-// Short problems in 16 bits take one launch of kernels/attention/native and no workspace. What it does not
-// have, and long ones, take a quantiser.
+// Problems in 16 bits take one launch of kernels/attention/native or pingpong, which has counters for
+// causal tiles, if there is a workspace. What they do not have, and long problems, take a quantiser.
 func TestNativeLaunch(t *testing.T) {
 	t.Parallel()
 	c := shippedProbe(t)
 	l := shippedLibrary(t)
 	var problems [][]string
-	var stages, launches []string
+	var stages, sizes, launches []string
 	for size, stage := range nativeStages {
 		places := maps.Clone(addressOf)
 		places[map[int]string{fp16Code: "o_bf16", bf16Code: "o"}[size.dtype]] = 0
 		if size.lse == 0 {
 			places["lse"] = 0
 		}
+		bytes := "0 "
+		if places["counters"] = 0; size.isPingpong() && size.causal == 1 {
+			bytes, places["counters"] = "65536 ", workspaceAddress
+		}
 		for rowsFirst := range 2 {
-			problems = append(problems, slices.Concat([]string{"context 0"}, size.lines(rowsFirst), []string{"form", "workspace", "call 0x77", "print"}))
-			job := labJob(t, kernels.Native(), stageOf(t, l, stage), size.axes(rowsFirst))
+			workspace := uint64(workspaceAddress)
+			if rowsFirst == 1 { // without counters
+				workspace, places["counters"] = 0, 0
+			}
+			problems = append(problems, slices.Concat([]string{"context 0"}, size.lines(rowsFirst), []string{setting("workspace", workspace), setting("workspace_bytes", 65536), "form", "workspace", "call 0x77", "print"}))
+			job := labJob(t, size.folder(), stageOf(t, l, stage), size.axes(rowsFirst))
 			// The kernel waits for the launch before, which it may overlap.
-			stages, launches = append(stages, stage), append(launches, strings.Replace(declaredLaunch(job, places), " stream ", " dependent stream ", 1))
+			stages, sizes = append(stages, stage), append(sizes, bytes)
+			launches = append(launches, strings.Replace(declaredLaunch(job, places), " stream ", " dependent stream ", 1))
 		}
 	}
 	for i, got := range c.askEach(t, problems) {
-		if got[0] != stages[i]+" " || got[1] != "0 " || got[2] != ok || got[len(got)-1] != launches[i] {
+		if got[0] != stages[i]+" " || got[1] != sizes[i] || got[2] != ok || got[len(got)-1] != launches[i] {
 			t.Errorf("got  %.100q\n     %s\nwant %s", got, got[len(got)-1], launches[i])
 		}
 	}
-	for _, change := range []string{"keys 4097", "queries 2", "hadamard 1", "smooth_k 1", "q_dtype 2", "out_dtype 2", "sinks 0x100900000000", "window 9,-1", "head_dim 256"} {
+	for _, change := range []string{"keys 4097", "queries 2", "hadamard 1", "smooth_k 1", "q_dtype 2", "out_dtype 2", "sinks 0x100900000000", "window 9,-1"} {
 		lines := slices.Concat([]string{"context 0"}, nativeSize{3, 300, 200, 64, 1, bf16Code, 0}.lines(0), []string{"set workspace 0x100800000000"})
 		for _, name := range []string{"q", "k", "v", "o"} {
 			lines = append(lines, strides(name+"_stride", 0, 0, 0)...)
 		}
 		got := c.ask(t, append(lines, "set "+change, "form")...)[0]
-		if strings.HasPrefix(got, "native") || got == " " {
+		if strings.HasPrefix(got, "native") || strings.HasPrefix(got, "pingpong") || got == " " {
 			t.Errorf("%s: the form is %q", change, got)
 		}
 	}

@@ -303,31 +303,53 @@ func companionOf(t *testing.T, l Library, kernel string) *form.Form {
 	return l.Companions[i]
 }
 
-// nativeSize is a shape of kernels/attention/native with two K/V heads and four query heads.
+// nativeSize is a shape of kernels/attention/native, or of pingpong with head dims above 64. It has two
+// K/V heads and four query heads.
 type nativeSize struct{ batch, queries, keys, headDim, causal, dtype, lse int }
+
+func (s nativeSize) isPingpong() bool { return s.headDim > 64 }
+
+func (s nativeSize) folder() fs.FS {
+	if s.isPingpong() {
+		return kernels.Pingpong()
+	}
+	return kernels.Native()
+}
 
 // axes are those of the shape, with the scale that a probe sets.
 func (s nativeSize) axes(rowsFirst int) spec.Axes {
-	return spec.Axes(fmt.Sprintf("batch=%d,kv_heads=2,group=2,queries=%d,keys=%d,blocks=132,causal=%d,rows_first=%d,lse=%d,q_max=1,k_max=1,v_max=1,spread=1",
-		s.batch, s.queries, s.keys, s.causal, rowsFirst, s.lse))
+	axes := fmt.Sprintf("batch=%d,kv_heads=2,group=2,queries=%d,keys=%d,blocks=132,causal=%d,rows_first=%d,lse=%d,q_max=1,k_max=1,v_max=1,spread=1",
+		s.batch, s.queries, s.keys, s.causal, rowsFirst, s.lse)
+	if s.isPingpong() {
+		axes += fmt.Sprintf(",packed=%d,dynamic=1", 1+toInt(s.queries <= 64)) // the group fits into a tile
+	}
+	return spec.Axes(axes)
 }
+
+func toInt(b bool) int { return map[bool]int{true: 1}[b] }
 
 // Values of attune_sdpa_dtype.
 const fp16Code, bf16Code = 2, 3
 
-// nativeStages are the stages of kernels/attention/native that a library chooses.
+// nativeStages are the stages of kernels/attention/native and pingpong that a library chooses.
 var nativeStages = map[nativeSize]string{
 	{3, 300, 197, 64, 1, bf16Code, 0}:  "native",
-	{12, 512, 600, 64, 1, bf16Code, 0}: "native256",
-	{8, 500, 500, 128, 1, bf16Code, 0}: "native_d128",
 	{12, 512, 700, 64, 0, bf16Code, 0}: "native256",
+	{20, 190, 197, 64, 1, bf16Code, 0}: "native192",
 	{3, 300, 197, 64, 1, fp16Code, 0}:  "native_fp16",
-	{12, 512, 600, 64, 1, fp16Code, 0}: "native256_fp16",
-	{8, 500, 500, 128, 1, fp16Code, 0}: "native_d128_fp16",
+	{12, 512, 600, 64, 0, fp16Code, 0}: "native256_fp16",
+	{20, 190, 197, 64, 0, fp16Code, 0}: "native192_fp16",
 	{12, 512, 600, 64, 1, bf16Code, 1}: "native_lse",
 	{12, 512, 600, 64, 1, fp16Code, 1}: "native_lse_fp16",
-	{8, 500, 500, 128, 1, bf16Code, 1}: "native_d128_lse",
-	{8, 500, 500, 128, 1, fp16Code, 1}: "native_d128_lse_fp16",
+	{8, 500, 500, 128, 1, bf16Code, 0}: "pingpong_d128",
+	{8, 500, 700, 128, 0, bf16Code, 0}: "pingpong_d128",
+	{90, 40, 60, 128, 1, bf16Code, 0}:  "pingpong_d128",
+	{8, 500, 500, 128, 1, fp16Code, 0}: "pingpong_d128_fp16",
+	{8, 500, 500, 128, 1, bf16Code, 1}: "pingpong_d128_exact",
+	{90, 40, 60, 128, 0, fp16Code, 1}:  "pingpong_d128_exact_fp16",
+	{8, 500, 500, 256, 1, bf16Code, 0}: "pingpong_d256",
+	{8, 500, 500, 256, 1, bf16Code, 1}: "pingpong_d256",
+	{90, 40, 60, 256, 1, fp16Code, 0}:  "pingpong_d256_fp16",
 }
 
 // stageOf returns a stage of a library.
@@ -340,12 +362,12 @@ func stageOf(t *testing.T, l Library, name string) *form.Form {
 	return l.Companions[i]
 }
 
-// Short problems in 16 bits have the bits of kernels/attention/native in the lab.
+// Problems in 16 bits have the bits of kernels/attention/native and pingpong in the lab.
 func TestNativeMatchesLabOnGPU(t *testing.T) {
 	machine, c, l := onGPU(t)
 	for size, stage := range nativeStages {
 		for rowsFirst := range 2 {
-			job := labJob(t, kernels.Native(), stageOf(t, l, stage), size.axes(rowsFirst))
+			job := labJob(t, size.folder(), stageOf(t, l, stage), size.axes(rowsFirst))
 			want := runJob(t, machine, job)
 			call := gpuCall{
 				lines:   size.lines(rowsFirst),

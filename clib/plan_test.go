@@ -170,7 +170,7 @@ func TestPlansMatchGo(t *testing.T) {
 			t.Errorf("problem %d, %+v:\nthe library %s\nGo          %s", i, p, strings.Join(got, "\n            "), strings.Join(want, "\n            "))
 		}
 	}
-	for _, kernel := range []form.Kernel{form.DenseKernel, form.Decode, form.Prefill, form.Native, form.Mixed} {
+	for _, kernel := range []form.Kernel{form.DenseKernel, form.Decode, form.Prefill, form.Native, form.Pingpong, form.Mixed} {
 		if forms[kernel] < 3 {
 			t.Errorf("%d problems have a form of %s", forms[kernel], kernel)
 		}

@@ -39,6 +39,9 @@ func Prefill() fs.FS { return folder("attention/prefill") }
 // Native returns the folder of the attention kernel for BF16 and FP16 with products in their type.
 func Native() fs.FS { return folder("attention/native") }
 
+// Pingpong returns the folder of the attention kernel for BF16 and FP16 with head dims 128 and 256.
+func Pingpong() fs.FS { return folder("attention/pingpong") }
+
 // Mixed returns the folder of the attention kernel for Q in BF16 or FP16 with K and V in E4M3.
 func Mixed() fs.FS { return folder("attention/mixed") }
 

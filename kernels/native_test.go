@@ -25,11 +25,13 @@ type form16 struct {
 }
 
 var (
-	nativeForm       = form16{nativeFolder, "native", 64}
-	nativeFP16Form   = form16{nativeFolder, "native_fp16", 64}
-	native256Form    = form16{nativeFolder, "native256", 64}
-	pingpongForm     = form16{pingpongFolder, "pingpong_d128", 128}
-	pingpongD256Form = form16{pingpongFolder, "pingpong_d256", 256}
+	nativeForm           = form16{nativeFolder, "native", 64}
+	nativeFP16Form       = form16{nativeFolder, "native_fp16", 64}
+	native256Form        = form16{nativeFolder, "native256", 64}
+	pingpongForm         = form16{pingpongFolder, "pingpong_d128", 128}
+	pingpongFP16Form     = form16{pingpongFolder, "pingpong_d128_fp16", 128}
+	pingpongD256Form     = form16{pingpongFolder, "pingpong_d256", 256}
+	pingpongD256FP16Form = form16{pingpongFolder, "pingpong_d256_fp16", 256}
 )
 
 func (f form16) fp16() bool { return strings.HasSuffix(f.stage, "_fp16") }
@@ -40,9 +42,9 @@ func TestNativeIsCorrect(t *testing.T) {
 	kernel, builder := declaredBuilder(t, nativeFolder)
 	few := []string{"ragged", "mean", "causal"}
 	for name, shapes := range map[string][]string{
-		"native": kernel.Run.SimShapes, "native256": kernel.Run.SimShapes, "native_d128": kernel.Run.SimShapes,
-		"native_fp16": kernel.Run.SimShapes, "native256_fp16": few, "native_d128_fp16": kernel.Run.SimShapes, "native_lse": few, "native_d128_lse_fp16": few, "native256+TILE_N=64+KV_STAGES=6": few, "native_d128+HEAD_DIM=64+TILE_M=64+USE_BF16=0": few,
-		"native_d128+HEAD_DIM=64+TILE_M=192+EXP2_LINEAR_EIGHTHS=0+EXP2_SEGMENTS=1": few,
+		"native": kernel.Run.SimShapes, "native256": kernel.Run.SimShapes, "native_fp16": kernel.Run.SimShapes, "native256_fp16": few,
+		"native_lse": few, "native_lse_fp16": few, "native256+TILE_N=64+KV_STAGES=6": few, "native192+TILE_M=64+USE_BF16=0": few,
+		"native192": few, "native64_d128": kernel.Run.SimShapes, "native64_d128_fp16": few, "native192+EXP2_LINEAR_EIGHTHS=0+EXP2_SEGMENTS=1": few,
 	} {
 		t.Run(name, func(t *testing.T) {
 			if name != "native" {
@@ -54,8 +56,8 @@ func TestNativeIsCorrect(t *testing.T) {
 	}
 }
 
-// The same of pingpong: with exact exponentials, with head dim 256, with the static order of tiles, and
-// with every other way to hold Q, to sum rows, to pack P and to store O.
+// The same of pingpong: with exact exponentials, with head dim 256, in FP16, and with every other way to
+// hold Q, to sum rows and to pack P.
 func TestPingpongIsCorrect(t *testing.T) {
 	kernel, builder := declaredBuilder(t, pingpongFolder)
 	few := []string{"mean", "hidden"}
@@ -63,11 +65,13 @@ func TestPingpongIsCorrect(t *testing.T) {
 		name   string
 		shapes []string
 	}{
-		{"pingpong_d128", []string{"one", "ragged", "exact", "mean", "causal", "short", "grouped", "brief_causal", "hidden", "peaks"}},
+		{"pingpong_d128", []string{"one", "ragged", "exact", "mean", "causal", "short", "grouped", "packed", "packed8", "packed2", "brief_causal", "static", "hidden", "peaks"}},
 		{"pingpong_d128_exact", few},
-		{"pingpong_d256", []string{"mean", "causal", "grouped", "peaks"}},
-		{"pingpong_d128+TILE_ORDER=0", []string{"pairs", "short"}},
-		{"pingpong_d128+TILE_N=64+K_STAGES=4+V_STAGES=3+USE_Q_IN_SHARED=1+USE_TMA_STORE=0", few},
+		{"pingpong_d256", []string{"mean", "causal", "grouped", "packed", "peaks"}},
+		{"pingpong_d128_fp16", []string{"mean", "hidden", "packed", "peaks"}},
+		{"pingpong_d128_exact_fp16", few},
+		{"pingpong_d256_fp16", []string{"mean", "hidden", "peaks"}},
+		{"pingpong_d128+TILE_N=64+K_STAGES=4+V_STAGES=4+USE_Q_IN_SHARED=1", few},
 		{"pingpong_d128+USE_PACK_EARLY=1+USE_SUM_COLUMNS=0", few},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -117,11 +121,11 @@ func Test16BitValues(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for _, form := range []form16{nativeForm, nativeFP16Form, pingpongForm, pingpongD256Form} {
+			for _, form := range []form16{nativeForm, nativeFP16Form, pingpongForm, pingpongFP16Form, pingpongD256Form, pingpongD256FP16Form} {
 				if form.fp16() && (strings.Contains(name, "large") || strings.Contains(name, "small")) {
 					continue
 				}
-				if form == pingpongD256Form && isVerified(t) {
+				if form.columns == 256 && isVerified(t) {
 					continue
 				}
 				in := drawInputs16(rand.New(rand.NewPCG(1, 2)), form, 64, keys)
@@ -185,7 +189,7 @@ func Test16BitInfinities(t *testing.T) {
 
 // A masked key has no weight, however large its value is.
 func Test16BitMaskedKeys(t *testing.T) {
-	for _, form := range []form16{nativeForm, nativeFP16Form, pingpongForm} {
+	for _, form := range []form16{nativeForm, nativeFP16Form, pingpongForm, pingpongFP16Form} {
 		in := drawInputs16(rand.New(rand.NewPCG(3, 4)), form, 64, 64)
 		in.causal = true
 		for key, row := range in.v {

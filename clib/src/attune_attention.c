@@ -52,12 +52,14 @@ static void set_decode_grid(const attune_sdpa_params *p, const attune_sdpa_form_
 
 /* ---- other grids ---------------------------------------------------------------------------- */
 
+enum { CONSUMER_ROWS = 64 }; /* of a pingpong form */
+
 /* Persistent blocks: one for each multiprocessor, at most one for each tile of query rows. */
-static attune_sdpa_status set_persistent_grid(const attune_sdpa_params *p,
-                                              const attune_sdpa_form_info *form, const context *c,
-                                              unsigned grid[3]) {
-  const int64_t tiles_of_head = quotient_up(p->queries, form->query_rows);
-  const double tiles = (double)p->batch * p->heads * (double)tiles_of_head;
+static attune_sdpa_status set_persistent_grid(const problem *x, const attune_sdpa_form_info *form,
+                                              const context *c, unsigned grid[3]) {
+  const attune_sdpa_params *p = &x->p;
+  const int64_t tiles_of_heads = quotient_up((int64_t)p->queries * x->packed, form->query_rows);
+  const double tiles = (double)p->batch * (p->heads / x->packed) * (double)tiles_of_heads;
   if (tiles > INT32_MAX) {
     return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
                        "batch is %d, heads %d and queries %d: there would be more than 2^31 tiles "
@@ -110,7 +112,7 @@ static attune_sdpa_status set_dense_grid(const attune_sdpa_params *p,
  * after. */
 static attune_sdpa_status encode_map(const problem *x, const attune_sdpa_map *map,
                                      encoded_map *into) {
-  enum { TENSOR_K = 1, TENSOR_V = 2, TENSOR_O = 3 };
+  enum { TENSOR_Q, TENSOR_K, TENSOR_V, TENSOR_O };
   const tensor *all[] = {&x->q, &x->k, &x->v, &x->o}, *t = all[map->tensor];
   const bool paged = x->p.page_table != NULL && (map->tensor == TENSOR_K || map->tensor == TENSOR_V),
              fp16 = map->tensor == TENSOR_O && x->p.out_dtype == ATTUNE_SDPA_FP16;
@@ -123,6 +125,7 @@ static attune_sdpa_status encode_map(const problem *x, const attune_sdpa_map *ma
                       .address = t->address,
                       .box = {(unsigned)map->columns,
                               (unsigned)(paged ? map->paged_rows : map->rows), 1, 1}};
+  if (map->tensor == TENSOR_Q) whole.box[1] /= (unsigned)x->packed;
   if (map->rank == 3) {
     whole.l2_promotion = MAP_L2_256B;
     whole.dims[0] = columns, whole.dims[1] = rows, whole.dims[2] = heads * batch;
@@ -147,12 +150,14 @@ attune_sdpa_status attune_launch_attention(const problem *x, context *c,
   } else if (form->kernel == ATTUNE_KERNEL_DENSE) {
     TRY(set_dense_grid(&p, form, c, grid));
   } else {
-    TRY(set_persistent_grid(&p, form, c, grid));
+    TRY(set_persistent_grid(x, form, c, grid));
   }
   const bool bf16 = p.out_dtype == ATTUNE_SDPA_BF16, packed = p.cu_queries != NULL;
-  void *o = bf16 ? NULL : p.o, *o_bf16 = bf16 ? p.o : NULL, *parts = x->parts;
+  void *o = bf16 ? NULL : p.o, *o_bf16 = bf16 ? p.o : NULL, *parts = x->parts,
+       *counters = x->counters;
   int32_t heads = p.batch * p.heads, group = p.heads / p.kv_heads, causal = x->causal,
-          window_left = x->window_left, window_right = x->window_right;
+          window_left = x->window_left, window_right = x->window_right,
+          head_rows = CONSUMER_ROWS / x->packed;
   float scale = x->scale;
   /* A decode form for q in 16 bits takes it by another argument, and mixed forms take its type. */
   const void *q = p.q, *q_fp16 = NULL, *q_bf16 = NULL;
@@ -182,6 +187,8 @@ attune_sdpa_status attune_launch_attention(const problem *x, context *c,
       [ATTUNE_ARG_PAGE_TABLE] = &p.page_table,
       [ATTUNE_ARG_PARTS] = &parts,
       [ATTUNE_ARG_ARRIVED] = &p.workspace,
+      [ATTUNE_ARG_COUNTERS] = &counters,
+      [ATTUNE_ARG_HEAD_ROWS] = &head_rows,
       [ATTUNE_ARG_BATCH] = &p.batch,
       [ATTUNE_ARG_HEADS] = &heads,
       [ATTUNE_ARG_KV_HEADS] = &p.kv_heads,
@@ -213,7 +220,9 @@ attune_sdpa_status attune_launch_attention(const problem *x, context *c,
     TRY(encode_map(x, &form->maps[i], &maps[i]));
     values[ATTUNE_ARG_MAP_0 + i] = &maps[i];
   }
-  /* A native form waits for what is before it on the stream, a form behind a cast for that. */
-  const bool dependent = form->kernel == ATTUNE_KERNEL_NATIVE ? form->waits : x->dependent;
+  /* A form in 16 bits waits for what is before it on the stream, a form behind a cast for that. */
+  const bool halves =
+      form->kernel == ATTUNE_KERNEL_NATIVE || form->kernel == ATTUNE_KERNEL_PINGPONG;
+  const bool dependent = halves ? form->waits : x->dependent;
   return attune_launch(c, form, grid, values, stream, dependent);
 }

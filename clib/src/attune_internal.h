@@ -187,7 +187,7 @@ ATTUNE_SDPA_PRIVATE const attune_sdpa_form_info *attune_find_form(attune_sdpa_ke
                                                                   int32_t head_dim);
 
 /* The workspace of kernels/quantize/quantize begins with 16 bytes of counters, the end of the zeroed bytes. The
- * counters of a decode form are before them. */
+ * counters of a decode or a pingpong form are before them. */
 enum {
   QUANTIZE_COUNTER_BYTES = 16,
   QUANTIZE_OFFSET = ATTUNE_SDPA_ZEROED_BYTES - QUANTIZE_COUNTER_BYTES,
@@ -230,6 +230,8 @@ typedef struct problem {
   int32_t window_left, window_right; /* -1 without an effect */
   float scale;
   void *parts;    /* of a decode form */
+  void *counters; /* of the tiles of a pingpong form; NULL for an order without */
+  int32_t packed; /* query heads in a tile of a pingpong form; else 1 */
   bool dependent; /* attention is launched before the end of the cast */
 } problem;
 

@@ -342,9 +342,10 @@ static attune_sdpa_shape shape_of(const problem *x) {
                              .causal = x->causal};
 }
 
-/* The form of the native kernel for a problem in 16 bits, which then needs no quantiser and no
- * workspace; NULL if it has another form. With a log-sum-exp all exponentials are exact, which forms
- * with tiles of 128 rows have. Few query rows are left to decode. */
+/* The form of the native or the pingpong kernel for a problem in 16 bits, which then needs no
+ * quantiser; NULL if it has another form. With a log-sum-exp all exponentials are exact, which forms
+ * with tiles of 128 rows have; without one the first form is the fastest. Few query rows are left to
+ * decode. */
 static const attune_sdpa_form_info *find_native(const problem *x) {
   const attune_sdpa_params *p = &x->p;
   const bool halves = p->dtype != ATTUNE_SDPA_E4M3 && p->q_dtype == p->dtype &&
@@ -353,11 +354,19 @@ static const attune_sdpa_form_info *find_native(const problem *x) {
   if (!halves || other || has_options(x) || attune_decode_rows_fit(p)) return NULL;
   const attune_sdpa_shape shape = shape_of(x);
   if (!attune_sdpa_prefers_native(&shape)) return NULL;
-  const int32_t rows = exact || attune_sdpa_prefers_small_tiles(&shape) ? 128 : 256;
+  int32_t rows = 256;
+  if (!exact && attune_sdpa_prefers_tiles_of_64(&shape)) {
+    rows = 64;
+  } else if (exact || attune_sdpa_prefers_small_tiles(&shape)) {
+    rows = 128;
+  } else if (attune_sdpa_prefers_tiles_of_192(&shape)) {
+    rows = 192;
+  }
   for (int i = attune_sdpa_dense_count; i < attune_sdpa_form_count; ++i) {
     const attune_sdpa_form_info *f = &attune_sdpa_forms[i];
-    if (f->kernel == ATTUNE_KERNEL_NATIVE && f->head_dim == p->head_dim && f->query_rows == rows &&
-        f->bf16 == (p->dtype == ATTUNE_SDPA_BF16) && (f->linear_eighths == 0) == exact) {
+    if ((f->kernel == ATTUNE_KERNEL_NATIVE || f->kernel == ATTUNE_KERNEL_PINGPONG) &&
+        f->head_dim == p->head_dim && f->query_rows == rows &&
+        f->bf16 == (p->dtype == ATTUNE_SDPA_BF16) && (f->linear_eighths == 0 || !exact)) {
       return f;
     }
   }
@@ -376,6 +385,27 @@ static const attune_sdpa_form_info *find_mixed(const problem *x) {
   const attune_sdpa_shape shape = shape_of(x);
   if (attune_decode_rows_fit(p) || !attune_sdpa_prefers_mixed(&shape)) return NULL;
   return attune_find_form(ATTUNE_KERNEL_MIXED, p->head_dim);
+}
+
+/* Tiles of a pingpong form with some heads in each, at least those that the chip has at once. */
+static double packed_tiles(const attune_sdpa_params *p, const attune_sdpa_form_info *form,
+                           int32_t heads) {
+  enum { MULTIPROCESSORS = 132 }; /* of an H200, as in the selection */
+  const double tiles = (double)p->batch * (p->heads / heads) *
+                       (double)quotient_up((int64_t)p->queries * heads, form->query_rows);
+  return tiles > MULTIPROCESSORS ? tiles : MULTIPROCESSORS;
+}
+
+/* The query heads of a group that share a tile where queries are few (FA3: PackGQA): as many as save
+ * a tenth of the tiles. A box of Q has 8 rows of a head at least, for the sake of its swizzle. */
+static int32_t packed_heads(const attune_sdpa_params *p, const attune_sdpa_form_info *form) {
+  enum { MAX_PACKED = 8 };
+  int32_t packed = 1;
+  if (form->kernel != ATTUNE_KERNEL_PINGPONG) return packed;
+  for (int32_t n = 2; n <= MAX_PACKED && p->heads / p->kv_heads % n == 0; n *= 2) {
+    if (10 * packed_tiles(p, form, n) <= 9 * packed_tiles(p, form, packed)) packed = n;
+  }
+  return packed;
 }
 
 static attune_sdpa_status no_head_dim(int32_t head_dim) {
@@ -481,11 +511,18 @@ static void lay_out(call_plan *plan) {
   plan->workspace_bytes = end;
 }
 
+/* Whether the form hands out its tiles by counters, which balances causal ones. Without a workspace
+ * it does without. */
+static bool counts_tiles(const call_plan *plan) {
+  return plan->form->kernel == ATTUNE_KERNEL_PINGPONG && plan->x.causal;
+}
+
 /* Puts the addresses of the workspace into the problem. */
 static void place(call_plan *plan) {
   problem *x = &plan->x;
   char *base = x->p.workspace;
   if (plan->form->kernel == ATTUNE_KERNEL_DECODE) x->parts = base + plan->parts;
+  if (counts_tiles(plan)) x->counters = base;
   if (plan->quantiser == NULL) return;
   x->dependent = plan->quantiser->kernel == ATTUNE_KERNEL_CAST && plan->form->waits;
   quantization *z = &plan->z;
@@ -511,7 +548,12 @@ static attune_sdpa_status make_plan(const attune_sdpa_params *params, bool has_w
   TRY(check_formats(&plan->x.p));
   TRY(set_tensors(plan));
   set_masks(&plan->x);
-  if ((plan->form = find_native(&plan->x)) != NULL) return ATTUNE_SDPA_OK;
+  plan->x.packed = 1;
+  if ((plan->form = find_native(&plan->x)) != NULL) {
+    plan->x.packed = packed_heads(&plan->x.p, plan->form);
+    if (has_workspace && counts_tiles(plan)) plan->workspace_bytes = ATTUNE_SDPA_ZEROED_BYTES;
+    return ATTUNE_SDPA_OK;
+  }
   plan->form = find_mixed(&plan->x);
   TRY(plan_quantisation(plan));
   if (plan->form == NULL) TRY(select_form(plan, has_workspace));

@@ -115,7 +115,8 @@ typedef struct attune_sdpa_params {
 
   /* ---- the call ---- */
   /* Memory of attune_sdpa_workspace_bytes, aligned to 16 bytes; NULL if that is 0. With E4M3 inputs
-   * it may be NULL in almost all cases: few queries take longer then. */
+   * it may be NULL in almost all cases: few queries take longer then. So do causal problems in FP16
+   * and BF16 that are computed as given. */
   void *workspace;
   size_t workspace_bytes;
 

@@ -42,8 +42,10 @@ typedef enum attune_argument {
   ATTUNE_ARG_Q_STRIDE_BATCH, ATTUNE_ARG_Q_STRIDE_HEAD, ATTUNE_ARG_Q_STRIDE_ROW,
   ATTUNE_ARG_O_STRIDE_BATCH, ATTUNE_ARG_O_STRIDE_HEAD, ATTUNE_ARG_O_STRIDE_ROW,
   ATTUNE_ARG_LSE_STRIDE_BATCH, ATTUNE_ARG_LSE_STRIDE_HEAD,
+  ATTUNE_ARG_HEAD_ROWS, /* of pingpong */
+  ATTUNE_ARG_COUNTERS,  /* of pingpong, and of quantisers */
   /* quantisers, beside some of the above */
-  ATTUNE_ARG_Y_Q, ATTUNE_ARG_Y_K, ATTUNE_ARG_Y_V, ATTUNE_ARG_MEAN_K, ATTUNE_ARG_COUNTERS,
+  ATTUNE_ARG_Y_Q, ATTUNE_ARG_Y_K, ATTUNE_ARG_Y_V, ATTUNE_ARG_MEAN_K,
   ATTUNE_ARG_WORKSPACE, ATTUNE_ARG_Q_ROWS, ATTUNE_ARG_KV_ROWS, ATTUNE_ARG_DIM, ATTUNE_ARG_BF16,
   ATTUNE_ARG_SMOOTH, ATTUNE_ARG_HADAMARD, ATTUNE_ARG_COPIES,
   ATTUNE_ARG_Q_BATCH_STRIDE, ATTUNE_ARG_Q_HEAD_STRIDE, ATTUNE_ARG_Q_ROW_STRIDE,
@@ -59,6 +61,7 @@ typedef enum attune_sdpa_kernel {
   ATTUNE_KERNEL_DECODE,
   ATTUNE_KERNEL_PREFILL,
   ATTUNE_KERNEL_NATIVE,
+  ATTUNE_KERNEL_PINGPONG,
   ATTUNE_KERNEL_MIXED,
   ATTUNE_KERNEL_CAST,
   ATTUNE_KERNEL_QUANTIZE,
@@ -82,14 +85,14 @@ typedef struct attune_sdpa_form_info {
 
   /* Forms of many query rows. */
   int32_t query_rows; /* per block */
-  int32_t step_keys;  /* of a native, mixed or prefill form */
+  int32_t step_keys;  /* of a native, pingpong, mixed or prefill form */
 
   /* Most blocks on a multiprocessor. Dense forms: 0 for one block per tile; else persistent. */
   int32_t blocks_per_multiprocessor;
 
   int32_t q_bits; /* decode: 8 for q in E4M3, 16 for FP16 or BF16, which the form converts */
-  int32_t bf16;   /* native: tensors are BF16, else FP16 */
-  int32_t linear_eighths; /* native: exponentials of every eight that are approximated */
+  int32_t bf16;   /* native, pingpong: tensors are BF16, else FP16 */
+  int32_t linear_eighths; /* native, pingpong: exponentials of every eight that are approximated */
 
   /* Quantiser. */
   int32_t chunks;     /* 16-byte chunks of a thread in a tile */
@@ -110,11 +113,17 @@ ATTUNE_SDPA_PRIVATE int attune_sdpa_choose(const attune_sdpa_shape *shape);
 /* Whether the decode kernel should compute a problem without options that it can compute. */
 ATTUNE_SDPA_PRIVATE int attune_sdpa_prefers_decode(const attune_sdpa_shape *shape);
 
-/* Whether the native kernel should compute a problem in 16 bits that it can compute. */
+/* Whether the native or the pingpong kernel should compute a problem in 16 bits that it can. */
 ATTUNE_SDPA_PRIVATE int attune_sdpa_prefers_native(const attune_sdpa_shape *shape);
 
-/* Whether the native kernel should have tiles of 128 query rows. */
+/* Whether the native kernel should have tiles of 64 query rows. */
+ATTUNE_SDPA_PRIVATE int attune_sdpa_prefers_tiles_of_64(const attune_sdpa_shape *shape);
+
+/* Whether it should have tiles of 128, if not of 64. */
 ATTUNE_SDPA_PRIVATE int attune_sdpa_prefers_small_tiles(const attune_sdpa_shape *shape);
+
+/* Whether it should have tiles of 192, if not of 64 or 128. */
+ATTUNE_SDPA_PRIVATE int attune_sdpa_prefers_tiles_of_192(const attune_sdpa_shape *shape);
 
 /* Whether the mixed kernel should compute a problem with q in 16 bits that it can compute. */
 ATTUNE_SDPA_PRIVATE int attune_sdpa_prefers_mixed(const attune_sdpa_shape *shape);

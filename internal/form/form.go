@@ -25,6 +25,7 @@ const (
 	Decode      Kernel = "decode"
 	Prefill     Kernel = "prefill"
 	Native      Kernel = "native"
+	Pingpong    Kernel = "pingpong"
 	Mixed       Kernel = "mixed"
 	Cast        Kernel = "cast"
 	Quantize    Kernel = "quantize"
@@ -36,6 +37,7 @@ var knobsOf = map[Kernel][]string{
 	Decode:   {HeadDimKnob, "BLOCKS_PER_SM", "Q_BITS"},
 	Prefill:  {HeadDimKnob, "TILE_M"},
 	Native:   {HeadDimKnob, "TILE_M", "TILE_N", "USE_BF16", exponentialsKnob},
+	Pingpong: {HeadDimKnob, "TILE_M", "TILE_N", "USE_BF16", exponentialsKnob},
 	Mixed:    {HeadDimKnob, "TILE_M", "TILE_N"},
 	Cast:     {"THREADS", "CHUNKS"},
 	Quantize: {"THREADS", "CHUNKS", "BLOCKS"},
@@ -64,10 +66,10 @@ type Form struct {
 	BlocksPerMultiprocessor int
 
 	QueryRows     int  // per block
-	StepKeys      int  // of a step of a native, mixed or prefill form
+	StepKeys      int  // of a step of a native, pingpong, mixed or prefill form
 	QBits         int  // of decode: 8 for q in E4M3, 16 for FP16 or BF16, which the form converts
-	BF16          bool // native: tensors are BF16, else FP16
-	LinearEighths int  // native: exponentials of every eight that are approximated
+	BF16          bool // native and pingpong: tensors are BF16, else FP16
+	LinearEighths int  // native and pingpong: exponentials of every eight that are approximated
 	Chunks        int  // of a quantiser: 16-byte chunks of a thread in a tile
 	MaxBlocks     int  // of a quantiser: blocks of its grid
 }
@@ -258,16 +260,19 @@ func (f *Form) checkDense() error {
 }
 
 // newMap is a tensor map of a declared kernel. Its box is the same for all shapes with pages, and for
-// all without.
+// all without. Where heads are packed, a launch derives that of q.
 func newMap(d *spec.Declaration, rule *spec.MapRule, v spec.Variant, shapes []spec.Shape) (*Map, error) {
 	of := d.Args[rule.Arg]
 	m := &Map{Tensor: slices.Index(Tensors, of.Name), ElementBytes: of.Type.Bytes(), Rank: len(of.Shape)}
 	if m.Tensor < 0 {
 		return nil, fmt.Errorf("it describes %s; the library has maps of %s", of.Name, strings.Join(Tensors, ", "))
 	}
-	pages := slices.Index(d.Axes, "pages")
+	pages, packed := slices.Index(d.Axes, "pages"), slices.Index(d.Axes, "packed")
 	for _, s := range shapes {
 		values := d.Values(v, s)
+		if packed >= 0 && values[packed] > 1 {
+			continue
+		}
 		columns, err := rule.Box[0].Int(values)
 		if err != nil {
 			return nil, err

@@ -25,7 +25,7 @@ func CheckGrid(shape tensor.Shape) error {
 func (f *Form) grid(p *Problem, facts device.Facts) (grid [3]int, even int) {
 	switch f.Kernel {
 	case Decode:
-		multiprocessors := min(facts.Multiprocessors, decodeMultiprocessors)
+		multiprocessors := min(facts.Multiprocessors, h200Multiprocessors)
 		even = evenBlocks(p.Batch*p.KVHeads, multiprocessors) * f.BlocksPerMultiprocessor
 		if p.KeyLengths != 0 { // only the kernel knows whether they are equal
 			return [3]int{multiprocessors * f.BlocksPerMultiprocessor, 1, 1}, even
@@ -34,7 +34,8 @@ func (f *Form) grid(p *Problem, facts device.Facts) (grid [3]int, even int) {
 	case DenseKernel:
 		return f.denseGrid(p.shape(), facts), 0
 	}
-	tiles := p.Batch * p.Heads * ceilDiv(p.Queries, f.QueryRows)
+	packed := max(p.packed, 1)
+	tiles := p.Batch * p.Heads / packed * ceilDiv(p.Queries*packed, f.QueryRows)
 	return [3]int{min(tiles, max(f.BlocksPerMultiprocessor, 1)*max(facts.Multiprocessors, 1)), 1, 1}, 0
 }
 

@@ -94,6 +94,9 @@ func (c *Call) Launches(workspace device.Address, facts device.Facts) []Launch {
 		v.pointer("arrived", workspace, counterBytes)
 		v.pointer("parts", workspace+device.Address(c.parts), c.Form.partBytes())
 	}
+	if c.countsTiles() {
+		v.pointer("counters", workspace, tileCounterBytes)
+	}
 	return append(all, c.Form.launch(grid, v, p.tensorMap))
 }
 
@@ -169,6 +172,8 @@ func (p *Problem) values(f *Form) values {
 		"batch": p.Batch, "heads": heads, "kv_heads": p.KVHeads, "group": p.Heads / p.KVHeads, "queries": queries, "keys": p.Keys,
 		"max_pages": p.MaxPages, "page_size": p.PageSize, "causal": toInt(p.Causal), "window_left": p.WindowLeft, "window_right": p.WindowRight,
 	})
+	v.pointer("counters", 0, 0)
+	v.int32s(map[string]int{"head_rows": consumerRows / max(p.packed, 1)})
 	v["softmax_scale"] = value{arg: device.Float32(p.Scale)}
 	v.strides("q_stride_%s", qStrides)
 	v.strides("q_%s_stride", qStrides)
@@ -191,8 +196,11 @@ func (t *Tensor) bytes(dim int) int {
 func (p *Problem) tensorMap(m *Map) *tensormap.Map {
 	t := []*Tensor{&p.Q, &p.K, &p.V, &p.O}[m.Tensor]
 	size, rows := m.ElementBytes, m.Rows
-	if name := Tensors[m.Tensor]; p.PageTable != 0 && (name == "k" || name == "v") {
+	switch name := Tensors[m.Tensor]; {
+	case p.PageTable != 0 && (name == "k" || name == "v"):
 		rows = m.PagedRows
+	case name == "q":
+		rows /= max(p.packed, 1)
 	}
 	whole := &tensormap.Map{Type: "u8", Box: []int{m.Columns, rows, 1}, Swizzle: "none", OOB: "zero"}
 	if size == 2 {

@@ -22,11 +22,16 @@ const (
 	counterBytes         = ZeroedBytes - quantizeCounterBytes
 	maxDecodeCounters    = counterBytes / 4
 
+	// Of pingpong. A box of Q has 8 rows of a head at least, for the sake of its swizzle.
+	consumerRows     = 64
+	tileCounterBytes = 8
+	maxPackedHeads   = 8
+
 	decodeRows = 16 // query rows of a K/V head that the decode kernel computes at once
 
-	// decodeMultiprocessors are those of an H200. More stay idle, so that the size of the workspace
-	// does not depend on the device.
-	decodeMultiprocessors = 132
+	// h200Multiprocessors bound a decode form: more stay idle, so that the size of the workspace does
+	// not depend on the device.
+	h200Multiprocessors = 132
 
 	maxElements = 1 << 31 // of a tensor that kernels index by 32 bits
 )
@@ -142,6 +147,12 @@ func (t *Table) Plan(p Problem) (*Call, error) {
 	}
 	c := &Call{problem: p}
 	if c.Form = t.native(&p, rules); c.Form != nil {
+		if c.Form.Kernel == Pingpong {
+			c.problem.packed = p.packedHeads(c.Form.QueryRows)
+		}
+		if c.countsTiles() {
+			c.WorkspaceBytes = ZeroedBytes
+		}
 		return c, nil
 	}
 	c.Form = t.mixed(&p, rules)
@@ -158,20 +169,48 @@ func (t *Table) Plan(p Problem) (*Call, error) {
 	return c, nil
 }
 
-// native is the form for a problem in 16 bits that is not quantised. With LSE all exponentials are
-// exact, which forms with tiles of 128 rows have. Few query rows are left to decode.
+// native is the form for a problem in 16 bits that is not quantised, of native or pingpong. With LSE
+// all exponentials are exact, which forms with tiles of 128 rows have; without it the first form is
+// the fastest. Few query rows are left to decode.
 func (t *Table) native(p *Problem, rules choice) *Form {
 	if p.K.Type == array.E4M3 || p.Q.Type != p.K.Type || p.O.Type != p.K.Type || p.hasOptions() || p.fewRows() || !rules.preference["prefers_native"] {
 		return nil
 	}
 	rows, exact := 256, p.LSE != 0
-	if exact || rules.preference["prefers_small_tiles"] {
+	switch {
+	case !exact && rules.preference["prefers_tiles_of_64"]:
+		rows = 64
+	case exact || rules.preference["prefers_small_tiles"]:
 		rows = 128
+	case rules.preference["prefers_tiles_of_192"]:
+		rows = 192
 	}
-	return t.find(Native, p.HeadDim, func(f *Form) bool {
-		return f.QueryRows == rows && f.BF16 == (p.K.Type == array.BF16) && (f.LinearEighths == 0) == exact
-	})
+	holds := func(f *Form) bool {
+		return f.QueryRows == rows && f.BF16 == (p.K.Type == array.BF16) && (f.LinearEighths == 0 || !exact)
+	}
+	if f := t.find(Native, p.HeadDim, holds); f != nil {
+		return f
+	}
+	return t.find(Pingpong, p.HeadDim, holds)
 }
+
+// packedHeads are the query heads of a group that share a tile of some rows where queries are few
+// (FA3: PackGQA): as many as save a tenth of the tiles.
+func (p *Problem) packedHeads(rows int) int {
+	packed := 1
+	tiles := func(n int) int { // at least those that the chip has at once
+		return max(p.Batch*p.Heads/n*ceilDiv(p.Queries*n, rows), h200Multiprocessors)
+	}
+	for n := 2; n <= maxPackedHeads && p.Heads/p.KVHeads%n == 0; n *= 2 {
+		if 10*tiles(n) <= 9*tiles(packed) {
+			packed = n
+		}
+	}
+	return packed
+}
+
+// countsTiles reports whether the form hands out its tiles by counters.
+func (c *Call) countsTiles() bool { return c.Form.Kernel == Pingpong && c.problem.Causal }
 
 // mixed is the form for a problem with q in 16 bits, of which k and v alone are quantised. Its
 // exponentials are not exact, so that it has no LSE.
@@ -313,7 +352,7 @@ func (c *Call) layOut() {
 
 // partBytes are two parts of each block of a decode form: rows of O with the max and the sum of each.
 func (f *Form) partBytes() int {
-	return 2 * decodeMultiprocessors * f.BlocksPerMultiprocessor * decodeRows * (f.HeadDim + 2) * 4
+	return 2 * h200Multiprocessors * f.BlocksPerMultiprocessor * decodeRows * (f.HeadDim + 2) * 4
 }
 
 // place puts the addresses of the workspace into the problem.

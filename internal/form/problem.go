@@ -32,6 +32,8 @@ type Problem struct {
 	KeyLengths                device.Address // int32 [batch]
 	PageTable                 device.Address // int32 [batch, MaxPages]; k and v are then pages
 	MaxPages, PageSize, Pages int
+
+	packed int // query heads in a tile of pingpong; 0 for one
 }
 
 // Tensor is a tensor of rows: elements of batch entries (or pages), heads, rows.

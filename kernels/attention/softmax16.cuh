@@ -1,5 +1,6 @@
 // The softmax step of the forms that multiply in 16 bits: mask, row max with a limit, and the
-// linear exponentials. Their traits have kBf16: P is BF16, otherwise FP16.
+// linear exponentials. Their traits have kBf16: P is BF16, otherwise FP16; and kPacksHeads: the rows
+// of a consumer may be of several heads.
 #pragma once
 
 #include <climits>
@@ -16,15 +17,33 @@ namespace attention {
 
 // ---- mask ----
 
+// The rows of one head among the 64 of a consumer.
+template <class Traits, bool kPacksHeads = Traits::kPacksHeads>
+struct HeadRows {
+  static constexpr int head_rows = 64;
+
+  __device__ __forceinline__ explicit HeadRows(const Problem<Traits>&) {}
+};
+
+template <class Traits>
+struct HeadRows<Traits, true> {
+  int head_rows;  // a power of two
+
+  __device__ __forceinline__ explicit HeadRows(const Problem<Traits>& p) : head_rows(p.head_rows) {}
+};
+
 // The keys that the 64 rows of a consumer attend to. Of one tile only `end` is kept.
 template <class Traits, class Lane = attention::Lane<Traits>>
-struct RowMask {
+struct RowMask : HeadRows<Traits> {
   using Sizes = TileSizes<Traits>;
+  using HeadRows<Traits>::head_rows;
   int keys;
-  int end;  // of the keys of the first row; with a causal mask each row attends to one more
+  int end;  // of the keys of a head's first row; with a causal mask each row attends to one more
 
   __device__ __forceinline__ RowMask(const Problem<Traits>& p, int causal_key_end, int consumer)
-      : keys(p.keys), end(p.causal ? causal_key_end + 64 * consumer : p.keys) {}
+      : HeadRows<Traits>(p),
+        keys(p.keys),
+        end(p.causal ? causal_key_end + head_rows * consumer : p.keys) {}
 
   // Whether no row attends to a key of the step.
   __device__ __forceinline__ bool hides(int n_block) const {
@@ -65,8 +84,13 @@ struct RowMask {
   __device__ __forceinline__ void find_ends(int (&ends)[2], int n_block) const {
     const Lane lane;
     const int first_key = n_block * Sizes::kBlockN + 2 * lane.t;
-    const int row_end = end + lane.row % 64;
-    ends[0] = min(keys, row_end) - first_key, ends[1] = min(keys, row_end + 8) - first_key;
+    if constexpr (Traits::kPacksHeads) {
+      ends[0] = min(keys, end + (lane.row & (head_rows - 1))) - first_key;
+      ends[1] = min(keys, end + (lane.row + 8 & (head_rows - 1))) - first_key;
+    } else {
+      const int row_end = end + lane.row % 64;
+      ends[0] = min(keys, row_end) - first_key, ends[1] = min(keys, row_end + 8) - first_key;
+    }
   }
 };
 

@@ -43,7 +43,7 @@ def sdpa(
     fallback: bool = False,
     **old: Any,
 ) -> Result:
-    """softmax(scale * q @ k^T) @ v in FP8, or in 16 bits if keys are few, on the current CUDA stream.
+    """softmax(scale * q @ k^T) @ v in 16 bits, or in FP8 if that is a tenth faster, on the current CUDA stream.
 
     q is [batch, heads, queries, head_dim]; k and v are [batch, kv_heads, keys, head_dim], and
     kv_heads divides heads. FP16 and BF16 tensors with many keys are quantised to E4M3 with one factor

@@ -117,6 +117,15 @@ def output_dtype(q: Tensor, out: Optional[Tensor]) -> torch.dtype:
     return torch.float16 if q.dtype == _check.FP8 else q.dtype
 
 
+def new_output(q: Tensor) -> Tensor:
+    """An O in the dimension order of q, so that a transpose and a reshape behind attention copy nothing."""
+    dtype = output_dtype(q, None)
+    if q.dim() == 4 and q.stride(1) < q.stride(2):
+        batch, heads, rows, dim = q.shape
+        return torch.empty((batch, rows, heads, dim), dtype=dtype, device=q.device).transpose(1, 2)
+    return torch.empty(q.shape, dtype=dtype, device=q.device)
+
+
 def _lse_shape(call: Call) -> tuple[int, ...]:
     if call.cu_seqlens_q is not None:
         return (call.q.shape[1], call.q.shape[0])
@@ -125,11 +134,7 @@ def _lse_shape(call: Call) -> tuple[int, ...]:
 
 def _without_keys(call: Call) -> Result:
     """No query sees a key."""
-    o = (
-        torch.zeros(call.q.shape, dtype=output_dtype(call.q, None), device=call.q.device)
-        if call.out is None
-        else call.out.zero_()
-    )
+    o = (new_output(call.q) if call.out is None else call.out).zero_()
     if not call.return_lse:
         return o
     return o, torch.full(_lse_shape(call), -torch.inf, dtype=torch.float32, device=call.q.device)
@@ -200,7 +205,7 @@ def _operator(q: Tensor, k: Tensor, v: Tensor, descale_q: Optional[Tensor], desc
               max_seqlen_k: int = 0, lengths: Optional[Tensor] = None, page_table: Optional[Tensor] = None,
               fallback: bool = False) -> tuple[Tensor, Tensor]:  # fmt: skip
     call = Call(q, k, v, causal, None if scale < 0 else scale, (window_left, window_right), sinks,
-                _factors(descale_q, descale_k, descale_v), return_lse, None, smooth_k, hadamard,
+                _factors(descale_q, descale_k, descale_v), return_lse, new_output(q), smooth_k, hadamard,
                 cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, lengths, page_table)  # fmt: skip
     with _workspace.temporary():
         result = _run(call, fallback)
@@ -241,8 +246,7 @@ def _(q: Tensor, k: Tensor, v: Tensor, descale_q: Optional[Tensor], descale_k: O
       descale_v: Optional[Tensor], causal: bool, scale: float, window_left: int, window_right: int,
       sinks: Optional[Tensor], return_lse: bool, smooth_k: bool = False, hadamard: bool = False,
       cu_seqlens_q: Optional[Tensor] = None, *rest: object) -> tuple[Tensor, Tensor]:  # fmt: skip
-    o = torch.empty(q.shape, dtype=output_dtype(q, None), device=q.device)
-    return o, _fake_lse(q, return_lse, cu_seqlens_q)
+    return new_output(q), _fake_lse(q, return_lse, cu_seqlens_q)
 
 
 @_sdpa_out_op.register_fake

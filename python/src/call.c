@@ -500,15 +500,18 @@ static bool set_output(PyObject *out, attention *a) {
   return set_strides(o, a->p.o_stride);
 }
 
-/* A contiguous tensor on the current device. */
-static PyObject *new_tensor(const int64_t *shape, int rank, int dtype, view *into) {
+/* A dense tensor on the current device, contiguous or, with rows_first, in the order of [batch, rows,
+ * heads, head_dim]. */
+static PyObject *new_tensor(const int64_t *shape, int rank, bool rows_first, int dtype,
+                            view *into) {
   PyObject *sizes = PyTuple_New(rank), *strides = PyTuple_New(rank), *tensor = NULL;
   if (sizes != NULL && strides != NULL) {
     int64_t stride = 1;
     for (int i = rank - 1; i >= 0; --i) {
-      PyTuple_SetItem(sizes, i, PyLong_FromLongLong(shape[i]));
-      PyTuple_SetItem(strides, i, PyLong_FromLongLong(stride));
-      stride *= shape[i];
+      const int at = rows_first && (i == 1 || i == 2) ? 3 - i : i;
+      PyTuple_SetItem(sizes, at, PyLong_FromLongLong(shape[at]));
+      PyTuple_SetItem(strides, at, PyLong_FromLongLong(stride));
+      stride *= shape[at];
     }
     PyObject *type = dtype_objects[dtype];
     tensor = PyObject_CallFunctionObjArgs(torch.empty, sizes, strides, type, NULL);
@@ -525,20 +528,38 @@ static PyObject *new_tensor(const int64_t *shape, int rank, int dtype, view *int
 static PyObject *new_lse(attention *a) {
   const attune_sdpa_params *p = &a->p;
   const int64_t packed[] = {p->heads, p->total_queries}, plain[] = {p->batch, p->heads, p->queries};
-  return a->q.rank == 3 ? new_tensor(packed, 2, FLOAT32, &a->lse)
-                        : new_tensor(plain, 3, FLOAT32, &a->lse);
+  return a->q.rank == 3 ? new_tensor(packed, 2, false, FLOAT32, &a->lse)
+                        : new_tensor(plain, 3, false, FLOAT32, &a->lse);
 }
 
-/* attune_sdpa_workspace_bytes of the last few problems: the layers of a model repeat them, and the
- * library takes 0.4 us. Of the pointers only those matter that are NULL in some problems. */
-static size_t workspace_bytes(const attune_sdpa_params *p) {
+static char given; /* where a pointer only must not be NULL */
+
+/* Whether the form that computes a problem is the same with rows of O before its heads: not every
+ * form takes strides of O. */
+static bool takes_rows_first(attune_sdpa_params p) {
+  p.workspace = &given;
+  memset(p.o_stride, 0, sizeof p.o_stride);
+  const char *contiguous = attune_sdpa_form(&p);
+  p.o_stride[1] = p.head_dim, p.o_stride[2] = (int64_t)p.heads * p.head_dim;
+  p.o_stride[0] = p.queries * p.o_stride[2];
+  return contiguous != NULL && contiguous == attune_sdpa_form(&p);
+}
+
+/* What the library says of a problem. */
+typedef struct answers {
+  size_t workspace_bytes;
+  bool takes_rows_first;
+} answers;
+
+/* The answers for the last few problems: the layers of a model repeat them, and the library takes
+ * 0.4 us for each. Of the pointers only those matter that are NULL in some problems. */
+static answers ask(const attune_sdpa_params *p) {
   enum { ENTRIES = 8 };
   static struct {
     attune_sdpa_params problem;
-    size_t bytes;
+    answers answers;
   } known[ENTRIES];
   static unsigned next;
-  static char given;
 #define PRESENCE(pointer) ((void *)((pointer) == NULL ? NULL : &given))
   attune_sdpa_params key = *p;
   key.q = key.k = key.v = key.o = NULL;
@@ -549,11 +570,23 @@ static size_t workspace_bytes(const attune_sdpa_params *p) {
   key.key_lengths = PRESENCE(p->key_lengths), key.page_table = PRESENCE(p->page_table);
 #undef PRESENCE
   for (int i = 0; i < ENTRIES; ++i) {
-    if (memcmp(&known[i].problem, &key, sizeof key) == 0) return known[i].bytes;
+    if (memcmp(&known[i].problem, &key, sizeof key) == 0) return known[i].answers;
   }
   const unsigned at = next++ % ENTRIES;
   known[at].problem = key;
-  return known[at].bytes = attune_sdpa_workspace_bytes(p);
+  return known[at].answers = (answers){attune_sdpa_workspace_bytes(p), takes_rows_first(*p)};
+}
+
+/* O in the dimension order of q, where the form takes that, so that a transpose and a reshape behind
+ * attention copy nothing; else contiguous. */
+static PyObject *new_output(attention *a) {
+  const view *q = &a->q;
+  a->p.out_dtype = q->dtype == E4M3 ? FP16 : q->dtype;
+  const bool rows_first = q->rank == 4 && q->stride[1] < q->stride[2] && a->lengths.data == NULL &&
+                          ask(&a->p).takes_rows_first;
+  PyObject *o = new_tensor(q->shape, q->rank, rows_first, (int)a->p.out_dtype, &a->o);
+  if (o != NULL && rows_first) set_strides(&a->o, a->p.o_stride);
+  return o;
 }
 
 /* Calls the library with outputs that exist: None, or NULL with an exception set. */
@@ -564,7 +597,7 @@ static PyObject *launch(attention *a) {
   attune_sdpa_status status = ATTUNE_SDPA_OK;
   p->o = a->o.data, p->lse = a->lse.data, p->out_dtype = a->o.dtype;
   if (!current_stream(a->q.device, &stream)) return NULL;
-  p->workspace_bytes = workspace_bytes(p);
+  p->workspace_bytes = ask(p).workspace_bytes;
   if (p->workspace_bytes > 0) {
     workspace = take_workspace(a->q.device, stream, p->workspace_bytes, &p->workspace);
     if (workspace == NULL) return NULL;
@@ -593,7 +626,9 @@ static PyObject *attend(PyObject *module, PyObject *const *args, Py_ssize_t coun
     if (!set_output(o, &a)) Py_RETURN_NONE;
     Py_INCREF(o);
   } else {
-    o = new_tensor(a.q.shape, a.q.rank, a.q.dtype == E4M3 ? FP16 : a.q.dtype, &a.o);
+    /* The library sees in the parameters that there will be a log-sum-exp. */
+    if (wants_lse) a.p.lse = (float *)(void *)&given;
+    o = new_output(&a);
     if (o == NULL) goto done;
   }
   if (wants_lse && (lse = new_lse(&a)) == NULL) goto done;

@@ -115,6 +115,17 @@ class Attention(WithDouble):
         )
         self.expect(p, cu_queries=None, cu_keys=None, key_lengths=None, page_table=None, smooth_k=0, hadamard=0)
 
+    def test_order_of_output(self):
+        """O has the dimension order of q: a transpose and a reshape behind it copy nothing."""
+        q = random(2, 5, 8, 64).transpose(1, 2)
+        o = attune.sdpa(q, q.contiguous(), q)
+        self.assertEqual((o.shape, o.stride()), (q.shape, q.stride()))
+        self.expect(self.received(), o=o, o_stride=(5 * 8 * 64, 64, 8 * 64))
+        q = random(2, 5, 3, 8, 64)[:, :, 1].transpose(1, 2)  # not dense
+        o, lse = attune.sdpa(q, q, q, return_lse=True)
+        self.assertEqual((o.stride(), lse.is_contiguous()), ((5 * 8 * 64, 64, 8 * 64, 1), True))
+        self.assertTrue(attune.sdpa(q.contiguous(), q, q).is_contiguous())
+
     def test_options(self):
         q = random(1, 4, 6, 128, dtype=torch.float16)
         out, sinks = torch.empty_like(q, dtype=torch.bfloat16), torch.zeros(4)

@@ -69,9 +69,10 @@ class Attention(OnGPU):
                         self.compare(o, q, k, v, causal)
 
     def test_scale(self):
-        q, k, v = tensors(1, 8, 8, 300, 300, 64)
-        self.compare(attune.sdpa(q, k, v, scale=0.2), q, k, v, scale=0.2)
-        self.near(attune.sdpa(q, k, v, scale=0.0), v.float().mean(2, keepdim=True).expand(q.shape))
+        for dim in (64, 128, 256):
+            q, k, v = tensors(1, 8, 8, 300, 300, dim)
+            self.compare(attune.sdpa(q, k, v, scale=0.2), q, k, v, scale=0.2)
+            self.near(attune.sdpa(q, k, v, scale=0.0), v.float().mean(2, keepdim=True).expand(q.shape))
 
     def test_strides(self):
         qkv = randn(2, 256, 3, 8, 64, dtype=torch.float16)
@@ -89,6 +90,18 @@ class Attention(OnGPU):
         attune.sdpa(q, k, v, out=out)
         self.compare(out, q, k, v)
 
+    def test_order_of_output(self):
+        """O has the dimension order of q where the form takes that, and in a compiled graph."""
+        for dim in (64, 128, 256):
+            q, k, v = tensors(2, 8, 8, 256, 256, dim)
+            rows_first = [x.transpose(1, 2).contiguous().transpose(1, 2) for x in (q, k, v)]
+            o, want = attune.sdpa(*rows_first), attune.sdpa(q, k, v)
+            self.assertTrue(want.is_contiguous())
+            self.assertEqual(o.stride(), rows_first[0].stride())
+            same(o, want)
+            reshaped = torch.compile(lambda q, k, v: attune.sdpa(q, k, v).transpose(1, 2).reshape(2, 256, -1), fullgraph=True)
+            same(reshaped(*rows_first), want.transpose(1, 2).reshape(2, 256, -1))
+
     def test_strided_e4m3(self):
         q, k, v, descale = attune.quantize(*tensors(2, 8, 8, 256, 256, 64))
         strided = [x.view(torch.uint8).transpose(1, 2).contiguous().transpose(1, 2).view(FP8) for x in (q, k, v)]
@@ -105,7 +118,8 @@ class Attention(OnGPU):
 
     def test_short(self):
         """With few keys nothing is quantised: the error is that of 16 bits."""
-        sizes = ((3, 197, 197, 64), (3, 512, 512, 64), (3, 600, 33, 64), (8, 2048, 2048, 64), (16, 300, 400, 128))
+        sizes = ((3, 197, 197, 64), (3, 512, 512, 64), (3, 600, 33, 64), (8, 2048, 2048, 64), (16, 300, 400, 128),
+                 (99, 190, 190, 64), (8, 1500, 1500, 128), (64, 40, 70, 128), (16, 300, 400, 256), (64, 40, 70, 256))  # fmt: skip
         for (batch, queries, keys, dim), dtype in itertools.product(sizes, (torch.float16, torch.bfloat16)):
             with self.subTest(queries=queries, keys=keys, dim=dim, dtype=dtype):
                 q, k, v = tensors(batch, 8, 2, queries, keys, dim, dtype)

@@ -13,6 +13,7 @@ namespace attention::native {
 
 struct Traits : FormTraits {
   static constexpr bool kHasProducer = false;
+  static constexpr bool kPacksHeads = false;  // a tile has one head
 
   // ---- tile ----
   static constexpr int kHeadDim = HEAD_DIM;

@@ -16,7 +16,6 @@ __device__ __forceinline__ void forward(const Problem& p, const TensorMap* q_map
     ptx::prefetch_tensormap(q_map);
     ptx::prefetch_tensormap(k_map);
     ptx::prefetch_tensormap(v_map);
-    if constexpr (Traits::kTmaStore) ptx::prefetch_tensormap(p.o_map);
   }
   if (threadIdx.x == 0) Storage::barriers().init();
   __syncwarp();

@@ -46,10 +46,12 @@ struct Consumer {
   // of a step runs beside P·V of the step before (FA3: IntraWGOverlap), and the first scores of a
   // tile beside the last P·V of the tile before.
   __device__ __forceinline__ void run() {
-    wait_k();  // the description of the tile precedes it
-    int n_block = uniform(Storage::tile(0).steps) - 1;
+    wait_tile(0);
+    const Tile first = read_tile(0);
+    int n_block = uniform(first.steps) - 1;
     if (n_block < 0) return;
-    Mask mask(p, Storage::tile(0).causal_key_end, index);
+    Mask mask(p, uniform(first.causal_key_end), index);
+    wait_k();
     Rows rows;
     Probabilities probs;
     rows.clear();
@@ -63,10 +65,11 @@ struct Consumer {
       const bool last = n_block == 0;  // P·V of this step is the last of its tile
       RowResult result(rows);
       if (last) {
-        const Tile& next = Storage::tile(round + 1);
+        wait_tile(round + 1);
+        const Tile next = read_tile(round + 1);
         n_block = uniform(next.steps);
         if (n_block == 0) break;
-        mask = Mask(p, next.causal_key_end, index);
+        mask = Mask(p, uniform(next.causal_key_end), index);
         rows.clear_softmax();
         enter_query();
       }
@@ -81,7 +84,7 @@ struct Consumer {
       const bool grown = softmax(s, rows, rescale, mask, n_block);
       Probabilities next;
       if constexpr (Traits::kPackEarly) {
-        next.pack(s);
+        next.pack(s, mask, n_block);
         add_row_sums(rows, next, grown, rescale);
         next.fence();
       } else {
@@ -101,7 +104,7 @@ struct Consumer {
         probs.copy(next);
       } else {
         ptx::fence_registers(s);
-        probs.pack(s);
+        probs.pack(s, mask, n_block);
         add_row_sums(rows, probs, grown, rescale);
       }
     }
@@ -120,7 +123,7 @@ struct Consumer {
     issue_scores(s);
     wait_scores<0>(s, n_block);
     softmax(s, rows, rescale, mask, n_block);  // O and the row sums are 0
-    probs.pack(s);
+    probs.pack(s, mask, n_block);
     add_row_sums(rows, probs, false, rescale);
   }
 
@@ -187,7 +190,6 @@ __device__ __forceinline__ void consumer_loop(const Problem& p) {
   Consumer consumer(p, uniform(threadIdx.x / 128) - 1);
   consumer.turn.start();
   consumer.run();
-  finish_stores();
 }
 
 }  // namespace attention::pingpong

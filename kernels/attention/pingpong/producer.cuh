@@ -9,15 +9,14 @@
 
 namespace attention::pingpong {
 
-// One thread. Issues the loads of kRows rows, 64 columns a box.
-template <int kRows>
-__device__ __forceinline__ void issue_box_loads(unsigned char* shared, const TensorMap* map,
-                                                int row, unsigned head, unsigned batch,
-                                                uint64_t* full) {
-  ptx::mbarrier_arrive_expect_tx(full, 2 * kRows * Sizes::kHeadDim);
+// One thread. Issues the loads of a step's rows of K or V, 64 columns a box.
+__device__ __forceinline__ void issue_step_loads(unsigned char* shared, const TensorMap* map,
+                                                 int n_block, const Tile& tile, uint64_t* full) {
+  ptx::mbarrier_arrive_expect_tx(full, kTileBytes);
 #pragma unroll
   for (int box = 0; box < kBoxes; ++box) {
-    ptx::cp_async_bulk_tensor_4d(shared + box * kRows * 128, map, box * 64, row, head, batch, full);
+    ptx::cp_async_bulk_tensor_4d(shared + box * Sizes::kBlockN * 128, map, box * 64,
+                                 n_block * Sizes::kBlockN, tile.kv_head, tile.batch, full);
   }
 }
 
@@ -35,8 +34,8 @@ __device__ __forceinline__ void load_k(TileScheduler scheduler, const TensorMap*
 #pragma unroll 1
     for (int n_block = tile.steps - 1; n_block >= 0; --n_block) {
       ptx::mbarrier_try_wait_parity(&barriers.k_empty[state.stage], state.phase ^ 1);
-      issue_box_loads<Sizes::kBlockN>(Storage::k(state.stage), k_map, n_block * Sizes::kBlockN,
-                                      tile.kv_head, tile.batch, &barriers.k_full[state.stage]);
+      issue_step_loads(Storage::k(state.stage), k_map, n_block, tile,
+                       &barriers.k_full[state.stage]);
       state.advance();
     }
   }
@@ -45,44 +44,54 @@ __device__ __forceinline__ void load_k(TileScheduler scheduler, const TensorMap*
   scheduler.finish();
 }
 
-// Waits until load_k has described the tile of a round.
-__device__ __forceinline__ Tile wait_tile(unsigned round) {
-  ptx::mbarrier_try_wait_parity(&Storage::barriers().tile_full[round % kTileSlots],
-                                round / kTileSlots % 2);
-  return Storage::tile(round);
-}
-
 // One thread.
 __device__ __forceinline__ void load_v(const TensorMap* v_map) {
   Barriers& barriers = Storage::barriers();
   VState state;
 #pragma unroll 1
   for (unsigned round = 0;; ++round) {
-    const Tile tile = wait_tile(round);
+    wait_tile(round);
+    const Tile tile = Storage::tile(round);
     if (tile.steps == 0) break;
 #pragma unroll 1
     for (int n_block = tile.steps - 1; n_block >= 0; --n_block) {
       ptx::mbarrier_try_wait_parity(&barriers.v_empty[state.stage], state.phase ^ 1);
-      issue_box_loads<Sizes::kBlockN>(Storage::v(state.stage), v_map, n_block * Sizes::kBlockN,
-                                      tile.kv_head, tile.batch, &barriers.v_full[state.stage]);
+      issue_step_loads(Storage::v(state.stage), v_map, n_block, tile,
+                       &barriers.v_full[state.stage]);
       state.advance();
     }
   }
 }
 
-// One thread. Rows beyond the last query are zeros; their results are not stored.
-__device__ __forceinline__ void load_q(const TensorMap* q_map) {
+// One thread. Issues the loads of a consumer's rows: head_rows of each head. Rows beyond the last
+// query are zeros; their results are not stored.
+__device__ __forceinline__ void issue_query_loads(const Problem& p, const Tile& tile, int consumer,
+                                                  const TensorMap* q_map, uint64_t* full) {
+  ptx::mbarrier_arrive_expect_tx(full, kQBytes);
+  unsigned head = tile.head;
+#pragma unroll 1  // a producer thread has few registers
+  for (int row = 0; row < 64; row += p.head_rows, ++head) {
+#pragma unroll kBoxes <= 2 ? 2 : 1
+    for (int box = 0; box < kBoxes; ++box) {
+      ptx::cp_async_bulk_tensor_4d(Storage::q(consumer) + (64 * box + row) * 128, q_map, box * 64,
+                                   tile.first_query + p.head_rows * consumer, head, tile.batch,
+                                   full);
+    }
+  }
+}
+
+// One thread.
+__device__ __forceinline__ void load_q(const Problem& p, const TensorMap* q_map) {
   Barriers& barriers = Storage::barriers();
-  uint32_t phase = 0;
 #pragma unroll 1
-  for (unsigned round = 0;; ++round, phase ^= 1) {
-    const Tile tile = wait_tile(round);
+  for (unsigned round = 0;; ++round) {
+    wait_tile(round);
+    const Tile tile = Storage::tile(round);
     if (tile.steps == 0) break;
 #pragma unroll 1
     for (int consumer = 0; consumer < Sizes::kConsumers; ++consumer) {
-      ptx::mbarrier_try_wait_parity(&barriers.q_empty[consumer], phase ^ 1);
-      issue_box_loads<64>(Storage::q(consumer), q_map, tile.first_query + 64 * consumer, tile.head,
-                          tile.batch, &barriers.q_full[consumer]);
+      ptx::mbarrier_try_wait_parity(&barriers.q_empty[consumer], round % 2 ^ 1);
+      issue_query_loads(p, tile, consumer, q_map, &barriers.q_full[consumer]);
     }
   }
 }
@@ -96,7 +105,7 @@ __device__ __forceinline__ void producer_loop(const Problem& p, const TensorMap*
     ptx::griddepcontrol_wait();
     if (warp == 0) load_k(TileScheduler(p), k_map);
     if (warp == 1) load_v(v_map);
-    if (warp == 2) load_q(q_map);
+    if (warp == 2) load_q(p, q_map);
   }
   __syncwarp();
 }

@@ -1,4 +1,4 @@
-// The softmax step: row state, exponentials, row sums, and P in BF16. Mask, row max and linear
+// The softmax step: row state, exponentials, row sums, and P in 16 bits. Mask, row max and linear
 // exponentials are those of attention/softmax16.cuh.
 #pragma once
 
@@ -6,14 +6,11 @@
 #include "include/output.cuh"
 #include "include/ptx.cuh"
 #include "include/wgmma.cuh"
-#include "traits.cuh"
+#include "storage.cuh"
 
 namespace attention::pingpong {
 
 using Scores = attention::Scores<Traits>;
-
-// x, which all lanes have. The shuffle tells the compiler so; it uses a uniform register.
-__device__ __forceinline__ uint32_t uniform(uint32_t x) { return __shfl_sync(0xFFFFFFFF, x, 0); }
 
 // Position of a lane in the 64 rows of its consumer. Derived again at each use: the mainloop needs
 // the registers.
@@ -128,10 +125,12 @@ __device__ __forceinline__ void exponentiate(Scores& s, const Rows& rows, float 
 struct Probabilities {
   uint32_t words[Sizes::kBlockN / 16][4];
 
-  // Packs the exponentials that `exponentiate` left in s.
-  __device__ __forceinline__ void pack(const Scores& s) {
+  // Packs the exponentials that `exponentiate` left in s. In FP16 linear ones of masked scores are
+  // more than 0.
+  __device__ __forceinline__ void pack(const Scores& s, const Mask& mask, int n_block) {
 #pragma unroll
     for (int i = 0; i < Sizes::kScores; i += 2) words[i / 8][i / 2 % 4] = pair(s, i);
+    if constexpr (!kBf16 && Traits::kExp2LinearEighths > 0) mask.clear(words, n_block);
   }
   // Real moves: ptxas must not define these registers while P·V reads them.
   __device__ __forceinline__ void copy(const Probabilities& other) {
@@ -146,10 +145,9 @@ struct Probabilities {
     for (int i = 0; i < Sizes::kBlockN / 16; ++i) ptx::fence_registers(words[i]);
   }
 
-  // Adds P to the lane's row sums. Groups of eight pairs are summed in BF16: their rounding
+  // Adds P to the lane's row sums. Groups of eight pairs are summed in 16 bits: their rounding
   // errors are random and average out.
   __device__ __forceinline__ void add_to(float (&sums)[4]) const {
-    constexpr uint32_t kOne = 0x3F803F80;
     constexpr int kPairs = Sizes::kBlockN / 8;  // words of a row
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -163,15 +161,25 @@ struct Probabilities {
 #pragma unroll
         for (int step = 4; step > 0; step /= 2) {
 #pragma unroll
-          for (int i = 0; i < step; ++i) w[i] = ptx::fma_rn_bf16x2(w[i], kOne, w[i + step]);
+          for (int i = 0; i < step; ++i) w[i] = add_pairs(w[i], w[i + step]);
         }
-        sums[2 * half] += __uint_as_float(w[0] << 16);
-        sums[2 * half + 1] += __uint_as_float(w[0] & 0xFFFF0000);
+        const float2 pair = unpack(w[0]);
+        sums[2 * half] += pair.x, sums[2 * half + 1] += pair.y;
       }
     }
   }
 
  private:
+  __device__ __forceinline__ static uint32_t add_pairs(uint32_t a, uint32_t b) {
+    if constexpr (kBf16) return ptx::fma_rn_bf16x2(a, kOnePair, b);
+    return ptx::fma_rn_f16x2(a, kOnePair, b);
+  }
+  __device__ __forceinline__ static float2 unpack(uint32_t pair) {
+    if constexpr (kBf16) {
+      return {__uint_as_float(pair << 16), __uint_as_float(pair & 0xFFFF0000)};
+    }
+    return __half22float2(reinterpret_cast<const __half2&>(pair));
+  }
   __device__ __forceinline__ static uint32_t pair(const Scores& s, int i) {
     return is_linear<Traits>(i)
                ? LinearExp2<Traits>::sum(__float_as_uint(s[i]), __float_as_uint(s[i + 1]))

@@ -1,4 +1,4 @@
-// The shared memory of a block: Q, the stages of K and V, O, ones, the tiles, and the barriers.
+// The shared memory of a block: Q, the stages of K and V, ones, the tiles, and the barriers.
 #pragma once
 
 #include <cstdint>
@@ -59,8 +59,7 @@ struct Storage {
   static constexpr int kQ = 0;
   static constexpr int kK = kQ + Sizes::kConsumers * kQBytes;
   static constexpr int kV = kK + Traits::kStages * kTileBytes;
-  static constexpr int kO = kV + Traits::kVStages * kTileBytes;
-  static constexpr int kOnes = kO + (Traits::kTmaStore ? Sizes::kConsumers * kQBytes : 0);
+  static constexpr int kOnes = kV + Traits::kVStages * kTileBytes;
   static constexpr int kTiles = kOnes + kOnesBytes;
   static constexpr int kBarriers = kTiles + kTileSlots * sizeof(Tile);
 
@@ -75,10 +74,6 @@ struct Storage {
   __device__ __forceinline__ static unsigned char* v(int stage) {
     return memory + kV + stage * kTileBytes;
   }
-  // (consumer warps, boxes, 16, 128)
-  __device__ __forceinline__ static unsigned char* o(int warp) {
-    return memory + kO + warp * (kQBytes / 4);
-  }
   // (16, 128)
   __device__ __forceinline__ static unsigned char* ones() { return memory + kOnes; }
   __device__ __forceinline__ static Tile& tile(unsigned round) {
@@ -89,10 +84,28 @@ struct Storage {
   }
 };
 
+// Waits until the producer of K has described the tile of a round.
+__device__ __forceinline__ void wait_tile(unsigned round) {
+  ptx::mbarrier_try_wait_parity(&Storage::barriers().tile_full[round % kTileSlots],
+                                round / kTileSlots % 2);
+}
+
+// x, which all lanes have. The shuffle tells the compiler so; it uses a uniform register.
+__device__ __forceinline__ uint32_t uniform(uint32_t x) { return __shfl_sync(0xFFFFFFFF, x, 0); }
+
+// The tile of a round, in lane 0 of a warp: `uniform` gives its fields to all lanes. That lane also
+// arrives on the barriers that release the slot to the producer. racecheck of compute-sanitizer
+// does not carry the reads of other lanes over __syncwarp to that arrival.
+__device__ __forceinline__ Tile read_tile(unsigned round) {
+  Tile tile = {};
+  if (ptx::opaque(threadIdx.x) % 32 == 0) tile = Storage::tile(round);
+  return tile;
+}
+
 // All threads; a barrier follows.
 __device__ __forceinline__ void fill_ones() {
   for (int i = threadIdx.x; i < kOnesBytes / 4; i += Sizes::kThreads) {
-    reinterpret_cast<uint32_t*>(Storage::ones())[i] = 0x3F803F80;
+    reinterpret_cast<uint32_t*>(Storage::ones())[i] = kOnePair;
   }
   ptx::fence_proxy_async();
 }
