@@ -187,7 +187,10 @@ func TestCompanionsMatchLabOnGPU(t *testing.T) {
 		}
 		t.Run(record.Variant, func(t *testing.T) {
 			for _, s := range shapes {
-				shape := librarysShape(s, min(132, machine.Facts().Multiprocessors))
+				shape := librarysShape(s, companion, min(132, machine.Facts().Multiprocessors))
+				if !isChosen(companion, l.Companions, shape) {
+					continue
+				}
 				job := labJob(t, folder, companion, shape)
 				call := gpuCall{lines: append(asked[record.Kernel](shape, record.Knobs[form.HeadDimKnob]), halfQueries(companion, shape)...), inputs: map[string][]byte{}, outputs: map[string]int{}}
 				var names []string

@@ -12,14 +12,13 @@ import (
 // decodeFolder is the folder of the decode kernel. The program does not carry it.
 const decodeFolder = "attention/decode"
 
-// Every head dim is right on all shapes of the simulator with all checkers, from E4M3 queries and from
-// FP16 and BF16, and so are other tiles: smaller ones have a box each, and two blocks of a
-// multiprocessor more parts.
+// Every head dim is right with every number of rows, on all shapes of the simulator with all checkers,
+// and so are other tiles and pipelines.
 func TestDecodeIsCorrect(t *testing.T) {
 	kernel, builder := declaredBuilder(t, decodeFolder)
 	for i, name := range []string{
-		"decode", "decode64", "decode256", "decode+TILE_N=64+BLOCKS_PER_SM=2",
-		"decode_q16", "decode64_q16", "decode256_q16", "decode_q16+TILE_N=64+USE_Q_IN_SHARED=1",
+		"decode", "decode_r16", "decode_r32", "decode_r64", "decode64", "decode64_r16", "decode64_r32", "decode64_r64",
+		"decode256", "decode256_r16", "decode+CONSUMERS=2+KV_STAGES=8", "decode64_r16+TILE_N=64+KV_STAGES=12",
 	} {
 		t.Run(name, func(t *testing.T) {
 			skipUnlessFourth(t, i)

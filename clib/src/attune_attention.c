@@ -3,41 +3,69 @@
 
 /* ---- decode --------------------------------------------------------------------------------- */
 
-/* The kernel computes this many query rows of a K/V head at once. */
-enum { DECODE_ROWS = 16 };
+/* Query rows of a K/V head: few are left to the decode kernel. Of a cache in E4M3 it takes more, if
+ * they are of few queries: other kernels would read the cache once for each query head. */
+enum { FEW_ROWS = 16, MAX_DECODE_ROWS = 128, MAX_DECODE_QUERIES = 16 };
 
 /* The bounds of the workspace and of the selection are those of an H200. More multiprocessors than
  * that stay idle, so that the size of the workspace does not depend on the device. */
 enum { MAX_MULTIPROCESSORS = 132 };
 
-bool attune_decode_rows_fit(const attune_sdpa_params *p) {
-  return (int64_t)(p->heads / p->kv_heads) * p->queries <= DECODE_ROWS;
+static int64_t rows_of(const attune_sdpa_params *p) {
+  return (int64_t)(p->heads / p->kv_heads) * p->queries;
 }
 
-const attune_sdpa_form_info *attune_find_decode(int32_t head_dim, int32_t q_bits) {
+bool attune_has_few_rows(const attune_sdpa_params *p) { return rows_of(p) <= FEW_ROWS; }
+
+bool attune_decode_rows_fit(const attune_sdpa_params *p) {
+  const bool cache = p->dtype == ATTUNE_SDPA_E4M3;
+  return attune_has_few_rows(p) ||
+         (cache && rows_of(p) <= MAX_DECODE_ROWS && p->queries <= MAX_DECODE_QUERIES);
+}
+
+/* The K/V heads of all sequences, each for as many query rows as a block computes at once. */
+static int64_t units_of(const attune_sdpa_params *p, const attune_sdpa_form_info *form) {
+  return (int64_t)p->batch * p->kv_heads * quotient_up(rows_of(p), form->query_rows);
+}
+
+const attune_sdpa_form_info *attune_find_decode(const attune_sdpa_params *p) {
+  const int64_t rows = rows_of(p);
+  const attune_sdpa_form_info *best = NULL;
   for (int i = attune_sdpa_dense_count; i < attune_sdpa_form_count; ++i) {
     const attune_sdpa_form_info *f = &attune_sdpa_forms[i];
-    if (f->kernel != ATTUNE_KERNEL_DECODE || f->head_dim != head_dim) continue;
-    if (f->q_bits == q_bits) return f;
+    if (f->kernel != ATTUNE_KERNEL_DECODE || f->head_dim != p->head_dim) continue;
+    if (best == NULL || (best->query_rows < rows && f->query_rows > best->query_rows) ||
+        (rows <= f->query_rows && f->query_rows < best->query_rows)) {
+      best = f;
+    }
   }
-  return NULL;
+  return best != NULL && units_of(p, best) <= MAX_DECODE_COUNTERS ? best : NULL;
 }
 
 /* Two parts of each block: rows of O with the max and the sum of each. */
 size_t attune_decode_part_bytes(const attune_sdpa_form_info *form) {
-  const size_t blocks = (size_t)MAX_MULTIPROCESSORS * (size_t)form->blocks_per_multiprocessor;
-  return 2 * blocks * DECODE_ROWS * ((size_t)form->head_dim + 2) * sizeof(float);
+  return 2 * (size_t)MAX_MULTIPROCESSORS * (size_t)form->query_rows *
+         ((size_t)form->head_dim + 2) * sizeof(float);
 }
 
-/* Blocks of some multiprocessors for sequences that are equally long. A number that divides the
- * heads, or is divided by them, gives a block one end of a head instead of two; that is worth a few
- * idle multiprocessors (docs/experiments.md, D1). */
-static int even_blocks_of(const attune_sdpa_params *p, int multiprocessors) {
-  const int32_t heads = p->batch * p->kv_heads; /* at most MAX_DECODE_COUNTERS */
-  for (int blocks = multiprocessors; blocks > multiprocessors - multiprocessors / 16; --blocks) {
-    if (heads % blocks == 0 || blocks % heads == 0) return blocks;
+/* Blocks for units of as many tiles: each unit has as many blocks, or each block as many units. It
+ * is 0 where equal shares of all tiles are better: where a block would read 256 KB of K and V more
+ * than its share, about 8 us (docs/experiments.md, D43). */
+static int32_t even_blocks_of(const attune_sdpa_params *p, const attune_sdpa_form_info *form,
+                              int64_t multiprocessors) {
+  enum { MAX_EVEN_BYTES = 256 << 10 };
+  const int64_t units = units_of(p, form), tiles = quotient_up(p->keys, form->step_keys),
+                tile_bytes = 2 * (int64_t)form->step_keys * form->head_dim;
+  int64_t each = multiprocessors / units, blocks = each * units, longest = 0;
+  if (each > 0) {
+    longest = quotient_up(tiles, each);
+  } else {
+    each = quotient_up(units, multiprocessors);
+    blocks = quotient_up(units, each);
+    longest = each * tiles;
   }
-  return multiprocessors;
+  const int64_t more = (longest * multiprocessors - units * tiles) * tile_bytes;
+  return more > MAX_EVEN_BYTES * multiprocessors ? 0 : (int32_t)blocks;
 }
 
 /* Only the kernel knows whether lengths that are given are equal. */
@@ -45,9 +73,9 @@ static void set_decode_grid(const attune_sdpa_params *p, const attune_sdpa_form_
                             const context *c, unsigned grid[3], int32_t *even_blocks) {
   int multiprocessors = attune_multiprocessors(c);
   if (multiprocessors > MAX_MULTIPROCESSORS) multiprocessors = MAX_MULTIPROCESSORS;
-  *even_blocks = even_blocks_of(p, multiprocessors) * form->blocks_per_multiprocessor;
-  grid[0] = (unsigned)(p->key_lengths == NULL ? *even_blocks
-                                              : multiprocessors * form->blocks_per_multiprocessor);
+  if (multiprocessors < 1) multiprocessors = 1;
+  *even_blocks = even_blocks_of(p, form, multiprocessors);
+  grid[0] = (unsigned)multiprocessors;
 }
 
 /* ---- other grids ---------------------------------------------------------------------------- */
@@ -159,10 +187,12 @@ attune_sdpa_status attune_launch_attention(const problem *x, context *c,
           window_left = x->window_left, window_right = x->window_right,
           head_rows = CONSUMER_ROWS / x->packed;
   float scale = x->scale;
-  /* A decode form for q in 16 bits takes it by another argument, and mixed forms take its type. */
+  /* A decode form takes q in 16 bits by another argument, and mixed forms take its type. */
   const void *q = p.q, *q_fp16 = NULL, *q_bf16 = NULL;
   int32_t q_is_bf16 = p.q_dtype == ATTUNE_SDPA_BF16;
-  if (form->q_bits == 16) q = NULL, *(q_is_bf16 ? &q_bf16 : &q_fp16) = p.q;
+  if (form->kernel == ATTUNE_KERNEL_DECODE && x->converts_q) {
+    q = NULL, *(q_is_bf16 ? &q_bf16 : &q_fp16) = p.q;
+  }
   /* Packed rows are found by cu_queries alone. */
   tensor queries = x->q, output = x->o;
   if (packed) queries.strides[0] = output.strides[0] = 0;

@@ -229,18 +229,21 @@ typedef struct problem {
   bool causal;
   int32_t window_left, window_right; /* -1 without an effect */
   float scale;
-  void *parts;    /* of a decode form */
-  void *counters; /* of the tiles of a pingpong form; NULL for an order without */
-  int32_t packed; /* query heads in a tile of a pingpong form; else 1 */
+  void *parts;     /* of a decode form */
+  bool converts_q; /* a decode form takes q in 16 bits */
+  void *counters;  /* of the tiles of a pingpong form; NULL for an order without */
+  int32_t packed;  /* query heads in a tile of a pingpong form; else 1 */
   bool dependent; /* attention is launched before the end of the cast */
 } problem;
 
-/* Whether the query rows of a K/V head fit into the tile of the decode kernel. */
+/* Whether the query rows of a K/V head are left to the decode kernel whatever the keys are. */
+ATTUNE_SDPA_PRIVATE bool attune_has_few_rows(const attune_sdpa_params *p);
+
+/* Whether the decode kernel computes these query rows of a K/V head. */
 ATTUNE_SDPA_PRIVATE bool attune_decode_rows_fit(const attune_sdpa_params *p);
 
-/* The decode form for q of some bits; NULL if the library has none. */
-ATTUNE_SDPA_PRIVATE const attune_sdpa_form_info *attune_find_decode(int32_t head_dim,
-                                                                    int32_t q_bits);
+/* The decode form with as few rows as hold those of the problem; NULL if the library has none. */
+ATTUNE_SDPA_PRIVATE const attune_sdpa_form_info *attune_find_decode(const attune_sdpa_params *p);
 ATTUNE_SDPA_PRIVATE size_t attune_decode_part_bytes(const attune_sdpa_form_info *form);
 ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_launch_attention(const problem *x, context *c,
                                                                const attune_sdpa_form_info *form,

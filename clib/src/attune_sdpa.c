@@ -327,8 +327,7 @@ static bool decode_applies(const problem *x) {
   const bool pages = p->page_table == NULL || p->page_size == 64 || p->page_size == 128 ||
                      p->page_size == 256;
   return attune_decode_rows_fit(p) && p->cu_queries == NULL && x->window_right < 0 &&
-         x->q.contiguous && x->o.contiguous && pages &&
-         (int64_t)p->batch * p->kv_heads <= MAX_DECODE_COUNTERS;
+         x->q.contiguous && x->o.contiguous && pages;
 }
 
 static attune_sdpa_shape shape_of(const problem *x) {
@@ -351,7 +350,7 @@ static const attune_sdpa_form_info *find_native(const problem *x) {
   const bool halves = p->dtype != ATTUNE_SDPA_E4M3 && p->q_dtype == p->dtype &&
                       p->out_dtype == p->dtype,
              other = p->smooth_k != 0 || p->hadamard != 0 || x->scale <= 0, exact = p->lse != NULL;
-  if (!halves || other || has_options(x) || attune_decode_rows_fit(p)) return NULL;
+  if (!halves || other || has_options(x) || attune_has_few_rows(p)) return NULL;
   const attune_sdpa_shape shape = shape_of(x);
   if (!attune_sdpa_prefers_native(&shape)) return NULL;
   int32_t rows = 256;
@@ -383,7 +382,7 @@ static const attune_sdpa_form_info *find_mixed(const problem *x) {
              other = p->smooth_k != 0 || p->hadamard != 0 || p->lse != NULL || keys_are_many(p);
   if (p->q_dtype == ATTUNE_SDPA_E4M3 || !contiguous || other || has_options(x)) return NULL;
   const attune_sdpa_shape shape = shape_of(x);
-  if (attune_decode_rows_fit(p) || !attune_sdpa_prefers_mixed(&shape)) return NULL;
+  if (attune_has_few_rows(p) || !attune_sdpa_prefers_mixed(&shape)) return NULL;
   return attune_find_form(ATTUNE_KERNEL_MIXED, p->head_dim);
 }
 
@@ -453,9 +452,10 @@ static attune_sdpa_status select_form(call_plan *plan, bool has_workspace) {
   const attune_sdpa_form_info *dense = plain && index >= 0 ? &attune_sdpa_forms[index] : NULL,
                               *prefill = NULL, *decode = NULL;
   if (!keys_are_many(p)) prefill = attune_find_form(ATTUNE_KERNEL_PREFILL, p->head_dim);
-  if (decode_applies(x)) decode = attune_find_decode(p->head_dim, 8);
+  if (decode_applies(x)) decode = attune_find_decode(p);
   const bool only_decode = dense == NULL && prefill == NULL,
-             prefers_decode = dense == NULL || attune_sdpa_prefers_decode(&shape);
+             prefers_decode = dense == NULL ||
+                              (attune_has_few_rows(p) && attune_sdpa_prefers_decode(&shape));
   if (decode != NULL && (only_decode || (has_workspace && prefers_decode))) {
     plan->form = decode;
   } else {
@@ -469,11 +469,9 @@ static attune_sdpa_status select_form(call_plan *plan, bool has_workspace) {
 static void convert_in_decode(call_plan *plan) {
   if (plan->quantiser == NULL || plan->form->kernel != ATTUNE_KERNEL_DECODE) return;
   if (plan->z.kv_rows > 0 || plan->z.hadamard) return;
-  const attune_sdpa_form_info *form = attune_find_decode(plan->x.p.head_dim, 16);
-  if (form == NULL) return;
-  plan->form = form;
   plan->quantiser = NULL;
   plan->x.q = plan->z.q; /* as it is given */
+  plan->x.converts_q = true;
 }
 
 /* ---- the workspace -------------------------------------------------------------------------- */

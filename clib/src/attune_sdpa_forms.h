@@ -83,15 +83,13 @@ typedef struct attune_sdpa_form_info {
   uint8_t arguments[ATTUNE_SDPA_MAX_ARGUMENTS]; /* attune_argument */
   attune_sdpa_map maps[ATTUNE_SDPA_MAX_MAPS];
 
-  /* Forms of many query rows. */
-  int32_t query_rows; /* per block */
-  int32_t step_keys;  /* of a native, pingpong, mixed or prefill form */
+  int32_t query_rows; /* per block; decode: of a K/V head */
+  int32_t step_keys;  /* of a native, pingpong, mixed, prefill or decode form */
 
   /* Most blocks on a multiprocessor. Dense forms: 0 for one block per tile; else persistent. */
   int32_t blocks_per_multiprocessor;
 
-  int32_t q_bits; /* decode: 8 for q in E4M3, 16 for FP16 or BF16, which the form converts */
-  int32_t bf16;   /* native, pingpong: tensors are BF16, else FP16 */
+  int32_t bf16; /* native, pingpong: tensors are BF16, else FP16 */
   int32_t linear_eighths; /* native, pingpong: exponentials of every eight that are approximated */
 
   /* Quantiser. */

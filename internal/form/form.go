@@ -34,7 +34,7 @@ const (
 
 // knobsOf are the declared kernels, with the knobs that their launches depend on.
 var knobsOf = map[Kernel][]string{
-	Decode:   {HeadDimKnob, "BLOCKS_PER_SM", "Q_BITS"},
+	Decode:   {HeadDimKnob, "ROWS", "TILE_N"},
 	Prefill:  {HeadDimKnob, "TILE_M"},
 	Native:   {HeadDimKnob, "TILE_M", "TILE_N", "USE_BF16", exponentialsKnob},
 	Pingpong: {HeadDimKnob, "TILE_M", "TILE_N", "USE_BF16", exponentialsKnob},
@@ -66,8 +66,7 @@ type Form struct {
 	BlocksPerMultiprocessor int
 
 	QueryRows     int  // per block
-	StepKeys      int  // of a step of a native, pingpong, mixed or prefill form
-	QBits         int  // of decode: 8 for q in E4M3, 16 for FP16 or BF16, which the form converts
+	StepKeys      int  // of a step of a native, pingpong, mixed, prefill or decode form
 	BF16          bool // native and pingpong: tensors are BF16, else FP16
 	LinearEighths int  // native and pingpong: exponentials of every eight that are approximated
 	Chunks        int  // of a quantiser: 16-byte chunks of a thread in a tile
@@ -191,8 +190,8 @@ func newDeclared(kernel *spec.Kernel, v spec.Variant, arch string, shapes []spec
 	knobs := target.Knobs
 	f := &Form{
 		Kernel: Kernel(kernel.Name), Target: target, Cooperative: d.Cooperative, HeadDim: knobs[HeadDimKnob],
-		BlocksPerMultiprocessor: knobs["BLOCKS_PER_SM"], QueryRows: knobs["TILE_M"], StepKeys: knobs["TILE_N"],
-		QBits: knobs["Q_BITS"], BF16: knobs["USE_BF16"] != 0, LinearEighths: knobs[exponentialsKnob],
+		BlocksPerMultiprocessor: knobs["BLOCKS_PER_SM"], QueryRows: max(knobs["TILE_M"], knobs["ROWS"]), StepKeys: knobs["TILE_N"],
+		BF16: knobs["USE_BF16"] != 0, LinearEighths: knobs[exponentialsKnob],
 		Chunks: knobs["CHUNKS"], MaxBlocks: knobs["BLOCKS"],
 	}
 	if err := f.Check(); err != nil {

@@ -21,16 +21,13 @@ func CheckGrid(shape tensor.Shape) error {
 }
 
 // grid is the grid of a form of attention. A decode form also takes the blocks for sequences that
-// are equally long.
+// are equally long: only the kernel knows whether they are.
 func (f *Form) grid(p *Problem, facts device.Facts) (grid [3]int, even int) {
 	switch f.Kernel {
 	case Decode:
-		multiprocessors := min(facts.Multiprocessors, h200Multiprocessors)
-		even = evenBlocks(p.Batch*p.KVHeads, multiprocessors) * f.BlocksPerMultiprocessor
-		if p.KeyLengths != 0 { // only the kernel knows whether they are equal
-			return [3]int{multiprocessors * f.BlocksPerMultiprocessor, 1, 1}, even
-		}
-		return [3]int{even, 1, 1}, even
+		multiprocessors := max(min(facts.Multiprocessors, h200Multiprocessors), 1)
+		tiles, bytes := ceilDiv(p.Keys, f.StepKeys), 2*f.StepKeys*f.HeadDim
+		return [3]int{multiprocessors, 1, 1}, evenBlocks(f.units(p), tiles, bytes, multiprocessors)
 	case DenseKernel:
 		return f.denseGrid(p.shape(), facts), 0
 	}
@@ -39,16 +36,25 @@ func (f *Form) grid(p *Problem, facts device.Facts) (grid [3]int, even int) {
 	return [3]int{min(tiles, max(f.BlocksPerMultiprocessor, 1)*max(facts.Multiprocessors, 1)), 1, 1}, 0
 }
 
-// evenBlocks are the blocks of a decode form for heads of one length. A number that divides the
-// heads, or is divided by them, gives a block one end of a head instead of two; that is worth a few
-// idle multiprocessors (docs/experiments.md, D1).
-func evenBlocks(heads, multiprocessors int) int {
-	for blocks := multiprocessors; blocks > multiprocessors-multiprocessors/16; blocks-- {
-		if heads%blocks == 0 || blocks%heads == 0 {
-			return blocks
-		}
+// maxEvenBytes are the bytes of K and V that a block may read beyond its equal share, so that no
+// block has parts of two units: about 8 us (docs/experiments.md, D43).
+const maxEvenBytes = 256 << 10
+
+// evenBlocks are the blocks of a decode form for units of as many tiles, if that is not known to be
+// otherwise on the device: each unit has as many blocks, or each block as many units. It is 0 where
+// equal shares of all tiles are better.
+func evenBlocks(units, tiles, tileBytes, multiprocessors int) int {
+	blocks, longest := 0, 0
+	if each := multiprocessors / units; each > 0 {
+		blocks, longest = each*units, ceilDiv(tiles, each)
+	} else {
+		each = ceilDiv(units, multiprocessors)
+		blocks, longest = ceilDiv(units, each), each*tiles
 	}
-	return max(multiprocessors, 1)
+	if (longest*multiprocessors-units*tiles)*tileBytes > maxEvenBytes*multiprocessors {
+		return 0
+	}
+	return blocks
 }
 
 // denseGrid has a block for each tile of query rows of each head. Tiles are in x, in whole clusters.

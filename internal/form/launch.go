@@ -137,7 +137,7 @@ func (c *Call) quantisation(workspace device.Address, p *Problem) Launch {
 func (p *Problem) values(f *Form) values {
 	v := values{}
 	q, q16 := p.Q.Address, [2]device.Address{} // FP16, BF16
-	if f.QBits == 16 {
+	if f.Kernel == Decode && p.Q.Type != array.E4M3 {
 		q, q16[toInt(p.Q.Type == array.BF16)] = 0, q
 	}
 	v.pointer("q", q, p.Q.bytes(p.HeadDim))

@@ -27,7 +27,11 @@ const (
 	tileCounterBytes = 8
 	maxPackedHeads   = 8
 
-	decodeRows = 16 // query rows of a K/V head that the decode kernel computes at once
+	// Query rows of a K/V head: few are left to the decode kernel. Of a cache in E4M3 it takes more,
+	// if they are of few queries: other kernels would read the cache once for each query head.
+	fewRows          = 16
+	maxDecodeRows    = 128
+	maxDecodeQueries = 16
 
 	// h200Multiprocessors bound a decode form: more stay idle, so that the size of the workspace does
 	// not depend on the device.
@@ -286,8 +290,8 @@ func (t *Table) selectForm(c *Call, rules choice) error {
 	p := &c.problem
 	plain := !p.hasOptions() && p.Q.contiguous && p.K.contiguous && p.V.contiguous && p.O.contiguous && !p.manyKeys() &&
 		p.O.Type == array.F16 && p.LSE == 0 // for which the kernels are shipped
-	if p.decodeApplies() && (!plain || rules.preference["prefers_decode"]) {
-		c.Form = t.find(Decode, p.HeadDim, func(f *Form) bool { return f.QBits == 8 })
+	if !plain || p.fewRows() && rules.preference["prefers_decode"] {
+		c.Form = t.decode(p, c.cast.kvRows == 0)
 	}
 	if c.Form == nil && plain {
 		if err := CheckGrid(p.shape()); err != nil {
@@ -305,19 +309,39 @@ func (t *Table) selectForm(c *Call, rules choice) error {
 	return nil
 }
 
-func (p *Problem) decodeApplies() bool {
+// decode is the decode form of a problem, with as few rows as hold its own; nil if none computes it.
+// A cache is what the caller has in E4M3.
+func (t *Table) decode(p *Problem, cache bool) *Form {
 	pages := p.PageTable == 0 || p.PageSize == 64 || p.PageSize == 128 || p.PageSize == 256
-	return p.fewRows() && p.CuQueries == 0 && p.WindowRight < 0 && p.Q.contiguous && p.O.contiguous && pages && p.Batch*p.KVHeads <= maxDecodeCounters
+	few := p.fewRows() || cache && p.rows() <= maxDecodeRows && p.Queries <= maxDecodeQueries
+	if !few || p.CuQueries != 0 || p.WindowRight >= 0 || !p.Q.contiguous || !p.O.contiguous || !pages {
+		return nil
+	}
+	var best *Form
+	for _, f := range t.declared {
+		if f.Kernel != Decode || f.HeadDim != p.HeadDim {
+			continue
+		}
+		if best == nil || best.QueryRows < p.rows() && f.QueryRows > best.QueryRows || p.rows() <= f.QueryRows && f.QueryRows < best.QueryRows {
+			best = f
+		}
+	}
+	if best == nil || best.units(p) > maxDecodeCounters {
+		return nil
+	}
+	return best
 }
+
+// units are the K/V heads of all sequences, each for some of its query rows: as many as a block of a
+// decode form computes at once.
+func (f *Form) units(p *Problem) int { return p.Batch * p.KVHeads * ceilDiv(p.rows(), f.QueryRows) }
 
 // convertInDecode lets a decode form convert q where nothing else is quantised. That saves a launch.
 func (t *Table) convertInDecode(c *Call) {
 	if c.Quantiser == nil || c.Form.Kernel != Decode || c.cast.kvRows > 0 {
 		return
 	}
-	if f := t.find(Decode, c.problem.HeadDim, func(f *Form) bool { return f.QBits == 16 }); f != nil {
-		c.Form, c.Quantiser, c.problem.Q = f, nil, c.cast.q
-	}
+	c.Quantiser, c.problem.Q = nil, c.cast.q
 }
 
 // layOut sets the offsets in the workspace.
@@ -352,7 +376,7 @@ func (c *Call) layOut() {
 
 // partBytes are two parts of each block of a decode form: rows of O with the max and the sum of each.
 func (f *Form) partBytes() int {
-	return 2 * h200Multiprocessors * f.BlocksPerMultiprocessor * decodeRows * (f.HeadDim + 2) * 4
+	return 2 * h200Multiprocessors * f.QueryRows * (f.HeadDim + 2) * 4
 }
 
 // place puts the addresses of the workspace into the problem.

@@ -111,8 +111,27 @@ func TestChosen(t *testing.T) {
 	if len(table.chosen) != 3 {
 		t.Errorf("%d shapes are known", len(table.chosen))
 	}
-	even, none := evenBlocks(7, 132), evenBlocks(1, 0)
-	if even != 126 || none != 1 {
-		t.Errorf("the blocks are %d, and %d without multiprocessors", even, none)
+}
+
+// Units of as many tiles have blocks of their own, or blocks whole units, unless that makes the longest
+// block much longer than the mean.
+func TestEvenBlocks(t *testing.T) {
+	for _, c := range []struct {
+		what                string
+		units, tiles, bytes int
+		want                int
+	}{
+		{"18 blocks for each unit", 7, 1000, 16384, 126},
+		{"more blocks than tiles", 1, 3, 16384, 132},
+		{"2 units for each block", 195, 13, 16384, 98},
+		{"2 units for each block, which would take twice as long", 133, 100, 16384, 0},
+		{"one more unit than half of the blocks", 67, 200, 16384, 0},
+	} {
+		if got := evenBlocks(c.units, c.tiles, c.bytes, 132); got != c.want {
+			t.Errorf("%s: %d blocks, want %d", c.what, got, c.want)
+		}
+	}
+	if got := evenBlocks(3, 5, 16384, 1); got != 1 {
+		t.Errorf("a single multiprocessor: %d blocks", got)
 	}
 }

@@ -98,8 +98,11 @@ func (p *Problem) hasOptions() bool {
 	return p.CuQueries != 0 || p.PageTable != 0 || p.KeyLengths != 0 || p.Sinks != 0 || p.WindowLeft >= 0 || p.WindowRight >= 0
 }
 
-// fewRows reports whether the query rows of a K/V head fit into the tile of the decode kernel.
-func (p *Problem) fewRows() bool { return p.Heads/p.KVHeads*p.Queries <= decodeRows }
+// rows are the query rows of a K/V head.
+func (p *Problem) rows() int { return p.Heads / p.KVHeads * p.Queries }
+
+// fewRows reports whether the decode kernel computes the query rows whatever the keys are.
+func (p *Problem) fewRows() bool { return p.rows() <= fewRows }
 
 // manyKeys reports whether k and v have more elements than kernels index by 32 bits. The decode
 // kernel reads them by tensor maps alone, and has no limit.

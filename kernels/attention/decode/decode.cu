@@ -1,28 +1,31 @@
 // FP8 attention of few query rows over many keys, as in decoding, on Hopper (sm_90a). The time is
 // that of reading K and V once.
 //
-//   S = Q·K^T                  (16 rows, keys) mma.m16n8k16; Q in registers, K in shared memory
-//   P = exp2(S - row_max)      rounded to FP16, scaled by 2^8, in registers as operand A of P·V
-//   O = O * rescale + P·V      (16 rows, D) V in shared memory, transposed in registers
+//   S^T = K·Q^T                (keys, rows) wgmma; K in registers, Q in shared memory
+//   P^T = exp2(S^T - reference)  rounded to FP16, scaled by 2^8, in shared memory
+//   O^T = O^T + V^T·P^T        (D, rows) wgmma; V^T in registers
 //
-// K and V are converted to FP16 in registers. ptxas would do the same for mma of E4M3, and convert
-// Q and P as well.
+// Keys and columns are the 64 rows of wgmma, so that query rows are padded to ROWS only, and K and V
+// are converted to FP16 once for all of them, on their way to registers.
 //
-// The query rows of all query heads of a K/V head are packed into one tile of 16 rows: group times
-// queries is at most 16. Each block takes an equal share of the tiles of all K/V heads
-// (schedule.cuh), whatever the lengths of the sequences.
+// The query rows of all query heads of a K/V head are packed together. ROWS of them are a unit;
+// a head with more has several units, which read K and V again. The tiles of all units are divided
+// among the blocks (schedule.cuh), whatever the lengths of the sequences.
 //
 // Roles:
 //   producer   one warp loads tiles of TILE_N keys of K and V by TMA into a pipeline of KV_STAGES
 //              stages. It fills the pipeline before the block synchronises for the first time.
-//   consumers  TILE_N / 32 warps. Each takes 32 keys of every tile, with an online softmax of its
-//              own. At the end of a head the warps are merged, and then the blocks that share it.
+//   consumers  CONSUMERS warpgroups. Each takes every CONSUMERS-th tile, with a reference of its own
+//              for each row. At the end of a unit the warpgroups are merged, and then the blocks
+//              that share it.
+//   finishers  three warps beside the producer. They bring the next unit of the block while this one
+//              is computed, and merge and store this one while the next is computed.
 //
 // Layouts, innermost last:
 //   q, o       (batch, kv_heads * group, queries, D), E4M3; FP16, or BF16 in o_bf16. One of o and
 //              o_bf16 is null.
-//   q_fp16     with Q_BITS=16 in place of q and descale_q: the same with strides of batch, head and
-//   q_bf16     row, in elements. One of the two is null. With Q_BITS=8 they are not read.
+//   q_fp16     in place of q and descale_q, which are then null: the same with strides of batch,
+//   q_bf16     head and row, in elements. Exactly one of the three is given.
 //   k, v       (batch, kv_heads, keys, D), E4M3; paged (pages, kv_heads, page_size, D). The kernel
 //              reads them by their tensor maps alone: boxes of min(D, 128) columns and 64 keys, a
 //              swizzle of as many bytes, coordinates (column, key, K/V head, sequence or page). So
@@ -33,17 +36,17 @@
 //   lengths    (batch): keys of each sequence, or null where all have `keys`
 //   page_table (batch, max_pages), or null; page_size is 64, 128 or 256
 //
-// `even_blocks` of the grid's blocks work where `lengths` are given and all sequences have as many
-// tiles. Without lengths all blocks of the grid do.
+// `even_blocks` of the grid's blocks work where all sequences have as many tiles: each unit has as
+// many of them, or each of them as many units. With 0 all blocks have equal shares of all tiles.
 //
-// Workspace: `parts` has 2 * grid * 16 * (D + 2) floats, aligned to 16 bytes, and need not be set.
-// `arrived` has batch * kv_heads words, which are zero before the first launch. Each launch leaves
-// them zero.
+// Workspace: `parts` has 2 * grid * ROWS * (D + 2) floats, aligned to 16 bytes, and need not be set.
+// `arrived` has a word for each unit, zero before the first launch. Each launch leaves them zero.
 //
 // Headers, each built only on those above it:
 //   traits.cuh          knobs and sizes
 //   params.cuh          arguments, and the keys that a row sees
 //   schedule.cuh        tile scheduler
+//   instructions.cuh    PTX that no other kernel uses
 //   shared_storage.cuh  shared memory, pipeline, swizzle
 //   query.cuh           conversion of Q
 //   producer.cuh        TMA loads
@@ -54,30 +57,66 @@
 
 namespace attention::decode {
 
-// The heads of a block, one after the other. The first thread finds the next head while the others
-// compute this one. The barriers of the epilogue order that with the reads.
-//
-// Each warp finds the first head itself, so that Q is loaded, and converted, while the producer
-// fills the pipeline: behind the loads of K and V of all blocks it would wait for the memory.
+// The units of a block are in shared memory by turns. The consumers load Q of the first one, while
+// the producer fills the pipeline: behind the loads of K and V of all blocks it would wait for the
+// memory. The finishers bring the next unit while this one is computed, and finish this one while
+// the next is computed. The last unit has nothing behind it: the consumers finish it themselves.
+
+__device__ __forceinline__ void wait(uint64_t* barrier, int phase) {
+  ptx::mbarrier_try_wait_parity(barrier, phase & 1);
+}
+__device__ __forceinline__ void arrive(uint64_t* barrier) {
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(barrier);
+}
+
 __device__ __forceinline__ void consume(const Params& p, SharedStorage& shared) {
-  KvState state;
   RowState rows;
-  const LaneOffsets offsets;
+  const Lane lane;
+  KvState state = {lane.group};
+  int next_tile = lane.group;
   const Cursor first(p, find_start(p));
-  bool has_head = first.has_tile();
-  if (has_head) rows.start(p, shared, first);
+  if (first.has_tile()) {
+    load_queries<Consumers>(p, shared.unit[0], first.sequence, Unit(p, first));
+  }
   __syncthreads();
-  for (int slot = 0; has_head; slot ^= 1) {
-    const Cursor& cursor = shared.cursor[slot];
-    if (threadIdx.x == 0) {
-      Cursor next = cursor;
-      next.advance(p, next.tiles_of_head());
-      shared.cursor[slot ^ 1] = next;
-      ptx::prefetch_global_l1(&p.descale_v[cursor.sequence * p.kv_heads + cursor.head]);
+  if (!first.has_tile()) return;
+  for (int i = 0;; i++) {
+    const UnitStorage& unit = shared.unit[i % 2];
+    wait(&shared.unit_full[i % 2], i / 2);
+    MainLoop(p, shared, lane, unit, unit.facts.first_row).run(rows, state, next_tile);
+    if (i > 0) wait(&shared.result_empty, i - 1);
+    store_group(shared.group[lane.group], rows, lane, unit.facts.rows);
+    if (unit.facts.is_last) {
+      Consumers::sync();
+      finish<Consumers>(p, shared, unit.cursor, unit.facts);
+      return;
     }
-    mainloop(p, shared, rows, offsets, cursor, state);
-    has_head = epilogue(p, shared, rows, cursor);
-    if (has_head) rows.start(p, shared, shared.cursor[slot ^ 1]);
+    arrive(&shared.result_full);
+  }
+}
+
+__device__ __forceinline__ void finish_units(const Params& p, SharedStorage& shared) {
+  if (!shared.unit[0].cursor.has_tile()) return;
+  if (Finishers::thread() == 0) shared.unit[0].facts = Unit(p, shared.unit[0].cursor);
+  arrive(&shared.unit_full[0]);
+  Finishers::sync();
+  for (int i = 0; !shared.unit[i % 2].facts.is_last; i++) {
+    const UnitStorage& unit = shared.unit[i % 2];
+    UnitStorage& next = shared.unit[(i + 1) % 2];
+    if (Finishers::thread() == 0) {
+      Cursor cursor = unit.cursor;
+      cursor.advance(p, cursor.tiles_of_unit());
+      next.cursor = cursor;
+      next.facts = Unit(p, cursor);
+    }
+    Finishers::sync();
+    load_queries<Finishers>(p, next, next.cursor.sequence, next.facts);
+    arrive(&shared.unit_full[(i + 1) % 2]);
+    wait(&shared.result_full, i);
+    finish<Finishers>(p, shared, unit.cursor, unit.facts);
+    arrive(&shared.result_empty);
+    Finishers::sync();  // all have read the unit
   }
 }
 
@@ -85,7 +124,7 @@ __device__ __forceinline__ void consume(const Params& p, SharedStorage& shared) 
 
 using namespace attention::decode;
 
-extern "C" __global__ void __launch_bounds__(Sizes::kThreads, Sizes::kBlocksPerSm)
+extern "C" __global__ void __launch_bounds__(Sizes::kThreads, 1)
 decode(const uint8_t* q, const uint8_t*, const uint8_t*, __half* o, __nv_bfloat16* o_bf16,
        float* lse, const float* descale_q, const float* descale_k, const float* descale_v,
        const float* sinks, const int* lengths, const int* page_table, float* parts,
@@ -104,27 +143,29 @@ decode(const uint8_t* q, const uint8_t*, const uint8_t*, __half* o, __nv_bfloat1
                     reinterpret_cast<Part*>(parts), arrived, batch, kv_heads, group, queries, keys,
                     max_pages, page_size, causal, window, even_blocks, softmax_scale, q_fp16,
                     q_bf16, {q_batch_stride, q_head_stride, q_row_stride}};
-  if (threadIdx.x >= Sizes::kConsumers) {
-    const bool issues = threadIdx.x == Sizes::kConsumers;
-    if (issues) {
-      ptx::prefetch_tensormap(&k_map);
-      ptx::prefetch_tensormap(&v_map);
-      for (int i = 0; i < Sizes::kStages; i++) {
-        ptx::mbarrier_init(&shared.full[i], 1);
-        ptx::mbarrier_init(&shared.empty[i], Sizes::kWarps);
-      }
-      ptx::fence_mbarrier_init();
-    }
-    const Start start = find_start(p);
-    const Cursor cursor(p, start);
-    Producer producer(p, shared, &k_map, &v_map, cursor);
-    if (issues) {
-      shared.cursor[0] = cursor;
-      producer.fill();
-    }
-    __syncthreads();
-    if (issues) producer.refill();
+  if (threadIdx.x < Sizes::kConsumers) {
+    if constexpr (Sizes::kMovesRegisters) ptx::setmaxnreg_inc<Sizes::kConsumerRegisters>();
+    consume(p, shared);
     return;
   }
-  consume(p, shared);
+  if constexpr (Sizes::kMovesRegisters) ptx::setmaxnreg_dec<Sizes::kProducerRegisters>();
+  if (threadIdx.x >= Sizes::kConsumers + 32) {
+    __syncthreads();
+    finish_units(p, shared);
+    return;
+  }
+  const bool issues = threadIdx.x == Sizes::kConsumers;
+  if (issues) {
+    ptx::prefetch_tensormap(&k_map);
+    ptx::prefetch_tensormap(&v_map);
+    shared.init_barriers();
+  }
+  const Cursor cursor(p, find_start(p));
+  Producer producer(p, shared, &k_map, &v_map, cursor);
+  if (issues) {
+    shared.unit[0].cursor = cursor;
+    producer.fill();
+  }
+  __syncthreads();
+  if (issues) producer.refill();
 }

@@ -1,5 +1,5 @@
-// The end of a head in a block: merges the warps, then the blocks that share the head, and stores O
-// and the log-sum-exp.
+// The end of a unit in a block: merges the warpgroups, then the blocks that share the unit, and
+// stores O and the log-sum-exp.
 #pragma once
 
 #include "include/output.cuh"
@@ -15,27 +15,28 @@ struct RowPart {
   float4 o;
 };
 
-// O and the softmax of this warp to shared memory.
-__device__ __forceinline__ void store_warp(SharedStorage& shared, const RowState& rows, int count) {
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+// The result of this warpgroup to shared memory.
+__device__ __forceinline__ void store_group(GroupStorage& group, const RowState& rows,
+                                            const Lane& lane, int count) {
+  const int thread = threadIdx.x % Sizes::kGroupThreads;
+  if (thread < Sizes::kRows) {  // it has set the reference of this row
+    group.row_max[thread] = group.reference[thread] * group.factors[thread].x;
+  }
 #pragma unroll
-  for (int r = 0; r < 2; r++) {
-    float row_sum = rows.row_sum[r];
-    row_sum += __shfl_xor_sync(~0u, row_sum, 1);
-    row_sum += __shfl_xor_sync(~0u, row_sum, 2);
-    if (g + 8 * r >= count) continue;  // padding
-    if (t == 0) {
-      shared.row_max[warp][g + 8 * r] = rows.row_max[r] * rows.scale_log2[r];
-      shared.row_sum[warp][g + 8 * r] = row_sum;
+  for (int j = 0; j < Sizes::kRows / 4; j++) {
+    const int row = j / 2 * 8 + 2 * lane.t + j % 2, at = j / 2 * 4 + j % 2;
+    float row_sum = rows.row_sum[j];
+#pragma unroll
+    for (int distance = 4; distance < 32; distance *= 2) {
+      row_sum += __shfl_xor_sync(~0u, row_sum, distance);
     }
+    if (row >= count) continue;  // padding
+    if (lane.g == 0) reinterpret_cast<float*>(&group.row_sum[row])[lane.warp] = row_sum;
 #pragma unroll
-    for (int n = 0; n < Sizes::kHeadDim / 8; n += 4) {
-#pragma unroll
-      for (int c = 2 * r; c < 2 * r + 2; c++) {
-        const float4 x = {rows.o[n][c], rows.o[n + 1][c], rows.o[n + 2][c], rows.o[n + 3][c]};
-        float* to = &shared.o[warp][g + 8 * r][8 * n + 8 * t + 4 * (c % 2)];
-        *reinterpret_cast<float4*>(to) = x;
-      }
+    for (int block = 0; block < Sizes::kColumnBlocks; block++) {
+      const int column = block * Sizes::kBlockM + 16 * lane.warp + 2 * lane.g;
+      *reinterpret_cast<float2*>(&group.o[row][column]) = {rows.o[block][at],
+                                                           rows.o[block][at + 2]};
     }
   }
 }
@@ -75,16 +76,18 @@ __device__ __forceinline__ RowPart merge(int count, Load load) {
   return all;
 }
 
-// Stores the results of a head.
+// Stores the results of a unit.
 struct Output {
   const Params& p;
-  size_t first_row;  // of the head, in O and the log-sum-exp
-  int query_head;    // the first of the K/V head
+  size_t head_row;  // the first of the K/V head in O and the log-sum-exp
+  int query_head;   // the first of the K/V head
+  int first_row;    // of the unit in its K/V head
   float descale_v;
 
   // Normalises and stores four columns of a row. A sink is one more score of the row, without a
   // value. A row without keys is 0.
-  __device__ __forceinline__ void store(int row, int column, const RowPart& part) const {
+  __device__ __forceinline__ void store(int of_unit, int column, const RowPart& part) const {
+    const int row = first_row + of_unit;
     float row_max = part.row_max, row_sum = part.row_sum, x = descale_v;
     if (p.sinks != nullptr && row_sum != 0) {
       const float sink = p.sinks[query_head + row / p.queries] * kLog2E;
@@ -97,97 +100,162 @@ struct Output {
     const float4& o = part.o;
     const bool bf16 = p.o_bf16 != nullptr;
     const uint2 words = {pack_output(o.x * x, o.y * x, bf16), pack_output(o.z * x, o.w * x, bf16)};
-    const size_t at = (first_row + row) * Sizes::kHeadDim + column;
+    const size_t at = (head_row + row) * Sizes::kHeadDim + column;
     *reinterpret_cast<uint2*>(bf16 ? reinterpret_cast<uint16_t*>(p.o_bf16) + at
                                    : reinterpret_cast<uint16_t*>(p.o) + at) = words;
     if (p.lse == nullptr || column > 0) return;
-    p.lse[first_row + row] =
+    p.lse[head_row + row] =
         row_sum == 0 ? -INFINITY : kLn2 * (row_max - kMaxOffset + ptx::lg2_approx_ftz(row_sum));
   }
 };
 
-// The part of a head that a block has stored. A block has at most one that begins its head, and one
+// The part of a unit that a block has stored. A block has at most one that begins its unit, and one
 // that does not.
-__device__ __forceinline__ Part* part_of(const Params& p, int block, bool begins_head) {
-  return &p.parts[2 * block + begins_head];
+__device__ __forceinline__ Part* part_of(const Params& p, int block, bool begins_unit) {
+  return &p.parts[2 * block + begins_unit];
 }
 
-// Calls f(row, column) for this thread's share of the rows, four columns at a time. Padding costs
-// nothing.
-template <class F>
-__device__ __forceinline__ void for_each_row(const Params& p, F f) {
-  constexpr unsigned kColumns = Sizes::kHeadDim / 4;
-  for (unsigned i = threadIdx.x; i < p.rows() * kColumns; i += Sizes::kConsumers) {
-    f(i / kColumns, i % kColumns * 4);
+constexpr int kColumnQuads = Sizes::kHeadDim / 4;
+
+// Merges the warpgroups of the block, four columns of a row at a time. `store` takes the result.
+template <class Team, class Store>
+__device__ __forceinline__ void merge_groups(const SharedStorage& shared, int count, Store store) {
+  for (int i = Team::thread(); i < count * kColumnQuads; i += Team::kThreads) {
+    const int row = i / kColumnQuads, column = i % kColumnQuads * 4;
+    store(row, column, merge<Sizes::kGroups>(Sizes::kGroups, [&](int j) {
+      const GroupStorage& group = shared.group[j];
+      const float4 sums = group.row_sum[row];
+      return RowPart{group.row_max[row], sums.x + sums.y + sums.z + sums.w,
+                     *reinterpret_cast<const float4*>(&group.o[row][column])};
+    }));
   }
 }
 
-// Merges the warps of the block. `store` takes the result.
-template <class Store>
-__device__ __forceinline__ void merge_warps(const Params& p, const SharedStorage& shared,
-                                            Store store) {
-  constexpr int kChunk = Sizes::kWarps < 4 ? Sizes::kWarps : 4;
-  for_each_row(p, [&](int row, int column) {
-    store(row, column, merge<kChunk>(Sizes::kWarps, [&](int warp) {
-      return RowPart{shared.row_max[warp][row], shared.row_sum[warp][row],
-                     *reinterpret_cast<const float4*>(&shared.o[warp][row][column])};
-    }));
-  });
+// Four columns of a row of part i of a unit.
+__device__ __forceinline__ RowPart load_part(const Params& p, const Unit& unit, int i, int row,
+                                             int column) {
+  const Part* part = part_of(p, unit.first_block + i, i == 0);
+  return {__ldcg(&part->row_max[row]), __ldcg(&part->row_sum[row]),
+          __ldcg(reinterpret_cast<const float4*>(&part->o[row][column]))};
 }
 
-// Merges the parts of blocks first_block to first_block + count - 1, and stores the head.
-__device__ __forceinline__ void merge_blocks(const Params& p, const Output& output, int first_block,
-                                             int count) {
-  for_each_row(p, [&](int row, int column) {
-    output.store(row, column, merge<8>(count, [&](int i) {
-      const Part* part = part_of(p, first_block + i, i == 0);
-      return RowPart{__ldcg(&part->row_max[row]), __ldcg(&part->row_sum[row]),
-                     __ldcg(reinterpret_cast<const float4*>(&part->o[row][column]))};
+// Parts whose loads are in flight together.
+constexpr int kMergeAtOnce = 4;
+
+// Merges the parts of some rows of a unit, and stores them. Few rows leave threads for some of the
+// parts each. The order of the sums does not depend on the team.
+template <class Team>
+__device__ __forceinline__ void merge_rows(const Params& p, SharedStorage& shared,
+                                           const Output& output, const Unit& unit,
+                                           int first_row, int count) {
+  const unsigned items = count * kColumnQuads;
+  unsigned splits = 1;
+  if (unit.parts > kMergeAtOnce) splits = min(max(Sizes::kConsumers / items, 1), unit.parts);
+  for (unsigned i = Team::thread(); i < items * splits; i += Team::kThreads) {
+    const unsigned split = splits == 1 ? 0 : i / items, item = i - split * items;
+    const int row = first_row + item / kColumnQuads, column = item % kColumnQuads * 4;
+    const RowPart part = merge<kMergeAtOnce>((unit.parts - split + splits - 1) / splits, [&](int j) {
+      return load_part(p, unit, split + j * splits, row, column);
+    });
+    if (splits == 1) {
+      output.store(row, column, part);
+    } else {
+      shared.merged[i] = part.o;
+      shared.merged_rows[i] = {part.row_max, part.row_sum};
+    }
+  }
+  if (splits == 1) return;
+  Team::sync();
+  for (unsigned i = Team::thread(); i < items; i += Team::kThreads) {
+    output.store(first_row + i / kColumnQuads, i % kColumnQuads * 4, merge<kMergeAtOnce>(splits, [&](int j) {
+      const float2 row = shared.merged_rows[i + j * items];
+      return RowPart{row.x, row.y, shared.merged[i + j * items]};
     }));
-  });
+  }
 }
 
-// Ends the tiles of a head. The last block of the head merges the parts in their order,
-// so the result does not depend on which block that is. It resets the counter for the next launch.
-// Returns whether the block has another head.
-__device__ __forceinline__ bool epilogue(const Params& p, SharedStorage& shared,
-                                         const RowState& rows,
-                                         const Cursor& shared_cursor) {
-  // The warps of the head before are merged.
-  ptx::barrier_sync(kConsumerBarrier, Sizes::kConsumers);
-  store_warp(shared, rows, p.rows());
-  const Cursor cursor = shared_cursor;
-  const int head = cursor.sequence * p.kv_heads + cursor.head;
-  const Output output = {p, static_cast<size_t>(head) * p.rows(), cursor.head * p.group,
-                         p.descale_v[head]};
-  const bool begins = cursor.at == cursor.head_begin, ends = cursor.end >= cursor.head_end();
-  ptx::barrier_sync(kConsumerBarrier, Sizes::kConsumers);
-  if (begins && ends) {
-    merge_warps(p, shared, [&](int row, int column, const RowPart& part) {
+// The counters of a unit, in one word: blocks that have stored their part, slices of rows that
+// blocks have claimed for the merge, and blocks that have left it.
+constexpr unsigned kClaim = 1 << 10, kLeave = 1 << 21;
+__device__ __forceinline__ unsigned arrivals(unsigned word) { return word % kClaim; }
+__device__ __forceinline__ unsigned claims(unsigned word) { return word % kLeave / kClaim; }
+__device__ __forceinline__ unsigned leavers(unsigned word) { return word / kLeave; }
+
+// The last block of a unit with more parts than this shares their merge with blocks that are done.
+constexpr int kMergeAlone = 8;
+
+// Polls of a block that waits for the last part: 0.1 to 0.2 ms. It may leave: the last block merges
+// what nobody has claimed.
+constexpr int kPolls = 256;
+
+// The first thread of a team decides for all.
+template <class Team, class F>
+__device__ __forceinline__ int decide(SharedStorage& shared, F f) {
+  Team::sync();
+  if (Team::thread() == 0) shared.decision = f();
+  Team::sync();
+  return shared.decision;
+}
+
+// Merges the parts of a unit in their order, so that the result does not depend on which blocks do
+// it. Every block of the unit calls it when its part is stored. The last one to leave resets the
+// counters for the next launch.
+template <class Team>
+__device__ __forceinline__ void merge_unit(const Params& p, SharedStorage& shared,
+                                           const Output& output, const Unit& unit,
+                                           unsigned* counters) {
+  const unsigned all = unit.parts;
+  const bool alone = unit.parts <= kMergeAlone;
+  const bool complete = decide<Team>(shared, [&] {
+    unsigned arrived = arrivals(ptx::atom_acq_rel_gpu_add(counters, 1)) + 1;
+    if (alone) {
+      if (arrived == all) *counters = 0;
+    } else if (unit.is_last) {
+      for (int i = 0; i < kPolls && arrived < all; i++) {
+        arrived = arrivals(ptx::ld_acquire_gpu(counters));
+      }
+    }
+    return arrived == all;
+  });
+  if (alone) {
+    if (complete) merge_rows<Team>(p, shared, output, unit, 0, unit.rows);
+    return;
+  }
+  const int slice = static_cast<unsigned>(unit.rows + unit.parts - 1) / unit.parts;
+  while (complete) {
+    const int first_row = slice * decide<Team>(shared, [&] {
+      return claims(ptx::atom_acq_rel_gpu_add(counters, kClaim));
+    });
+    if (first_row >= unit.rows) break;
+    merge_rows<Team>(p, shared, output, unit, first_row, min(slice, unit.rows - first_row));
+  }
+  if (Team::thread() == 0 && leavers(ptx::atom_acq_rel_gpu_add(counters, kLeave)) == all - 1) {
+    *counters = 0;
+  }
+}
+
+// Ends the tiles of a unit whose result is in shared memory. A block that has other units does not
+// wait for other blocks.
+template <class Team>
+__device__ __forceinline__ void finish(const Params& p, SharedStorage& shared,
+                                       const Cursor& cursor, const Unit& unit) {
+  const int head = cursor.sequence * p.kv_heads + unit.kv_head;
+  const Output output = {p, static_cast<size_t>(head) * p.rows(), unit.kv_head * p.group,
+                         unit.first_row, p.descale_v[head]};
+  if (unit.whole) {
+    merge_groups<Team>(shared, unit.rows, [&](int row, int column, const RowPart& part) {
       output.store(row, column, part);
     });
-    return cursor.end > cursor.head_end();
+    return;
   }
-  Part* to = part_of(p, blockIdx.x, begins);
-  merge_warps(p, shared, [&](int row, int column, const RowPart& part) {
+  Part* to = part_of(p, blockIdx.x, unit.begins);
+  merge_groups<Team>(shared, unit.rows, [&](int row, int column, const RowPart& part) {
     *reinterpret_cast<float4*>(&to->o[row][column]) = part.o;
     if (column > 0) return;
     to->row_max[row] = part.row_max;
     to->row_sum[row] = part.row_sum;
   });
-
-  const Shares shares(cursor.tiles, cursor.blocks);
-  const int first_block = shares.block_of(cursor.head_begin);
-  const int count = shares.block_of(cursor.head_end() - 1) - first_block + 1;
-  ptx::barrier_sync(kConsumerBarrier, Sizes::kConsumers);
-  if (threadIdx.x == 0) {
-    unsigned* arrived = &p.arrived[head];
-    shared.is_last = ptx::atom_acq_rel_gpu_add(arrived, 1) == static_cast<unsigned>(count - 1);
-    if (shared.is_last) *arrived = 0;
-  }
-  ptx::barrier_sync(kConsumerBarrier, Sizes::kConsumers);
-  if (shared.is_last) merge_blocks(p, output, first_block, count);
-  return cursor.end > cursor.head_end();
+  merge_unit<Team>(p, shared, output, unit, &p.arrived[cursor.sequence * p.units() + cursor.unit]);
 }
 
 }  // namespace attention::decode

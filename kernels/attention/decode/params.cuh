@@ -8,7 +8,7 @@
 
 namespace attention::decode {
 
-// The result of some tiles of a head, before it is normalised. Padding is not written.
+// The result of some tiles of a unit, before it is normalised. Padding is not written.
 struct Part {
   float o[Sizes::kRows][Sizes::kHeadDim];
   float row_max[Sizes::kRows];  // scaled, in log2 units
@@ -20,7 +20,7 @@ struct Strides {
 };
 
 struct Params {
-  const uint8_t* q;       // of an E4M3 form
+  const uint8_t* q;       // E4M3; null for FP16 and BF16
   __half* o;              // null for BF16
   __nv_bfloat16* o_bf16;  // null for FP16
   float* lse;             // or null
@@ -31,15 +31,21 @@ struct Params {
   const int* lengths;     // or null
   const int* page_table;  // or null
   Part* parts;            // two per block
-  unsigned* arrived;      // blocks that have stored their part, per head
+  unsigned* arrived;      // counters of each unit, see epilogue.cuh
   int batch, kv_heads, group, queries, keys, max_pages, page_size, causal, window, even_blocks;
   float softmax_scale;
-  // Of a form that converts Q; one of the two is null.
+  // In place of q; one of the two is null.
   const __half* q_fp16;
   const __nv_bfloat16* q_bf16;
   Strides q_strides;
 
   __device__ __forceinline__ int rows() const { return group * queries; }
+
+  // A unit is a K/V head with up to kRows of its query rows.
+  __device__ __forceinline__ unsigned units_of_head() const {
+    return static_cast<unsigned>(rows() + Sizes::kRows - 1) / Sizes::kRows;
+  }
+  __device__ __forceinline__ int units() const { return kv_heads * units_of_head(); }
 
   // The first key that query i of a sequence of `end` keys sees. The last query is at the last key.
   __device__ __forceinline__ int window_begin(int end, int i) const {

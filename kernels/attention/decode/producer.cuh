@@ -8,21 +8,22 @@ namespace attention::decode {
 // Where a tile is in global memory.
 struct Source {
   int head;
-  unsigned boxes;                // bit i: box i has keys that some row sees
-  int key[Sizes::kBoxesN];       // of a box: in its page, or in its sequence
-  int page[Sizes::kBoxesN];      // of a box: its page, or its sequence
+  bool has_keys;
+  int key[Sizes::kBoxesN];   // of a box: in its page, or in its sequence
+  int page[Sizes::kBoxesN];  // of a box: its page, or its sequence
 
   __device__ __forceinline__ Source() {}
 
   __device__ __forceinline__ Source(const Params& p, const Cursor& cursor)
-      : head(cursor.head), boxes(0) {
+      : head(cursor.kv_head(p)), has_keys(cursor.keys.end > 0) {
+    if (!has_keys) return;
 #pragma unroll
     for (int i = 0; i < Sizes::kBoxesN; i++) {
-      key[i] = cursor.first_key() + i * Sizes::kBoxN;
+      // The page of a box that no row sees may not exist: a neighbour is loaded in its place.
+      const int first = max(cursor.first_key() + i * Sizes::kBoxN,
+                            cursor.keys.begin / Sizes::kBoxN * Sizes::kBoxN);
+      key[i] = min(first, (cursor.keys.end - 1) / Sizes::kBoxN * Sizes::kBoxN);
       page[i] = cursor.sequence;
-      // Keys behind the end may have no page, and TMA need not load what is masked.
-      if (key[i] >= cursor.keys.end || key[i] + Sizes::kBoxN <= cursor.keys.begin) continue;
-      boxes |= 1u << i;
       if (p.page_table == nullptr) continue;
       const int entry = key[i] / p.page_size;
       page[i] = __ldg(&p.page_table[static_cast<size_t>(cursor.sequence) * p.max_pages + entry]);
@@ -34,14 +35,16 @@ struct Source {
 __device__ __forceinline__ void load_tile(SharedStorage& shared, const TensorMap* k_map,
                                           const TensorMap* v_map, const Source& source, int stage) {
   uint64_t* full = &shared.full[stage];
-  constexpr int kBytes = Sizes::kBoxN * Sizes::kBoxBytes;
-  ptx::mbarrier_arrive_expect_tx(full, __popc(source.boxes) * 2 * Sizes::kBoxesD * kBytes);
+  if (!source.has_keys) {
+    ptx::mbarrier_arrive(full);
+    return;
+  }
+  ptx::mbarrier_arrive_expect_tx(full, 2 * Sizes::kTileBytes);
 #pragma unroll
   for (int i = 0; i < Sizes::kBoxesN; i++) {
-    if (!(source.boxes >> i & 1)) continue;
 #pragma unroll
     for (int d = 0; d < Sizes::kBoxesD; d++) {
-      const int at = (i * Sizes::kBoxesD + d) * kBytes, column = d * Sizes::kBoxBytes;
+      const int at = box_offset(i, d), column = d * Sizes::kBoxBytes;
       ptx::cp_async_bulk_tensor_4d(shared.k[stage] + at, k_map, column, source.key[i], source.head,
                                    source.page[i], full);
       ptx::cp_async_bulk_tensor_4d(shared.v[stage] + at, v_map, column, source.key[i], source.head,
@@ -67,10 +70,10 @@ class Producer {
 
   // Fills each stage again when the consumers have released it.
   __device__ __forceinline__ void refill() {
-    KvState state;
+    KvState state = {0};
     while (cursor_.has_tile()) {
       load(state.stage, state.phase);
-      state.advance();
+      state.advance(1);
     }
   }
 

@@ -1,18 +1,24 @@
-// Q of a head as the operands A of Q·K^T, in FP16. E4M3 is exact there. BF16 has a wider range, so
-// each row of it has a power of two as scale, which brings its largest magnitude to [2^14, 2^15).
-// So elements down to 2^-28 of the largest keep all their bits.
+// Q of a unit as operand B of K·Q^T, in FP16. E4M3 is exact there. BF16 has a wider range, so each
+// row of it has a power of two as scale, which brings its largest magnitude to [2^14, 2^15). So
+// elements down to 2^-28 of the largest keep all their bits.
 #pragma once
 
 #include "shared_storage.cuh"
 
 namespace attention::decode {
 
+constexpr float kLog2E = 1.4426950408889634f;
+
+// The summand of an exponent before a row has seen a key: P of the first key is infinite, which asks
+// for a reference. That of a masked key is 0.
+constexpr float kUnset = 1e30f;
+
 __device__ __forceinline__ uint32_t pack_half2(float x, float y) {
   const __half2 pair = __floats2half2_rn(x, y);
   return reinterpret_cast<const uint32_t&>(pair);
 }
 
-// This lane's share of a row: elements 16i + 4t to 16i + 4t + 3, of which mma takes the first two
+// This lane's share of a row: elements 16i + 4t to 16i + 4t + 3, of which wgmma takes the first two
 // as k = 2t, 2t+1 and the others as k = 2t+8, 2t+9. K is loaded in the same order.
 struct RowElements {
   static constexpr int kChunks = Sizes::kHeadDim / 16;
@@ -66,48 +72,44 @@ struct RowElements {
   }
 };
 
-// Rows g and g+8 of a head. With up to 8 rows the second one is padding, zeros.
-struct Queries {
-  RowElements of_row[2];
-  float descale[2] = {0, 0};
-
-  // `row` has the two rows; that of padding is the last of the head.
-  __device__ __forceinline__ Queries(const Params& p, int sequence, int kv_head,
-                                     const int (&row)[2]) {
-    const int count = p.rows() > 8 ? 2 : 1;
-    const uint16_t* halves = reinterpret_cast<const uint16_t*>(p.q_bf16);
-    if (p.q_bf16 == nullptr) halves = reinterpret_cast<const uint16_t*>(p.q_fp16);
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
-      if (r >= count) break;
-      const int in_group = row[r] / p.queries, query = row[r] - in_group * p.queries;
-      const int head = kv_head * p.group + in_group;
-      if constexpr (Sizes::kQInHalves) {
-        const Strides& s = p.q_strides;
-        of_row[r].load_halves(halves + sequence * s.batch + head * s.head + query * s.row);
-        descale[r] = 1;
-      } else {
-        const size_t of_all = static_cast<size_t>(sequence) * p.kv_heads * p.group + head;
-        of_row[r].load_codes(p.q + (of_all * p.queries + query) * Sizes::kHeadDim);
-        descale[r] = p.descale_q[of_all];
-      }
+// Loads Q of a unit to shared memory: four lanes have a row, and write it with its scale. Rows that
+// are padding are zeros.
+template <class Team>
+__device__ __forceinline__ void load_queries(const Params& p, UnitStorage& unit, int sequence,
+                                             const Unit& facts) {
+  const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+  const int kv_head = facts.kv_head, first_row = facts.first_row, count = facts.rows;
+  const float scale =
+      p.softmax_scale * kLog2E * p.descale_k[sequence * p.kv_heads + kv_head];
+  for (int row8 = Team::thread() / 32 * 8; row8 < Sizes::kRows; row8 += Team::kThreads / 4) {
+    const int row = row8 + g, of_head = first_row + min(row, count - 1);
+    const int in_group = static_cast<unsigned>(of_head) / p.queries, query = of_head - in_group * p.queries;
+    const int head = kv_head * p.group + in_group;
+    RowElements elements;
+    float descale = 1;
+    if (p.q != nullptr) {
+      const size_t of_all = static_cast<size_t>(sequence) * p.kv_heads * p.group + head;
+      elements.load_codes(p.q + (of_all * p.queries + query) * Sizes::kHeadDim);
+      descale = p.descale_q[of_all];
+      elements.convert_codes();
+    } else {
+      const Strides& s = p.q_strides;
+      const uint16_t* halves = reinterpret_cast<const uint16_t*>(p.q_bf16);
+      if (p.q_bf16 == nullptr) halves = reinterpret_cast<const uint16_t*>(p.q_fp16);
+      elements.load_halves(halves + sequence * s.batch + head * s.head + query * s.row);
+      if (p.q_bf16 != nullptr) descale = elements.convert_bf16();
     }
+    uint32_t* to = reinterpret_cast<uint32_t*>(unit.q) + row8 * 4 + lane;
 #pragma unroll
-    for (int r = 0; r < 2; r++) {
-      if (r >= count) break;
-      if constexpr (!Sizes::kQInHalves) {
-        of_row[r].convert_codes();
-      } else if (p.q_bf16 != nullptr) {
-        descale[r] = of_row[r].convert_bf16();
-      }
+    for (int i = 0; i < RowElements::kChunks; i++) {
+      const uint2 x = row < count ? elements.x[i] : uint2{0, 0};
+      to[(2 * i) * Sizes::kRows * 4] = x.x;
+      to[(2 * i + 1) * Sizes::kRows * 4] = x.y;
     }
+    const float factor = scale * descale;
+    if (t == 0) unit.scale[row] = factor == 0 ? 1e-30f : factor;  // 0 times -inf would be NaN
   }
-
-  // Operand A of chunk i.
-  __device__ __forceinline__ uint4 operand(int i) const {
-    const uint2 &low = of_row[0].x[i], &high = of_row[1].x[i];
-    return {low.x, high.x, low.y, high.y};
-  }
-};
+  ptx::fence_proxy_async();
+}
 
 }  // namespace attention::decode

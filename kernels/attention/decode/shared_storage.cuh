@@ -1,84 +1,104 @@
 // Shared memory, the pipeline of K and V, and the layout of a tile.
 #pragma once
 
-#include "include/pipeline_state.cuh"
-#include "include/ptx.cuh"
 #include "include/tma.cuh"
+#include "instructions.cuh"
 #include "schedule.cuh"
 
 namespace attention::decode {
 
+// What the four warps of a consumer warpgroup share.
+struct GroupStorage {
+  // P^T of two tiles, in core matrices of 8 query rows and 8 keys, all rows of 8 keys together.
+  alignas(128) __half p[2][Sizes::kTileN * Sizes::kRows];
+  float2 factors[Sizes::kRows];   // P = exp2(S * x + y)
+  float reference[Sizes::kRows];  // the score whose P is 2^kMaxOffset; -inf before the first key
+  float warp_max[4][Sizes::kRows];
+  // The result of a unit. Four columns of padding put the rows of a store in other banks.
+  alignas(16) float o[Sizes::kRows][Sizes::kHeadDim + 4];
+  float4 row_sum[Sizes::kRows];  // of each warp
+  float row_max[Sizes::kRows];   // scaled, in log2 units
+};
+
+// A unit and its Q.
+struct UnitStorage {
+  // Q in core matrices of 8 rows and 8 columns, all rows of 8 columns together.
+  alignas(128) __half q[Sizes::kHeadDim * Sizes::kRows];
+  float scale[Sizes::kRows];  // of the scores, in log2 units
+  // In registers they would crowd out O.
+  Cursor cursor;  // at the unit
+  Unit facts;
+};
+
 struct SharedStorage {
   alignas(1024) uint8_t k[Sizes::kStages][Sizes::kTileBytes];
   alignas(1024) uint8_t v[Sizes::kStages][Sizes::kTileBytes];
-  // Results of the consumer warps. Four columns of padding put the rows of a store in other banks.
-  alignas(16) float o[Sizes::kWarps][Sizes::kRows][Sizes::kHeadDim + 4];
-  float row_max[Sizes::kWarps][Sizes::kRows];  // scaled, in log2 units
-  float row_sum[Sizes::kWarps][Sizes::kRows];
-  // Operands A of Q·K^T, by chunk and lane.
-  uint4 q[Sizes::kQStaged ? Sizes::kHeadDim / 16 : 1][Sizes::kQStaged ? 32 : 1];
+  UnitStorage unit[2];  // the one that is computed, and the next
+  GroupStorage group[Sizes::kGroups];
+  // Of the merge of blocks: columns and softmax of some parts of a row.
+  alignas(16) float4 merged[Sizes::kConsumers];
+  float2 merged_rows[Sizes::kConsumers];
   alignas(8) uint64_t full[Sizes::kStages];
   uint64_t empty[Sizes::kStages];
-  // The next head of the consumers, and the one behind it. In registers they would crowd out O.
-  Cursor cursor[2];
-  bool is_last;
+  uint64_t unit_full[2];
+  uint64_t result_full, result_empty;
+  int decision;  // of one thread for its team
+
+  // One arrival for each warp.
+  __device__ __forceinline__ void init_barriers() {
+    for (int i = 0; i < Sizes::kStages; i++) {
+      ptx::mbarrier_init(&full[i], 1);
+      ptx::mbarrier_init(&empty[i], 4);
+    }
+    for (uint64_t& barrier : unit_full) ptx::mbarrier_init(&barrier, 3);
+    ptx::mbarrier_init(&result_full, Sizes::kConsumers / 32);
+    ptx::mbarrier_init(&result_empty, 3);
+    ptx::fence_mbarrier_init();
+  }
 };
 
 // "shared" of kernel.toml, without the bytes that align the storage.
 static_assert(sizeof(SharedStorage) <=
               Sizes::kStages * (2 * Sizes::kTileBytes + 16) +
-                  Sizes::kTileN * (2 * Sizes::kHeadDim + 12) +
-                  32 * Sizes::kHeadDim * Sizes::kQStaged + 1024);
+                  Sizes::kRows * (4 * Sizes::kHeadDim + 8) +
+                  Sizes::kGroups * (Sizes::kRows * (4 * Sizes::kTileN + 4 * Sizes::kHeadDim + 64) +
+                                    24 * Sizes::kGroupThreads) + 2560);
 
-constexpr int kConsumerBarrier = 1;
+// Named barriers: one of each consumer warpgroup from the first on, one of all consumers, and one of
+// the finishers.
+constexpr int kGroupBarrier = 1;
+constexpr int kConsumerBarrier = kGroupBarrier + Sizes::kGroups;
+constexpr int kFinisherBarrier = kConsumerBarrier + 1;
 
-// A position in the pipeline.
-using KvState = PipelineState<Sizes::kStages>;
+// Threads that finish a unit together: all consumers, or the warps beside the producer.
+template <int kFirst, int kCount, int kBarrier>
+struct Team {
+  static constexpr int kThreads = kCount;
+  __device__ __forceinline__ static int thread() { return threadIdx.x - kFirst; }
+  __device__ __forceinline__ static void sync() { ptx::barrier_sync(kBarrier, kCount); }
+};
+using Consumers = Team<0, Sizes::kConsumers, kConsumerBarrier>;
+using Finishers = Team<Sizes::kConsumers + 32, Sizes::kGroupThreads - 32, kFinisherBarrier>;
 
-// A tile is boxes of 64 rows and up to 128 bytes, swizzled as TMA does: 16 bytes at the same column
-// of eight rows are in different banks.
+// A position in the pipeline. The tiles of the block go round the consumer warpgroups.
+struct KvState {
+  int stage;
+  uint32_t phase = 0;
 
-// The first row of a consumer warp.
-__device__ __forceinline__ uint32_t warp_offset(int warp) {
-  constexpr int kWarpsOfBox = Sizes::kBoxN / Sizes::kWarpN;
-  return warp / kWarpsOfBox * (Sizes::kBoxN * Sizes::kHeadDim) +
-         warp % kWarpsOfBox * (Sizes::kWarpN * Sizes::kBoxBytes);
-}
-
-// A byte of row 8 * octet + row of a warp, as two terms. The first is a constant for all lanes and
-// becomes the immediate offset of a load; row is below 8.
-__device__ __forceinline__ constexpr uint32_t octet_offset(int octet, int byte) {
-  return byte / Sizes::kBoxBytes * (Sizes::kBoxN * Sizes::kBoxBytes) + 8 * octet * Sizes::kBoxBytes;
-}
-__device__ __forceinline__ uint32_t row_offset(int row, int byte) {
-  const int swizzle = Sizes::kBoxBytes == 128 ? row : row / 2;
-  return row * Sizes::kBoxBytes + (byte % Sizes::kBoxBytes ^ swizzle << 4);
-}
-
-// The order of the keys 2t and 2t+1 in a lane's operands of P·V. Rows of 64 bytes: the even rows of
-// a tile are in one half of the banks, so the odd lanes read the odd row first.
-__device__ __forceinline__ int swaps_keys() {
-  return Sizes::kHeadDim == 64 ? threadIdx.x % 2 : 0;
-}
-
-// Where a lane reads in the rows of its warp. The offsets are found once: ptxas would compute them
-// again in every step.
-struct LaneOffsets {
-  uint32_t k;                            // of the row of ldmatrix; bit 6 is that of the column
-  uint32_t v[Sizes::kBoxBytes / 32][2];  // of keys 2t and 2t+1
-
-  __device__ __forceinline__ LaneOffsets() {
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    k = ptx::opaque(warp_offset(warp) + row_offset(lane % 8, lane / 8 * 16));
-#pragma unroll
-    for (int i = 0; i < Sizes::kBoxBytes / 32; i++) {
-#pragma unroll
-      for (int j = 0; j < 2; j++) {
-        const int key = 2 * t + (j ^ swaps_keys());
-        v[i][j] = ptx::opaque(warp_offset(warp) + row_offset(key, 32 * i + 4 * g));
-      }
-    }
+  __device__ __forceinline__ void advance(int by) {
+    stage += by;
+    if (stage >= Sizes::kStages) stage -= Sizes::kStages, phase ^= 1;
   }
 };
+
+// A tile is boxes of 64 rows and up to 128 bytes, swizzled as TMA does: 16 bytes at the same column
+// of eight rows are in different banks. Bits 4 to 6 of an address, or 4 and 5, have the chunk.
+__device__ __forceinline__ uint32_t swizzled(int row, int byte) {
+  const int swizzle = Sizes::kBoxBytes == 128 ? row % 8 : row / 2 % 4;
+  return row * Sizes::kBoxBytes + (byte ^ swizzle << 4);
+}
+__device__ __forceinline__ constexpr uint32_t box_offset(int box_n, int box_d) {
+  return (box_n * Sizes::kBoxesD + box_d) * Sizes::kBoxN * Sizes::kBoxBytes;
+}
 
 }  // namespace attention::decode
