@@ -140,12 +140,37 @@ func TestSimulatorFinishesNothing(t *testing.T) {
 	expectReason(t, r.Reasons.Correctness, "the simulator finished no shape: 1x2x8x64 seed 0: no result within 50ms")
 }
 
+// watched is a simulator that reports each run of an image.
+type watched struct {
+	*simdevice.Device
+	image string
+	ran   chan<- struct{}
+}
+
+func (w *watched) Run(ctx context.Context, job device.Job) (*device.Outcome, error) {
+	if string(job.Image) == w.image {
+		defer func() { w.ran <- struct{}{} }()
+	}
+	return w.Device.Run(ctx, job)
+}
+
 // A kernel that never ends on the GPU costs its own verdict, and the next variant runs. What the
 // simulator knows of it decides.
 func TestEndlessOnGPU(t *testing.T) {
 	t.Parallel()
 	s := newProven(t, provenBy, "hang", "good")
-	s.gpu.Behaviours["hang"] = behaviour{Launch: func(int) error { return &device.Timeout{Limit: time.Second} }}
+	ran := make(chan struct{}, 100)
+	image := string(s.built("hang", "sm_90a").PTX)
+	open := func(context.Context) (device.Device, error) {
+		return &watched{simdevice.Open(provenBy), image, ran}, nil
+	}
+	s.Device = s.Device.Beside(Simulator(device.Facts{Kind: "sim"}, open, run.Simulation{}))
+	s.gpu.Behaviours["hang"] = behaviour{Launch: func(int) error {
+		for range 2 { // the simulator has both shapes before the limit of the GPU
+			<-ran
+		}
+		return &device.Timeout{Limit: time.Second}
+	}}
 	if err := s.run(s.tiny("hang", "good")); err != nil {
 		t.Fatal(err)
 	}
