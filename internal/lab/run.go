@@ -222,8 +222,12 @@ func (a *attempt) proveSimulated(ctx context.Context) error {
 	}
 	a.session.close() // compute-sanitizer may need the GPU
 	a.step("waiting for the simulator", 0, 0)
+	result := a.simulations.result
+	if a.result.TimedOut {
+		result = a.simulations.resultAfterTimeout
+	}
 	var err error
-	if a.result.Simulated, err = a.simulations.result(ctx, a.build); err != nil {
+	if a.result.Simulated, err = result(ctx, a.build); err != nil {
 		return err
 	}
 	check := gateSimulated(a.result.Simulated)

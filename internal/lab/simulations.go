@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"attune/internal/crash"
 	"attune/internal/device"
@@ -45,6 +46,7 @@ type simulationKey struct {
 }
 
 type simulation struct {
+	cancel    context.CancelFunc
 	done      chan struct{} // closed when result or err is set
 	result    *run.Simulated
 	err       error
@@ -91,14 +93,16 @@ func (s *simulations) start(b problem.Build) *simulation {
 	if known := s.known[key]; known != nil {
 		return known
 	}
-	one := &simulation{done: make(chan struct{})}
+	ctx, cancel := context.WithCancel(s.ctx)
+	one := &simulation{cancel: cancel, done: make(chan struct{})}
 	s.known[key] = one
 	s.group.Go(func() {
 		defer close(one.done)
+		defer cancel()
 		refs := <-s.workers
 		defer func() { s.workers <- refs }()
 		defer crash.Catch(&one.err, func() string { return "the simulation of " + b.Variant.String() })
-		one.result, one.err = s.simulate(s.ctx, refs, b)
+		one.result, one.err = s.simulate(ctx, refs, b)
 	})
 	return one
 }
@@ -132,6 +136,25 @@ func (s *simulations) found(b problem.Build) bool {
 	default:
 		return false
 	}
+}
+
+// afterTimeout is how long a simulation may take on after its kernel did not end on the GPU. It had
+// the time of that launch before.
+const afterTimeout = 10 * time.Second
+
+// resultAfterTimeout is the result of a build that did not end on the GPU. If the simulator does not
+// end either, the run goes on without it.
+func (s *simulations) resultAfterTimeout(ctx context.Context, b problem.Build) (*run.Simulated, error) {
+	limited, cancel := context.WithTimeout(ctx, afterTimeout)
+	defer cancel()
+	if found, err := s.result(limited, b); err == nil || ctx.Err() != nil || limited.Err() == nil {
+		return found, err
+	}
+	one := s.start(b)
+	one.cancel()
+	<-one.done // the next simulation may use the worker
+	one.result, one.err = &run.Simulated{Findings: []finding.Finding{}, Unfinished: "the simulator did not end either"}, nil
+	return one.result, nil
 }
 
 // result waits for the simulation of a build. A kernel that the simulator refuses runs under
@@ -202,6 +225,10 @@ func (s *simulations) simulate(ctx context.Context, refs problem.References, b p
 			return found, nil
 		case err != nil:
 			found.Unfinished = cmp.Or(found.Unfinished, fmt.Sprintf("%s: %v", l.instanceName(i), err))
+			if device.Classify(err) == device.KernelTimeout { // a larger shape would take longer
+				reasons.conclude(found)
+				return found, nil
+			}
 			continue
 		}
 		reasons.add(l.instanceName(i), row)
@@ -209,15 +236,20 @@ func (s *simulations) simulate(ctx context.Context, refs problem.References, b p
 		found.Shapes = append(found.Shapes, shape.String())
 		found.Schedules = max(found.Schedules, row.Schedules)
 	}
-	for _, r := range reasons.list {
-		if r.finding != nil {
-			found.Findings = append(found.Findings, *r.finding)
+	reasons.conclude(found)
+	return found, nil
+}
+
+// conclude adds the findings and the reasons of all instances to what was simulated.
+func (r *failureReasons) conclude(found *run.Simulated) {
+	for _, one := range r.list {
+		if one.finding != nil {
+			found.Findings = append(found.Findings, *one.finding)
 		}
 	}
-	for _, text := range reasons.texts() {
+	for _, text := range r.texts() {
 		found.Wrong = append(found.Wrong, "on the simulator, "+text)
 	}
-	return found, nil
 }
 
 // simulateOne runs one instance, and relaunches of the smallest.

@@ -2,7 +2,11 @@ package lab
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
+	"fmt"
+	"math"
+	"os"
 	"testing"
 	"time"
 
@@ -136,12 +140,37 @@ func TestSimulatorFinishesNothing(t *testing.T) {
 	expectReason(t, r.Reasons.Correctness, "the simulator finished no shape: 1x2x8x64 seed 0: no result within 50ms")
 }
 
+// watched is a simulator that reports each run of an image.
+type watched struct {
+	*simdevice.Device
+	image string
+	ran   chan<- struct{}
+}
+
+func (w *watched) Run(ctx context.Context, job device.Job) (*device.Outcome, error) {
+	if string(job.Image) == w.image {
+		defer func() { w.ran <- struct{}{} }()
+	}
+	return w.Device.Run(ctx, job)
+}
+
 // A kernel that never ends on the GPU costs its own verdict, and the next variant runs. What the
 // simulator knows of it decides.
 func TestEndlessOnGPU(t *testing.T) {
 	t.Parallel()
 	s := newProven(t, provenBy, "hang", "good")
-	s.gpu.Behaviours["hang"] = behaviour{Launch: func(int) error { return &device.Timeout{Limit: time.Second} }}
+	ran := make(chan struct{}, 100)
+	image := string(s.built("hang", "sm_90a").PTX)
+	open := func(context.Context) (device.Device, error) {
+		return &watched{simdevice.Open(provenBy), image, ran}, nil
+	}
+	s.Device = s.Device.Beside(Simulator(device.Facts{Kind: "sim"}, open, run.Simulation{}))
+	s.gpu.Behaviours["hang"] = behaviour{Launch: func(int) error {
+		for range 2 { // the simulator has both shapes before the limit of the GPU
+			<-ran
+		}
+		return &device.Timeout{Limit: time.Second}
+	}}
 	if err := s.run(s.tiny("hang", "good")); err != nil {
 		t.Fatal(err)
 	}
@@ -151,6 +180,79 @@ func TestEndlessOnGPU(t *testing.T) {
 		t.Error("the record does not say that it timed out")
 	}
 	expectOutcome(t, s.runs[1], merged)
+}
+
+// If the simulator does not end either, the run goes on all the same.
+func TestEndlessEverywhere(t *testing.T) {
+	t.Parallel()
+	s := newProven(t, provenBy, "endless", "good")
+	s.gpu.Behaviours["endless"] = behaviour{Launch: func(int) error { return &device.Timeout{Limit: time.Second} }}
+	began := time.Now()
+	if err := s.run(s.tiny("endless", "good")); err != nil {
+		t.Fatal(err)
+	}
+	expectOutcome(t, s.runs[0], "not-measured pass/not-measured/not-measured/not-measured")
+	expectReason(t, s.runs[0].Reasons.Correctness, "no result within 1s")
+	expectReason(t, []string{s.runs[0].Simulated.Unfinished}, "did not end either")
+	expectOutcome(t, s.runs[1], merged)
+	if spent := time.Since(began); spent > provenBy.Limit {
+		t.Errorf("it took %s", spent)
+	}
+}
+
+// sumOfNeighbours computes what the kernel of testdata/planted does.
+func sumOfNeighbours(_ context.Context, job device.Job) ([]byte, error) {
+	in := job.Args[0].Input
+	at := func(i int) float32 {
+		if 4*i >= len(in) {
+			return 0
+		}
+		return math.Float32frombits(binary.LittleEndian.Uint32(in[4*i:]))
+	}
+	var out []byte
+	for i := range len(in) / 4 {
+		out = binary.LittleEndian.AppendUint32(out, math.Float32bits(at(i)+at(i&^31|(i+1)&31)))
+	}
+	return out, nil
+}
+
+// Defects that no output of an H200 showed (2026-11-18) are not merged, and the right kernel is.
+func TestPlantedDefects(t *testing.T) {
+	t.Parallel()
+	c, cacheDir := compiler(t)
+	if c == nil {
+		t.Skip(needsCompiler)
+	}
+	if err := numpy(); err != nil {
+		t.Skipf("needs python3 with numpy: %v", err)
+	}
+	const dir = "testdata/planted"
+	s := newSetupOf(t, os.DirFS(dir), c, cacheDir)
+	s.Builder.Dir = dir
+	s.gpu.Facts.Arch, s.gpu.Compute = "sm_90", sumOfNeighbours
+	s.Device = GPU(s.gpu.Facts, s.gpu.Open).Beside(simulator(provenBy))
+	defects := []string{"", "out-of-bounds", "uninitialized", "race", "missing-fence", "missing-wait", "deadlock"}
+	small, err := s.Kernel.Shapes("small")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := Request{Shapes: small, Seeds: []uint64{0}, Samples: 4}
+	for i := range defects {
+		v := s.variant(fmt.Sprintf("planted+DEFECT=%d", i))
+		s.declare(v.String(), behaviour{})
+		r.Variants = append(r.Variants, v)
+	}
+	if err := s.run(r); err != nil {
+		t.Fatal(err)
+	}
+	for i, kind := range defects {
+		if kind == "" {
+			expectOutcome(t, s.runs[i], merged)
+			continue
+		}
+		expectOutcome(t, s.runs[i], incorrect)
+		expectReason(t, s.runs[i].Reasons.Correctness, ": "+kind)
+	}
 }
 
 // A run without the simulator says so, and cannot be promoted.

@@ -317,3 +317,18 @@ func TestTargets(t *testing.T) {
 		}
 	}
 }
+
+// The family of a refused instruction is short enough for a verdict.
+func TestFamilyOfUnsupported(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [a], 32;": "tcgen05",
+		"@%p1 multimem.red.add.f32 [%rd1], %f1;":                           "multimem",
+		"the variable x":                                                   "",
+		"the function k.b;":                                                "",
+	} {
+		if got := (&UnsupportedError{Text: text}).Family(); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}
