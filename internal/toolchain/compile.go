@@ -61,13 +61,20 @@ func compilePTX(ctx context.Context, c *Compiler, t Target, files sources, own c
 		return nil, "", err
 	}
 	warnings, err = c.run(ctx, t, dir, c.NVCC, append(options, "--keep", "-ptx", "-o", file, t.Source)...)
-	if refused, ok := errors.AsType[*CompileError](err); ok {
-		refused.Output = own.withNames(refused.Output)
-	}
-	if err != nil {
+	refused, ok := errors.AsType[*CompileError](err)
+	if err != nil && !ok {
 		return nil, "", err
 	}
-	if err := checkIncluded(c, t, dir, own.include); err != nil {
+	messages := ""
+	if refused != nil {
+		messages = refused.Output
+	}
+	// Before the compiler's messages are passed on: they may quote a file that was not to be read.
+	if err := checkIncluded(c, t, dir, own.include, messages); err != nil {
+		return nil, "", err
+	}
+	if refused != nil {
+		refused.Output = own.withNames(refused.Output)
 		return nil, "", err
 	}
 	if ptx, err = c.output(ctx, t, c.NVCC, filepath.Join(dir, file), completePTX); err != nil {

@@ -193,8 +193,55 @@ func TestForeignFile(t *testing.T) {
 		"# 1 \"/other/cuda_runtime.h\" 1\n": "/other/cuda_runtime.h",
 		"# 1 \"/a\\\\b.h\" 1\n":             `/a\b.h`,
 	} {
-		if got := foreignFile([]byte(header+more), "/build", "/cuda/"); got != want {
-			t.Errorf("%q: %q, want %q", more, got, want)
+		err := foreignFile("k.cu", []byte(header+more), "/build", "/cuda/")
+		if (err == nil) != (want == "") || err != nil && err.Error() != outside("k.cu", want).Error() {
+			t.Errorf("%q: %v, want %q", more, err, want)
+		}
+	}
+}
+
+// The sources cannot add to the folders of system headers by markers of their own.
+func TestForgedLineMarkers(t *testing.T) {
+	const text = "# 0 \"k.cu\"\n# 1 \"/opt/sdk/include/cuda_runtime.h\" 1\n# 1 \"k.cu\"\n# 1 \"/etc/x.h\" 1 3\n# 1 \"/etc/passwd\" 1 3\n"
+	if err := foreignFile("k.cu", []byte(text)); err == nil || !strings.Contains(err.Error(), "k.cu includes /etc/x.h, which is outside") {
+		t.Error(err)
+	}
+}
+
+// A directive that a macro writes is left to NVIDIA's front end, which would obey it.
+func TestHiddenDirectives(t *testing.T) {
+	for text, hidden := range map[string]bool{
+		"#pragma unroll\n # pragma once\n# 3 \"k.cu\"\n": false,
+		"x # y\nprintf(\"# include\");\n":                false,
+		" # include \"/etc/passwd\"\n":                   true,
+		"%: include \"/etc/passwd\"\n":                   true,
+		"??=include \"/etc/passwd\"\n":                   true,
+		"\v\f# include \"/etc/passwd\"\n":                true,
+		"# \\\n include \"/etc/passwd\"\n":               true,
+		"# if 1\n":                                       true,
+		"#\n":                                            true,
+	} {
+		if err := foreignFile("k.cu", []byte(text)); (err != nil) != hidden {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	for text, want := range map[string]bool{"#define H #\nH include \"x\"\n": true, "#define S(x) #x\n": false} {
+		if got := (sources{"k.cu": []byte(text)}).computed(); got != want {
+			t.Errorf("%q: computed is %t", text, got)
+		}
+	}
+}
+
+// Messages of a failed preprocessor do not quote files outside.
+func TestForeignPlace(t *testing.T) {
+	for text, want := range map[string]string{
+		"k.cu:3:2: error: #error no\n": "",
+		"In file included from k.cu:1:\n/etc/x:1:2: error: invalid directive #secret": "/etc/x",
+		"In file included from ../x:1,\n                 from k.cu:1:\n":              "../x",
+		"/opt/gcc/lib/include/x.h:3:1: error\n/cuda/y.h:1: error\n":                   "",
+	} {
+		if got := foreignPlace(text, "/cuda"); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
 		}
 	}
 }
@@ -221,5 +268,20 @@ func TestComputedIncludeOutside(t *testing.T) {
 	mustBuild(t, b, tinyTarget())
 	if _, origin := mustBuild(t, b, tinyTarget()); origin != FromCache {
 		t.Errorf("the second build is %s", origin)
+	}
+}
+
+// A file that NVIDIA's front end or the host's preprocessor would read is not quoted either.
+func TestHiddenIncludeOutside(t *testing.T) {
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, []byte("#password 123\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	compiler, source := pinned(t), string(tiny()["ada/tiny.cu"].Data)
+	for _, lines := range []string{"#define H #\nH include \"" + secret + "\"\n", "#define F \"" + secret + "\"\n#include F\n"} {
+		_, _, err := NewBuilder(with(tiny(), "ada/tiny.cu", lines+source), compiler, t.TempDir()).Build(t.Context(), tinyTarget())
+		if _, ok := errors.AsType[*SourceError](err); !ok || strings.Contains(err.Error(), "password") {
+			t.Errorf("%q: %v", lines, err)
+		}
 	}
 }
