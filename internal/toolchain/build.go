@@ -247,6 +247,9 @@ func (b *Builder) compile(ctx context.Context, t Target, files sources, own comp
 	if err != nil {
 		return nil, err
 	}
+	if !ptxEntry.Match(ptx) {
+		return nil, &SourceError{t, t.noEntry(nil).Error()}
+	}
 	if err := os.WriteFile(filepath.Join(dir, ptxFile), ptx, 0o644); err != nil {
 		return nil, err
 	}
@@ -259,7 +262,7 @@ func (b *Builder) compile(ctx context.Context, t Target, files sources, own comp
 	if err != nil {
 		return nil, err
 	}
-	if ptxEntry.Match(ptx) && !ptxasEntry.MatchString(log) {
+	if !ptxasEntry.MatchString(log) {
 		return nil, b.compiler.broken(ctx, t, "ptxas reported success and printed no resources")
 	}
 	return newImage(t, files.hash(), "nvcc "+b.compiler.Version, ptx, cubin, warnings+log)

@@ -14,7 +14,10 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
+
+	"attune/internal/regular"
 )
 
 // SourceError is the error of a source that breaks a rule of attune, whether or not it compiles: it
@@ -47,12 +50,9 @@ func within(file string, folders ...string) bool {
 }
 
 // Folder is the folder of a kernel on disk. Files behind links that lead out of it are refused.
-func Folder(dir string) fs.FS { return folder{os.DirFS(dir), dir} }
+func Folder(dir string) fs.FS { return folder{dir} }
 
-type folder struct {
-	fs.FS
-	dir string
-}
+type folder struct{ dir string }
 
 // errLink is the error of a link that leads out of the kernel's folder.
 var errLink = errors.New("it is a link to a file outside the kernel's folder")
@@ -68,7 +68,59 @@ func (f folder) Open(name string) (fs.File, error) {
 			return nil, &fs.PathError{Op: "open", Path: name, Err: errLink}
 		}
 	}
-	return f.FS.Open(name)
+	if !fs.ValidPath(name) {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid}
+	}
+	file, err := regular.OpenFolder(filepath.Join(f.dir, filepath.FromSlash(name)))
+	if failure, ok := errors.AsType[*fs.PathError](err); ok {
+		failure.Path = name // as in the folder, without the path of this machine
+	}
+	if err != nil {
+		return nil, err
+	}
+	return file, nil
+}
+
+// maxSource bounds a source or a header in bytes; it is far above the size of a generated one.
+const maxSource = 64 << 20
+
+// readSource reads a file of the kernel's folder. What the file is, other than its content, is a
+// mistake of the source that names it.
+func readSource(kernel fs.FS, name string) ([]byte, error) {
+	text, err := readLimited(kernel, name)
+	var large *regular.SizeError
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, err // the caller knows what includes it
+	case errors.Is(err, errLink):
+		return nil, &SourceError{Problem: fmt.Sprintf("read %s: %v; copy the file into the folder", name, errLink)}
+	case errors.Is(err, regular.ErrNotRegular), errors.Is(err, syscall.EISDIR), errors.Is(err, fs.ErrInvalid):
+		return nil, &SourceError{Problem: fmt.Sprintf("read %s: %v", name, regular.ErrNotRegular)}
+	case errors.As(err, &large):
+		return nil, &SourceError{Problem: large.Error()}
+	case err != nil:
+		return nil, fmt.Errorf("read a source of the kernel: %w", err)
+	}
+	return text, nil
+}
+
+// readLimited reads a file of at most maxSource bytes. Folders that are no folders on disk read in
+// their own way.
+func readLimited(kernel fs.FS, name string) ([]byte, error) {
+	if own, ok := kernel.(fs.ReadFileFS); ok {
+		return own.ReadFile(name)
+	}
+	file, err := kernel.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return regular.ReadAll(file, name, maxSource)
+}
+
+// noSource is the error of a source that does not exist.
+func noSource(name string) *SourceError {
+	return &SourceError{Problem: fmt.Sprintf("the source %s does not exist", name)}
 }
 
 // sources are a source file of a kernel and every header that it includes from the kernel's folder,
@@ -96,16 +148,16 @@ func readSources(kernel fs.FS, root string) (sources, error) {
 		if _, seen := found[next.name]; seen {
 			continue
 		}
-		text, err := fs.ReadFile(kernel, next.name)
+		text, err := readSource(kernel, next.name)
 		switch {
 		case errors.Is(err, fs.ErrNotExist) && next.optional:
 			continue
 		case errors.Is(err, fs.ErrNotExist) && next.includer != "":
 			return nil, &SourceError{Problem: fmt.Sprintf("%s includes %s, which does not exist", next.includer, next.name)}
-		case errors.Is(err, errLink):
-			return nil, &SourceError{Problem: fmt.Sprintf("read %s: %v; copy the file into the folder", next.name, errLink)}
+		case errors.Is(err, fs.ErrNotExist):
+			return nil, noSource(next.name)
 		case err != nil:
-			return nil, fmt.Errorf("read a source of the kernel: %w", err)
+			return nil, err
 		}
 		found[next.name] = text
 		headers, err := includes(next.name, text)

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/fstest"
 
@@ -86,7 +87,7 @@ func TestInvalidSources(t *testing.T) {
 		{"asked for above", "#elif __has_include( \"../../x.h\" )", "ada/k.cu includes ../../x.h, which is outside"},
 		{"asked for in brackets", "#if __has_include(</etc/passwd>)", "ada/k.cu includes /etc/passwd, which is outside"},
 		{"asked for by a macro", "#if __has_include(FILE)", "ada/k.cu has __has_include(FILE); name the file in quotes"},
-		{"a folder", `#include "../common"`, "common"},
+		{"a folder", `#include "../common"`, "read common: it is not a regular file"},
 	} {
 		folder := fstest.MapFS{
 			"ada/k.cu":     {Data: []byte("// A kernel.\n" + c.source + "\n")},
@@ -97,7 +98,7 @@ func TestInvalidSources(t *testing.T) {
 			t.Errorf("%s: error %v, want %q", c.name, err, c.want)
 		}
 		var broken *SourceError
-		if errors.As(err, &broken) != (c.name != "a folder") {
+		if !errors.As(err, &broken) {
 			t.Errorf("%s: error %T", c.name, err)
 		}
 	}
@@ -160,6 +161,46 @@ func TestFolder(t *testing.T) {
 	}
 	if _, err := Folder(filepath.Join(dir, "gone")).Open("k.cu"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a folder that does not exist: %v", err)
+	}
+}
+
+// A pipe in place of a source ends no build by waiting, and a link in place of a header is a mistake
+// of the source, with and without a launch contract.
+func TestSourcesThatAreNoFiles(t *testing.T) {
+	dir := t.TempDir()
+	err := errors.Join(
+		os.WriteFile(filepath.Join(dir, "k.cu"), []byte("#include \"pipe\"\n"), 0o644),
+		os.WriteFile(filepath.Join(dir, "l.cu"), []byte("#include \"link\"\n"), 0o644),
+		syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o644),
+		os.Symlink("/etc/passwd", filepath.Join(dir, "link")),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for source, want := range map[string]string{
+		"pipe": "read pipe: it is not a regular file", "k.cu": "read pipe: it is not a regular file",
+		"l.cu": "read link: it is a link to a file outside the kernel's folder; copy the file into the folder",
+	} {
+		for _, contract := range []bool{false, true} {
+			target := Target{Variant: "v", Source: source, Arch: "sm_89", Contract: contract}
+			_, _, err := NewBuilder(Folder(dir), nil, "").Build(t.Context(), target)
+			if broken, ok := errors.AsType[*SourceError](err); !ok || broken.Problem != want {
+				t.Errorf("%s, contract %t: %v", source, contract, err)
+			}
+		}
+	}
+}
+
+// A source without a kernel is a mistake of the source, and the compiler is not blamed for its PTX.
+func TestSourceWithoutKernel(t *testing.T) {
+	plainEnvironment(t)
+	dir := t.TempDir()
+	for _, ptx := range []string{"", "\n.global .u32 x;\n"} {
+		script(t, filepath.Join(dir, "nvcc"), "printf '.version 9.0\n.target sm_89\n.address_size 64\n\n"+ptx+"' > image.ptx")
+		_, _, err := NewBuilder(tiny(), &Compiler{NVCC: filepath.Join(dir, "nvcc"), Version: "0"}, "").Build(t.Context(), tinyTarget())
+		if broken, ok := errors.AsType[*SourceError](err); !ok || broken.Problem != "it has no entry function: declare one with __global__" {
+			t.Errorf("%q: %v", ptx, err)
+		}
 	}
 }
 

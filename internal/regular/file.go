@@ -1,0 +1,85 @@
+package regular
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"syscall"
+)
+
+// ErrNotRegular is the error of a pipe, a device, a socket or a folder in place of a file.
+var ErrNotRegular = errors.New("it is not a regular file")
+
+// SizeError is the error of a file with more bytes than its reader takes.
+type SizeError struct {
+	Path  string
+	Limit int64
+}
+
+func (e *SizeError) Error() string {
+	return fmt.Sprintf("%s has more than %d bytes; no such file is that large", e.Path, e.Limit)
+}
+
+// Open opens a file for reading. It does not wait for the writer of a pipe.
+func Open(path string) (*os.File, error) { return open(path, 0, false) }
+
+// OpenNoFollow opens a file, and no symbolic link at the end of the path.
+func OpenNoFollow(path string) (*os.File, error) { return open(path, syscall.O_NOFOLLOW, false) }
+
+// OpenFolder opens a file or a folder.
+func OpenFolder(path string) (*os.File, error) { return open(path, 0, true) }
+
+func open(path string, flags int, folders bool) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|flags, 0)
+	link := flags&syscall.O_NOFOLLOW != 0 && errors.Is(err, syscall.ELOOP)
+	if link || errors.Is(err, syscall.ENXIO) { // a socket
+		return nil, &fs.PathError{Op: "open", Path: path, Err: ErrNotRegular}
+	}
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() && !(folders && info.IsDir()) {
+		err = &fs.PathError{Op: "open", Path: path, Err: ErrNotRegular}
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// Read reads a file of at most limit bytes.
+func Read(path string, limit int64) ([]byte, error) {
+	f, err := Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err == nil && info.Size() > limit {
+		return nil, &SizeError{path, limit}
+	}
+	return ReadAll(f, path, limit)
+}
+
+// ReadAll reads to the end of a stream of at most limit bytes. The name is for messages.
+func ReadAll(r io.Reader, name string, limit int64) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(r, limit+1))
+	if err == nil && int64(len(data)) > limit {
+		return nil, &SizeError{name, limit}
+	}
+	return data, err
+}
+
+// Decompress expands gzip data to at most limit bytes.
+func Decompress(data []byte, name string, limit int64) ([]byte, error) {
+	z, err := gzip.NewReader(bytes.NewReader(data))
+	if err != nil {
+		return nil, err
+	}
+	return ReadAll(z, name, limit)
+}
