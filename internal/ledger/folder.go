@@ -1,17 +1,16 @@
 package ledger
 
 import (
-	"bytes"
-	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"attune/internal/regular"
 )
 
 // folder holds the records of one kind: runs, benches or champions. Each record is a directory that
@@ -110,7 +109,7 @@ func (f folder) read(ctx context.Context, id, name string) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		text, err := decompress(data)
+		text, err := regular.Decompress(data, name, maxFile)
 		if err != nil {
 			return nil, &DamageError{id, fmt.Errorf("%s %s: decompress %s: %w", f.kind, id, name+compressedSuffix, err)}
 		}
@@ -137,14 +136,6 @@ func (f folder) readFile(s sums, id, name string) ([]byte, error) {
 
 // compressedSuffix ends the names of files that are recorded compressed.
 const compressedSuffix = ".gz"
-
-func decompress(data []byte) ([]byte, error) {
-	reader, err := gzip.NewReader(bytes.NewReader(data))
-	if err != nil {
-		return nil, err
-	}
-	return io.ReadAll(reader)
-}
 
 // verify compares the files of a record with its checksums.
 func (f folder) verify(id string) []Problem {

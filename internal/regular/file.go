@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"syscall"
 )
 
@@ -30,9 +31,6 @@ func Open(path string) (*os.File, error) { return open(path, 0, false) }
 // OpenNoFollow opens a file, and no symbolic link at the end of the path.
 func OpenNoFollow(path string) (*os.File, error) { return open(path, syscall.O_NOFOLLOW, false) }
 
-// OpenFolder opens a file or a folder.
-func OpenFolder(path string) (*os.File, error) { return open(path, 0, true) }
-
 func open(path string, flags int, folders bool) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|flags, 0)
 	link := flags&syscall.O_NOFOLLOW != 0 && errors.Is(err, syscall.ELOOP)
@@ -51,6 +49,25 @@ func open(path string, flags int, folders bool) (*os.File, error) {
 		return nil, err
 	}
 	return f, nil
+}
+
+// Folder is a folder on disk, in which files are opened like Open does it.
+func Folder(dir string) fs.FS { return folder(dir) }
+
+type folder string
+
+func (f folder) Open(name string) (fs.File, error) {
+	if !fs.ValidPath(name) {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid}
+	}
+	file, err := open(filepath.Join(string(f), filepath.FromSlash(name)), 0, true)
+	if failure, ok := errors.AsType[*fs.PathError](err); ok {
+		failure.Path = name // as in the folder, without the path of this machine
+	}
+	if err != nil {
+		return nil, err
+	}
+	return file, nil
 }
 
 // Read reads a file of at most limit bytes.

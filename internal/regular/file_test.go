@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -27,10 +28,14 @@ func TestOpen(t *testing.T) {
 	if _, err := OpenNoFollow(at("link")); !errors.Is(err, ErrNotRegular) {
 		t.Errorf("a link that is not followed: %v", err)
 	}
-	if f, err := OpenFolder(at("folder")); err != nil {
+	if _, err := fs.ReadDir(Folder(dir), "folder"); err != nil {
 		t.Error(err)
-	} else {
-		f.Close()
+	}
+	if _, err := fs.ReadFile(Folder(dir), "pipe"); err == nil || err.Error() != "open pipe: it is not a regular file" {
+		t.Errorf("a pipe in a folder: %v", err)
+	}
+	if _, err := fs.ReadFile(Folder(dir), "../x"); !errors.Is(err, fs.ErrInvalid) {
+		t.Errorf("a file above a folder: %v", err)
 	}
 	if _, err := Read(at("file"), 3); !errors.As(err, new(*SizeError)) {
 		t.Errorf("a file over the limit: %v", err)

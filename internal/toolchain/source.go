@@ -50,9 +50,12 @@ func within(file string, folders ...string) bool {
 }
 
 // Folder is the folder of a kernel on disk. Files behind links that lead out of it are refused.
-func Folder(dir string) fs.FS { return folder{dir} }
+func Folder(dir string) fs.FS { return folder{regular.Folder(dir), dir} }
 
-type folder struct{ dir string }
+type folder struct {
+	fs.FS
+	dir string
+}
 
 // errLink is the error of a link that leads out of the kernel's folder.
 var errLink = errors.New("it is a link to a file outside the kernel's folder")
@@ -68,17 +71,7 @@ func (f folder) Open(name string) (fs.File, error) {
 			return nil, &fs.PathError{Op: "open", Path: name, Err: errLink}
 		}
 	}
-	if !fs.ValidPath(name) {
-		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid}
-	}
-	file, err := regular.OpenFolder(filepath.Join(f.dir, filepath.FromSlash(name)))
-	if failure, ok := errors.AsType[*fs.PathError](err); ok {
-		failure.Path = name // as in the folder, without the path of this machine
-	}
-	if err != nil {
-		return nil, err
-	}
-	return file, nil
+	return f.FS.Open(name)
 }
 
 // maxSource bounds a source or a header in bytes; it is far above the size of a generated one.
