@@ -30,6 +30,7 @@ func main() {
 func attune(args []string, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends what does not end by itself
 	a := newApp(stdout, stderr)
 	defer a.status().Clear()
 	return a.execute(ctx, a.rootCommand(), args)

@@ -89,7 +89,11 @@ func (p Problem) String() string {
 // the runs, and champion records with each other and with their runs. It changes nothing. Other
 // processes can record when it has finished.
 func (l *Ledger) Verify(ctx context.Context) (Report, error) {
-	defer lockDir(l.dir, syscall.LOCK_SH)()
+	unlock, err := l.lock(ctx, syscall.LOCK_SH)
+	if err != nil {
+		return Report{}, err
+	}
+	defer unlock()
 	l.chain.forget()
 	indexed, err := l.indexed(ctx)
 	if err != nil {
@@ -283,7 +287,7 @@ func (l *Ledger) Reindex(ctx context.Context) (Report, error) {
 			entries = append(entries, e)
 		}
 	}
-	r.Problems = append(r.Problems, l.settle()...)
+	r.Problems = append(r.Problems, l.settle(ctx)...)
 	if err := l.rebuild(ctx, entries); err != nil {
 		return Report{}, fmt.Errorf("the index %s was not rebuilt; the runs are unchanged: %w", l.indexPath(), err)
 	}
