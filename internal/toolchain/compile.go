@@ -1,7 +1,6 @@
 package toolchain
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -80,7 +79,7 @@ func compilePTX(ctx context.Context, c *Compiler, t Target, files sources, own c
 	if ptx, err = c.output(ctx, t, c.NVCC, filepath.Join(dir, file), completePTX); err != nil {
 		return nil, "", err
 	}
-	return portablePTX(ptx, dir, own), own.withNames(warnings), nil
+	return portablePTX(ptx, dir, own), own.withNames(kept(warnings)), nil
 }
 
 // run runs a program of the compiler in dir and returns its output. The error is a CompileError if
@@ -89,16 +88,18 @@ func (c *Compiler) run(ctx context.Context, t Target, dir, program string, args 
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "TMPDIR="+dir)
-	killGroupOnCancel(cmd)
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
-	err := cmd.Run()
+	out, err := supervised(ctx, cmd)
 	if ctx.Err() != nil {
 		return "", ctx.Err()
 	}
-	lines := strings.ReplaceAll(out.String(), dir+"/", "")
-	if err != nil {
-		return "", c.diagnose(ctx, t, program, err, lines)
+	lines := strings.ReplaceAll(out, dir+"/", "")
+	switch {
+	case errors.Is(err, errPrinted):
+		return "", &SourceError{t, fmt.Sprintf("%v, which begin with:\n%s", err, kept(lines[:min(len(lines), 1<<10)]))}
+	case err != nil && cmd.ProcessState != nil && reached(cmd, lines) != nil:
+		return "", &SourceError{t, reached(cmd, lines).Error()}
+	case err != nil:
+		return "", c.diagnose(ctx, t, program, err, kept(lines))
 	}
 	return withoutTimes(lines), nil
 }
