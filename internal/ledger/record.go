@@ -74,15 +74,11 @@ const maxFile = 256 << 20
 // readRegular reads a file. Anything else under its name, such as a symbolic link or a pipe, is an
 // error.
 func readRegular(path string) ([]byte, error) {
-	f, err := openRegular(path)
+	data, err := regular.ReadNoFollow(path, maxFile)
 	if errors.Is(err, regular.ErrNotRegular) {
-		return nil, fmt.Errorf("%s: %w", filepath.Base(path), err)
+		return nil, fmt.Errorf("%s: %w", filepath.Base(path), regular.ErrNotRegular)
 	}
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return regular.ReadAll(f, filepath.Base(path), maxFile)
+	return data, err
 }
 
 // openRegular opens a file. The error of what is no file leaves out the path, which messages have.

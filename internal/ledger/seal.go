@@ -300,6 +300,9 @@ func (l *Ledger) Remove(ctx context.Context, ref string) (string, error) {
 		}
 		return "", err
 	}
+	if info, err := os.Lstat(at.folder.path); err == nil && info.Mode()&fs.ModeSymlink != 0 {
+		return "", fmt.Errorf("%s was not removed: %s is a symbolic link; a ledger is complete in its own directory", at.id, filepath.Base(at.folder.path))
+	}
 	record, path, temporary := at.folder.record(at.id), at.folder.dir(at.id), at.folder.temporary(at.id)
 	fail := func(err error) (string, error) { return "", fmt.Errorf("%s was not removed: %w", record, err) }
 	// If a kill comes before the link, settle moves the record back; after it, settle removes it.

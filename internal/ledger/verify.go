@@ -245,12 +245,12 @@ func (f folder) missing(c *chain, id string) Problem {
 // verifyParts reports links in the place of the ledger's own files and directories.
 func (l *Ledger) verifyParts() []Problem {
 	var problems []Problem
-	for _, name := range []string{runsName, benchesName, championsName, tuningsName, indexName} {
+	for _, name := range []string{runsName, benchesName, championsName, tuningsName, unfinishedName, indexName} {
 		if info, err := os.Lstat(filepath.Join(l.dir, name)); err == nil && info.Mode()&fs.ModeSymlink != 0 {
 			problems = append(problems, Problem{File: name, What: "is a symbolic link; a ledger is complete in its own directory"})
 		}
 	}
-	return problems
+	return append(problems, l.verifySearches()...)
 }
 
 func sumFile(path string) (string, error) {

@@ -83,6 +83,16 @@ func Read(path string, limit int64) ([]byte, error) {
 	return ReadAll(f, path, limit)
 }
 
+// ReadNoFollow reads a file of at most limit bytes, and no symbolic link at the end of the path.
+func ReadNoFollow(path string, limit int64) ([]byte, error) {
+	f, err := OpenNoFollow(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return ReadAll(f, path, limit)
+}
+
 // ReadAll reads to the end of a stream of at most limit bytes. The name is for messages.
 func ReadAll(r io.Reader, name string, limit int64) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(r, limit+1))

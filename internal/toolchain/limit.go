@@ -16,7 +16,7 @@ import (
 // Limits of a program of the compiler. The largest shipped kernels take 0.4 GB and 20 s. Macros that
 // expand to gigabytes, and hundreds of thousands of warnings, would take the machine.
 const (
-	maxMemory  = 4 << 30 // bytes of address space of each process
+	maxMemory  = 4 << 30   // bytes of address space of each process
 	maxWritten = 256 << 20 // bytes of each file
 	maxPrinted = 16 << 20
 	maxTime    = 10 * time.Minute
