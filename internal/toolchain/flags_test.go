@@ -355,3 +355,38 @@ func TestNestedKernel(t *testing.T) {
 		t.Errorf("a missing folder: %v", err)
 	}
 }
+
+// Flags that run programs, or read and write files, are refused.
+func TestDangerousFlags(t *testing.T) {
+	for _, flags := range [][]string{
+		{"-Xcompiler", "-wrapper,/tmp/program"},
+		{"-Xcompiler=-fplugin=x.so"},
+		{"--compiler-options=-Wp,-MD,/tmp/x"},
+		{"-Xcompiler=-B/tmp"},
+		{"--time=/tmp/file"},
+		{"-ccbin=/tmp/program"},
+		{"--compiler-bindir=/tmp"},
+		{"-include=/etc/passwd"},
+		{"--options-file=/tmp/x"},
+		{"-MD"},
+		{"-Xptxas=-o,/tmp/x"},
+		{"-Xptxas=--output-file=/tmp/x"},
+		{"--keep-dir=/tmp"},
+		{"-isystem=/tmp"},
+		{"--fdevice-time-trace=/tmp/x"},
+	} {
+		if split, err := splitFlags(flags, "."); err == nil {
+			t.Errorf("%q: %+v", flags, split)
+		}
+	}
+	for _, flags := range [][]string{
+		{"-Xcompiler", "-Wall,-Wno-unused-variable"},
+		{"-Xptxas", "-v,-O3,--warn-on-spills"},
+		{"--expt-relaxed-constexpr", "--extended-lambda"},
+		{"-diag-suppress=177", "-Xptxas=-dlcm=ca", "--use_fast_math", "-lineinfo"},
+	} {
+		if _, err := splitFlags(flags, "."); err != nil {
+			t.Errorf("%q: %v", flags, err)
+		}
+	}
+}
