@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"attune/internal/terminal"
 )
 
 // CompilePTX compiles a source in a folder to PTX, with the same bytes on every machine. A source
@@ -92,7 +94,7 @@ func (c *Compiler) run(ctx context.Context, t Target, dir, program string, args 
 	if ctx.Err() != nil {
 		return "", ctx.Err()
 	}
-	lines := strings.ReplaceAll(out, dir+"/", "")
+	lines := strings.ReplaceAll(terminal.Printable(out), dir+"/", "") // it quotes sources, which may have escapes
 	switch {
 	case errors.Is(err, errPrinted):
 		return "", &SourceError{t, fmt.Sprintf("%v, which begin with:\n%s", err, kept(lines[:min(len(lines), 1<<10)]))}
