@@ -159,6 +159,12 @@ func (x *index) prepare(ctx context.Context) error {
 	if version != schemaVersion {
 		return errDamaged
 	}
+	// A view in place of the table could have rows without end, and a trigger could act on changes.
+	var others int
+	const foreign = "SELECT count(*) FROM sqlite_schema WHERE type IN ('view', 'trigger') OR sql LIKE '%VIRTUAL%'"
+	if err := x.db.QueryRowContext(ctx, foreign).Scan(&others); err != nil || others > 0 {
+		return errors.Join(err, errDamaged)
+	}
 	return nil
 }
 
