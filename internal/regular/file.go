@@ -15,6 +15,12 @@ import (
 // ErrNotRegular is the error of a pipe, a device, a socket or a folder in place of a file.
 var ErrNotRegular = errors.New("it is not a regular file")
 
+// folderError is the error of a folder, which users name by mistake.
+type folderError struct{}
+
+func (folderError) Error() string        { return "is a directory" }
+func (folderError) Is(target error) bool { return target == ErrNotRegular }
+
 // SizeError is the error of a file with more bytes than its reader takes.
 type SizeError struct {
 	Path  string
@@ -42,7 +48,11 @@ func open(path string, flags int, folders bool) (*os.File, error) {
 	}
 	info, err := f.Stat()
 	if err == nil && !info.Mode().IsRegular() && !(folders && info.IsDir()) {
-		err = &fs.PathError{Op: "open", Path: path, Err: ErrNotRegular}
+		reason := ErrNotRegular
+		if info.IsDir() {
+			reason = folderError{}
+		}
+		err = &fs.PathError{Op: "open", Path: path, Err: reason}
 	}
 	if err != nil {
 		f.Close()
