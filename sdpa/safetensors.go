@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"attune/internal/array"
+	"attune/internal/regular"
 )
 
 // descaleSuffix ends the name of the factors of a tensor in a safetensors file.
@@ -25,7 +26,7 @@ var dtypes = map[array.DType]DType{array.E4M3: E4M3, array.F16: FP16, array.BF16
 // of fewer than four extents gets leading ones. The float32 tensor NAME.descale has the factors of
 // an E4M3 tensor NAME and is read with it. A damaged file is an error.
 func ReadSafetensors(path string, names ...string) (map[string]*Tensor, error) {
-	file, err := os.Open(path)
+	file, err := regular.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("sdpa: %w", err)
 	}
@@ -64,7 +65,7 @@ func isDescale(arrays map[string]*array.Array, name string) bool {
 func fromArrays(arrays map[string]*array.Array, name string) (*Tensor, error) {
 	a := arrays[name]
 	if a == nil {
-		return nil, fmt.Errorf("it has no tensor %q; it has %s", name, strings.Join(slices.Sorted(maps.Keys(arrays)), ", "))
+		return nil, fmt.Errorf("it has no tensor %q; it has %s", name, array.Names(slices.Sorted(maps.Keys(arrays))))
 	}
 	t, ok := dtypes[a.Type]
 	if !ok {

@@ -112,7 +112,11 @@ func (a *app) ledgerPath() string {
 }
 
 func (a *app) openLedger(ctx context.Context) (*ledger.Ledger, error) {
-	return ledger.Open(ctx, a.ledgerPath())
+	kept, err := ledger.Open(ctx, a.ledgerPath())
+	if err == nil {
+		kept.Note = a.note
+	}
+	return kept, err
 }
 
 // openRecordingLedger opens a ledger and checks that it can take a record. A read-only folder or a

@@ -58,6 +58,7 @@ func addHelp(root *cobra.Command) {
 	for _, cmd := range root.Commands() {
 		if cmd.Name() == "completion" {
 			cmd.Short = "print the completion script of a shell"
+			cmd.Args, cmd.RunE = noSuchCommand, func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 		}
 		completeHelp(cmd)
 	}

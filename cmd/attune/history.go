@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -62,9 +63,15 @@ to 1 % for no reason of the kernel; attune compare ID ID compares two runs.`,
 	return cmd
 }
 
+// recordedDevices are the devices of records.
+var recordedDevices = []string{cudaDevice, simDevice, "none"}
+
 func (a *app) history(ctx context.Context, o historyOptions) error {
 	if v := gate.Verdict(o.filter.Verdict); v != "" && !slices.Contains(gate.Verdicts, v) {
 		return usageError{fmt.Errorf("--verdict %q: there are %s", v, joined(gate.Verdicts))}
+	}
+	if d := o.filter.Device; d != "" && !slices.Contains(recordedDevices, d) {
+		return usageError{fmt.Errorf("--device %q: there are %s", d, strings.Join(recordedDevices, ", "))}
 	}
 	if o.ladder && (o.filter.Variant != "" || o.filter.Stage != "" || o.filter.Verdict != "" || o.limit != 0 || o.all) {
 		return usageError{errors.New("--ladder shows every stage; the only filter that goes with it is --device")}

@@ -56,7 +56,7 @@ no longer the same; records that were added since are no problem.`,
 				}
 				if len(report.Problems) == 0 && report.Links() == 0 && report.Unfinished == 0 { // without a chain any record is a problem
 					report.Problems = []ledger.Problem{{File: "chain", What: fmt.Sprintf(
-						"is missing, and %s has no records; restore them from git or a copy, or give another --ledger", a.ledgerPath())}}
+						"is missing, and %s has no records: none was finished yet. If there were some, restore them from git or a copy, or give another --ledger", a.ledgerPath())}}
 				}
 				return a.printVerified(report, root)
 			})

@@ -20,6 +20,7 @@ import (
 
 	"attune/internal/crash"
 	"attune/internal/ledger"
+	"attune/internal/terminal"
 )
 
 func main() {
@@ -30,6 +31,7 @@ func main() {
 func attune(args []string, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends what does not end by itself
 	a := newApp(stdout, stderr)
 	defer a.status().Clear()
 	return a.execute(ctx, a.rootCommand(), args)
@@ -107,6 +109,9 @@ func withRemedy(err error) string {
 // printError writes an error as a line, or with --json as an object.
 func (a *app) printError(err error, code int) {
 	text := a.withKernel(withRemedy(err))
+	if !a.json { // which escapes them
+		text = terminal.Printable(text)
+	}
 	if a.json {
 		// Without standard error there is nowhere left to report to.
 		_ = json.NewEncoder(a.stderr).Encode(map[string]any{"message_type": "exit_error", "code": code, "message": text})

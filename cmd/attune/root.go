@@ -219,7 +219,7 @@ func (a *app) note(text string) {
 		_ = json.NewEncoder(a.stderr).Encode(map[string]any{"message_type": "note", "message": a.withKernel(text)})
 		return
 	}
-	fmt.Fprintf(a.stderr, "attune: %s\n", a.withKernel(text))
+	fmt.Fprintf(a.stderr, "attune: %s\n", terminal.Printable(a.withKernel(text)))
 }
 
 // suggestedCommand is a command in a message that is about the kernel.

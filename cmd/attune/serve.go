@@ -71,7 +71,7 @@ func (o *serveOptions) check() error {
 		return fmt.Errorf("the token has %d characters; want at least %d", len(given), minToken)
 	}
 	o.token = cmp.Or(given, web.NewToken())
-	return nil
+	return os.Unsetenv(tokenVariable) // runs that a page starts, and their references, must not read it
 }
 
 func (a *app) serve(ctx context.Context, o serveOptions) error {

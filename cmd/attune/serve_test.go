@@ -123,6 +123,11 @@ func TestAnnounce(t *testing.T) {
 		t.Errorf("a random token is from %q", got)
 	}
 	t.Setenv(tokenVariable, secret)
+	o := serveOptions{address: "127.0.0.1:0"}
+	if err := o.check(); err != nil || o.token != secret || os.Getenv(tokenVariable) != "" { // children must not get it
+		t.Errorf("%+v, %v, %q", o, err, os.Getenv(tokenVariable))
+	}
+	t.Setenv(tokenVariable, secret)
 	if a, b := tokenSource(""), tokenSource(secret); a != tokenVariable || b != "--token" {
 		t.Errorf("tokens are from %q and %q", a, b)
 	}

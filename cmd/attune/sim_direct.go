@@ -18,6 +18,7 @@ import (
 	"attune/internal/array"
 	"attune/internal/cases"
 	"attune/internal/device/isolate"
+	"attune/internal/regular"
 	"attune/internal/toolchain"
 )
 
@@ -203,13 +204,16 @@ func (a *app) simDirect(ctx context.Context, o simOptions, direct directOptions,
 	return a.finishSim(&document, results)
 }
 
+// maxPTX bounds a PTX file in bytes.
+const maxPTX = 256 << 20
+
 // directPTX reads or compiles the PTX of a kernel.
 func (a *app) directPTX(ctx context.Context, o directOptions, file string) ([]byte, error) {
 	if filepath.Ext(file) == ".ptx" {
 		if len(o.compiler) > 0 {
 			return nil, usageError{errors.New("--flag is for nvcc, and a .ptx file is compiled already")}
 		}
-		text, err := os.ReadFile(file)
+		text, err := regular.Read(file, maxPTX)
 		if err != nil {
 			return nil, usageError{err}
 		}
@@ -233,7 +237,7 @@ func (a *app) directPTX(ctx context.Context, o directOptions, file string) ([]by
 	if arch == "" {
 		arch = defaultArch
 	}
-	text, err := toolchain.CompilePTX(ctx, compiler, os.DirFS(filepath.Dir(file)), filepath.Dir(file), filepath.Base(file), arch, o.compiler...)
+	text, err := toolchain.CompilePTX(ctx, compiler, regular.Folder(filepath.Dir(file)), filepath.Dir(file), filepath.Base(file), arch, o.compiler...)
 	if refused, ok := errors.AsType[*toolchain.CompileError](err); ok {
 		return nil, errors.New(refused.Error()) // no gate has failed
 	}

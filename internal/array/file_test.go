@@ -259,7 +259,7 @@ func TestReadFile(t *testing.T) {
 	} {
 		for _, fsys := range []fs.FS{folder, streamed{folder}} {
 			got := ""
-			if a, err := ReadFile(fsys, c.path, c.tensor); err != nil {
+			if a, err := ReadFile(fsys, c.path, c.tensor, nil); err != nil {
 				got = err.Error()
 			} else {
 				got = fmt.Sprint(a.Ints())
@@ -268,6 +268,57 @@ func TestReadFile(t *testing.T) {
 				t.Errorf("%s#%s: %s; want %s", c.path, c.tensor, got, c.want)
 			}
 		}
+	}
+}
+
+// endless is the body of a file that must not be read.
+type endless struct{ t *testing.T }
+
+func (e endless) Read([]byte) (int, error) {
+	e.t.Error("the elements of an array of another shape are read")
+	return 0, io.EOF
+}
+
+// The shape of a file is compared before its elements are read.
+func TestShapeBeforeElements(t *testing.T) {
+	header := npy("{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000, 8), }")
+	_, err := readNPY(io.MultiReader(strings.NewReader(header), endless{t}), []int{4})
+	if other, ok := errors.AsType[*ShapeError](err); !ok || !slices.Equal(other.Has, []int{1000000000, 8}) {
+		t.Error(err)
+	}
+	folder := fstest.MapFS{
+		"bits.npy": {Data: []byte(npy("{'descr': '<u2', 'fortran_order': False, 'shape': (2,), }", 1, 2, 3, 4))},
+		"x.safetensors": {Data: []byte(safetensors(
+			`{"a": {"dtype": "U8", "shape": [2], "data_offsets": [0, 2]}, "b": {"dtype": "U8", "shape": [1], "data_offsets": [2, 3]}}`, 1, 2, 3))},
+		"dir.npy/x": {},
+	}
+	if _, err := ReadFile(folder, "bits.npy", "", []int{2}); err != nil { // the bits of a bf16
+		t.Error(err)
+	}
+	if a, err := ReadFile(folder, "x.safetensors", "b", []int{1}); err != nil || a.Data[0] != 3 {
+		t.Error(a, err)
+	}
+	if _, err := ReadFile(folder, "x.safetensors", "a", []int{1}); !errors.As(err, new(*ShapeError)) {
+		t.Error(err)
+	}
+	if _, err := ReadFile(folder, "dir.npy", "", nil); err == nil || err.Error() != "dir.npy: it is not a regular file" {
+		t.Error(err)
+	}
+}
+
+// A header with a million names took 40 s, and a message about a missing one named them all.
+func TestManyTensors(t *testing.T) {
+	var header strings.Builder
+	for i := range maxTensors + 1 {
+		fmt.Fprintf(&header, `,"%d":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}`, i)
+	}
+	text := safetensors("{" + header.String()[1:] + "}")
+	_, err := ReadSafetensors(strings.NewReader(text), int64(len(text)))
+	if err == nil || !strings.Contains(err.Error(), "more than 131072 tensors") {
+		t.Error(err)
+	}
+	if got := Names(strings.Split(strings.Repeat("x,", 22)+"x", ",")); got != strings.Repeat("x, ", 19)+"x and 3 more" {
+		t.Error(got)
 	}
 }
 
@@ -304,7 +355,7 @@ np.save("bits.npy", np.array([0x3f80, 0x4000], np.uint16))
 	}
 	for _, dtype := range DTypes {
 		for _, form := range []string{"c-", "fortran-", "big-"} {
-			a, err := ReadFile(os.DirFS(dir), form+string(dtype)+".npy", "")
+			a, err := ReadFile(os.DirFS(dir), form+string(dtype)+".npy", "", nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -313,7 +364,7 @@ np.save("bits.npy", np.array([0x3f80, 0x4000], np.uint16))
 			}
 		}
 	}
-	bits, err := ReadFile(os.DirFS(dir), "bits.npy", "")
+	bits, err := ReadFile(os.DirFS(dir), "bits.npy", "", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -40,7 +40,10 @@ type npyHeader struct {
 
 // ReadNPY reads a .npy file of version 1 to 3, in C or Fortran order and either byte order.
 // Elements of 16 bits that are no floats are read as U8 with a last extent of 2.
-func ReadNPY(r io.Reader) (*Array, error) {
+func ReadNPY(r io.Reader) (*Array, error) { return readNPY(r, nil) }
+
+// readNPY reads a .npy file. The shape is compared with the wanted one before the elements are read.
+func readNPY(r io.Reader, want []int) (*Array, error) {
 	text, err := readNPYHeader(r)
 	if err != nil {
 		return nil, err
@@ -53,7 +56,14 @@ func ReadNPY(r io.Reader) (*Array, error) {
 	if !ok {
 		return nil, fmt.Errorf("the elements have the NumPy type %q; there are %s", h.descr, typeNames())
 	}
+	a := &Array{Type: element.dtype, Shape: h.shape}
+	if element.word != element.dtype.Bytes() {
+		a.Shape = append(slices.Clone(a.Shape), element.word)
+	}
 	elements, err := count(h.shape)
+	if err == nil {
+		err = a.checkShape(want)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -69,10 +79,7 @@ func ReadNPY(r io.Reader) (*Array, error) {
 	if h.fortran {
 		data = fromFortran(data, h.shape, element.word)
 	}
-	a := &Array{Type: element.dtype, Shape: h.shape, Data: data}
-	if element.word != element.dtype.Bytes() {
-		a.Shape = append(a.Shape, element.word)
-	}
+	a.Data = data
 	return a, nil
 }
 

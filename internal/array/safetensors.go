@@ -36,9 +36,35 @@ type tensorEntry struct {
 	Offsets []int  `json:"data_offsets"`
 }
 
+// maxTensors bounds the tensors of a file, and with it the time to read its header: 1.5 s. The
+// largest files of published models have some 100,000 in all their parts.
+const maxTensors = 1 << 17
+
+// safetensorsFile is a file with its header.
+type safetensorsFile struct {
+	r       io.ReaderAt
+	data    int64 // offset of the elements
+	entries map[string]tensorEntry
+}
+
 // ReadSafetensors reads the tensors of a safetensors file, by name. It checks that they fill the
 // file without overlaps; a header has at most 100 MB.
 func ReadSafetensors(r io.ReaderAt, size int64) (map[string]*Array, error) {
+	f, err := openSafetensors(r, size)
+	if err != nil {
+		return nil, err
+	}
+	arrays := make(map[string]*Array, len(f.entries))
+	for name := range f.entries {
+		if arrays[name], err = f.read(name, nil); err != nil {
+			return nil, err
+		}
+	}
+	return arrays, nil
+}
+
+// openSafetensors reads and checks the header.
+func openSafetensors(r io.ReaderAt, size int64) (*safetensorsFile, error) {
 	var length [8]byte
 	if _, err := r.ReadAt(length[:], 0); err != nil {
 		return nil, errors.New("it is no safetensors file")
@@ -59,18 +85,21 @@ func ReadSafetensors(r io.ReaderAt, size int64) (map[string]*Array, error) {
 	if err := checkOffsets(entries, data); err != nil {
 		return nil, err
 	}
-	arrays := make(map[string]*Array, len(entries))
-	for name, entry := range entries {
-		a, err := entry.array(name)
-		if err != nil {
-			return nil, fmt.Errorf("tensor %q: %w", name, err)
-		}
-		if err := readAt(r, a.Data, 8+int64(n)+int64(entry.Offsets[0])); err != nil {
-			return nil, err
-		}
-		arrays[name] = a
+	return &safetensorsFile{r, 8 + int64(n), entries}, nil
+}
+
+// read reads one tensor. Its shape must be the wanted one; nil accepts any.
+func (f *safetensorsFile) read(name string, want []int) (*Array, error) {
+	entry := f.entries[name]
+	a, err := entry.array(name)
+	if err != nil {
+		return nil, fmt.Errorf("tensor %q: %w", name, err)
 	}
-	return arrays, nil
+	if err := a.checkShape(want); err != nil {
+		return nil, err
+	}
+	a.Data = make([]byte, entry.Offsets[1]-entry.Offsets[0])
+	return a, readAt(f.r, a.Data, f.data+int64(entry.Offsets[0]))
 }
 
 // readAt fills data from a file that may be shorter than its size was.
@@ -108,6 +137,9 @@ func parseSafetensorsHeader(text []byte) (map[string]tensorEntry, error) {
 			return nil, fmt.Errorf("the header of the safetensors file: tensor %q has no dtype, shape and data_offsets", name)
 		}
 		entries[name] = entry
+		if len(entries) > maxTensors {
+			return nil, fmt.Errorf("the header of the safetensors file has more than %d tensors", maxTensors)
+		}
 	}
 	if _, err := decoder.Token(); err != nil {
 		return nil, fmt.Errorf("the header of the safetensors file: %w", err)
@@ -142,7 +174,7 @@ func checkOffsets(entries map[string]tensorEntry, size int64) error {
 	return nil
 }
 
-// array returns the tensor with its memory, whose size it has checked.
+// array returns the tensor without its elements, whose size it has checked.
 func (e tensorEntry) array(name string) (*Array, error) {
 	dtype, ok := safetensorsTypes[e.DType]
 	if !ok {
@@ -159,7 +191,6 @@ func (e tensorEntry) array(name string) (*Array, error) {
 	if bytes := e.Offsets[1] - e.Offsets[0]; elements*dtype.Bytes() != bytes {
 		return nil, fmt.Errorf("the shape %v of %s needs %d bytes; the offsets have %d", e.Shape, e.DType, elements*dtype.Bytes(), bytes)
 	}
-	a.Data = make([]byte, e.Offsets[1]-e.Offsets[0])
 	return a, nil
 }
 

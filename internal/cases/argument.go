@@ -4,13 +4,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 
 	"attune/internal/array"
+	"attune/internal/regular"
 )
 
 // Role is the access that a kernel has to an argument.
@@ -158,7 +158,7 @@ func readSource(t array.DType, text string, seed uint64, name string) (*array.Ar
 	}
 	file, tensor, _ := strings.Cut(text, "#")
 	if slices.Contains([]string{".npy", ".safetensors"}, filepath.Ext(file)) {
-		a, err := array.ReadFile(os.DirFS(filepath.Dir(file)), filepath.Base(file), tensor)
+		a, err := array.ReadFile(regular.Folder(filepath.Dir(file)), filepath.Base(file), tensor, nil)
 		if err != nil {
 			return nil, err
 		}

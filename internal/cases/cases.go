@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -19,6 +18,7 @@ import (
 	"attune/internal/device"
 	"attune/internal/finding"
 	"attune/internal/ptx"
+	"attune/internal/regular"
 	"attune/internal/sim"
 	"attune/internal/sim/count"
 	"attune/internal/sim/mem"
@@ -85,7 +85,7 @@ type Outcome struct {
 
 // Load reads and validates a case.
 func Load(file string) (*Case, error) {
-	text, err := os.ReadFile(file)
+	text, err := regular.Read(file, maxFile)
 	if err != nil {
 		return nil, err
 	}
@@ -173,8 +173,11 @@ func (c *Case) text() ([]byte, error) {
 	if c.launch != nil {
 		return c.launch.PTX, nil
 	}
-	return os.ReadFile(c.PTXFile())
+	return regular.Read(c.PTXFile(), maxFile)
 }
+
+// maxFile bounds the text of a case and of its PTX in bytes.
+const maxFile = 256 << 20
 
 func (c *Case) run(ctx context.Context, text []byte, o sim.Options) (*Outcome, error) {
 	program, err := c.load(text)

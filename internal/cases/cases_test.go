@@ -285,6 +285,7 @@ func TestCaseErrors(t *testing.T) {
 	check("a string for a number", caseText("32}", `"many"}`), "line 2: args.bytes: found a string; expected an integer")
 	check("too large a number", caseText(`"u32": 5`, `"u32": 4294967296`), "line 2: args.u32: found number 4294967296; expected an integer from 0 to 4294967295")
 	check("no PTX", caseText("k.ptx", "none.ptx"), "case.json: open ")
+	check("an endless PTX", caseText("k.ptx", "/dev/zero"), "/dev/zero: it is not a regular file")
 	check("an unknown entry", caseText(`"entry": "k"`, `"entry": "q"`), `no entry function "q"`)
 	check("an unsupported architecture", caseText("sm_80", "sm_10"), "sm_10")
 	check("no threads", caseText("[8,1,1]", "[8,0,1]"), "every extent must be at least 1")

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"attune/internal/crash"
 	"attune/internal/finding"
 	"attune/internal/mutate"
+	"attune/internal/regular"
 	"attune/internal/sim"
 	"attune/internal/sim/mem"
 )
@@ -56,7 +56,7 @@ const (
 // Mutate runs the case on single-line mutants of its kernel and on mutants of its tensor maps. A
 // mutant is killed by a finding, a mismatch, invalid PTX, or a run that does not end.
 func (c *Case) Mutate(ctx context.Context, m MutationRequest) (*MutationReport, error) {
-	text, err := os.ReadFile(c.PTXFile())
+	text, err := regular.Read(c.PTXFile(), maxFile)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.Name, err)
 	}

@@ -6,12 +6,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+
+	"attune/internal/regular"
 )
 
 // Record stores the output of a device, and the device's description, in the file of a case. It
 // writes only the buffers that the case compares, and keeps everything else in the file unchanged.
 func Record(file string, args map[string][]byte, hw any) error {
-	text, err := os.ReadFile(file)
+	text, err := regular.Read(file, maxFile)
 	if err != nil {
 		return err
 	}

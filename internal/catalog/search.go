@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"attune/internal/ledger"
+	"attune/internal/regular"
 	"attune/internal/run"
 )
 
@@ -96,7 +97,7 @@ func unfinished(kept *ledger.Ledger, id string) UnfinishedSearch {
 		u.Selection = selection.Selection
 	}
 	for _, journal := range Journals(u.Folder) {
-		text, _ := os.ReadFile(journal) // one that cannot be read has none
+		text, _ := regular.ReadNoFollow(journal, maxFile) // one that cannot be read has none
 		u.Evaluations += max(0, bytes.Count(text, []byte("\n"))-1)
 	}
 	return u
@@ -109,18 +110,25 @@ func Running(kept *ledger.Ledger, id string) bool {
 	return err != nil && !errors.Is(err, fs.ErrNotExist) // a search without a result is removed
 }
 
+// maxFile bounds a file of an unfinished search in bytes.
+const maxFile = 64 << 20
+
 // Journals are the files with the evaluations of an unfinished search. Each has a line before them.
+// Folders behind links are left out: they are not of this search.
 func Journals(folder string) (paths []string) {
 	for _, pattern := range []string{run.TuneJournal, filepath.Join("*", run.TuneJournal)} {
 		found, _ := filepath.Glob(filepath.Join(folder, pattern)) // only a pattern can be wrong
 		paths = append(paths, found...)
 	}
-	return paths
+	return slices.DeleteFunc(paths, func(path string) bool {
+		info, err := os.Lstat(filepath.Dir(path))
+		return err != nil || !info.IsDir()
+	})
 }
 
 // readJSON reports whether a file could be read.
 func readJSON(file string, into any) bool {
-	text, err := os.ReadFile(file)
+	text, err := regular.ReadNoFollow(file, maxFile)
 	return err == nil && json.Unmarshal(text, into) == nil
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"attune/internal/problem"
 	"attune/internal/ptx"
+	"attune/internal/toolchain"
 )
 
 // parameterText describes what a launch passes for a parameter.
@@ -15,8 +16,7 @@ func parameterText(p problem.Parameter) string {
 }
 
 // checkParameters compares the parameters of a kernel with the arguments of a launch. A mismatch is
-// a mistake in the kernel's folder and no result of an experiment. The driver would read arguments
-// that do not exist.
+// a mistake in the source of this variant. The driver would read arguments that do not exist.
 func checkParameters(p problem.Problem, b problem.Build) error {
 	module, err := ptx.Parse(b.Image.PTX)
 	if err != nil {
@@ -24,11 +24,13 @@ func checkParameters(p problem.Problem, b problem.Build) error {
 	}
 	record, passed := &b.Image.Record, p.Parameters(b)
 	name := record.EntryName()
+	mistake := func(format string, args ...any) error {
+		t := toolchain.Target{Kernel: record.Kernel, Variant: record.Variant, Source: record.Source, Arch: record.Arch}
+		return &toolchain.SourceError{Target: t, Problem: fmt.Sprintf(format, args...)}
+	}
 	i := slices.IndexFunc(module.Functions, func(f *ptx.Function) bool { return f.Entry && f.Name == name })
 	if i < 0 {
-		return RequestError(fmt.Sprintf("kernel %s (variant %s): the source has no entry function %s; "+
-			"declare it as extern \"C\" __global__ with the name of the kernel; nothing was recorded for this variant",
-			record.Kernel, record.Variant, name))
+		return mistake("the source has no entry function %s; declare it as extern \"C\" __global__ with the name of the kernel", name)
 	}
 	mismatch := parameterMismatch(module.Functions[i].Params, passed)
 	if mismatch == "" {
@@ -38,9 +40,7 @@ func checkParameters(p problem.Problem, b problem.Build) error {
 	for _, one := range passed {
 		names = append(names, one.Name)
 	}
-	return RequestError(fmt.Sprintf("kernel %s (variant %s): %s; declare its parameters in this order: %s; "+
-		"%s; nothing was recorded for this variant",
-		record.Kernel, record.Variant, mismatch, strings.Join(names, ", "), p.ParameterHelp()))
+	return mistake("%s; declare its parameters in this order: %s; %s", mismatch, strings.Join(names, ", "), p.ParameterHelp())
 }
 
 // parameterMismatch describes the first parameter that differs from its argument, or is empty.

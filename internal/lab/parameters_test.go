@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	simdevice "attune/internal/device/sim"
+	"attune/internal/gate"
 	"attune/internal/problem"
 	"attune/internal/problem/attention"
 	"attune/internal/toolchain"
@@ -20,17 +21,17 @@ func TestCheckParameters(t *testing.T) {
 		text := fmt.Sprintf(".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry %s(.param %s)\n{\n\tret;\n}\n", entry, params)
 		image := &toolchain.Image{PTX: []byte(text), Record: toolchain.Record{Kernel: "mine", Variant: "only"}}
 		err := checkParameters(attention.New(nil), problem.Build{Image: image})
-		var request RequestError
+		var broken *toolchain.SourceError
 		switch {
 		case want == "" && err != nil:
 			t.Errorf("%s: %v", params, err)
-		case want != "" && (!errors.As(err, &request) || !strings.Contains(err.Error(), want)):
+		case want != "" && (!errors.As(err, &broken) || !strings.Contains(err.Error(), want)):
 			t.Errorf("%s: got %v, want %q", params, err, want)
 		}
 	}
 	ok := strings.Join([]string{pointers, integers, ".u32 causal, .param .f32 scale"}, ", .param ")
 	check("mine", ok, "")
-	check("mine", ok+", .param .u32 window", "kernel mine (variant only): parameter 13 (window, 4 bytes) gets no argument; the launch passes 13")
+	check("mine", ok+", .param .u32 window", "build only for : parameter 13 (window, 4 bytes) gets no argument; the launch passes 13")
 	check("mine", pointers+", .param "+integers+", .param .u32 causal",
 		"it has 12 parameters; the launch passes 13, and softmax_scale (float, 4 bytes) has no parameter; declare its parameters in this order: q, k, v, o, descale_q")
 	check("mine", pointers+", .param .u64 heads", "parameter 7 (heads) has 8 bytes; the launch passes heads (int, 4 bytes)")
@@ -42,18 +43,23 @@ func TestCheckParameters(t *testing.T) {
 	}
 }
 
-// A kernel whose parameters do not match the launch is a mistake of the user. Nothing is recorded.
-func TestMismatchedParametersAreNotRecorded(t *testing.T) {
+// A kernel whose parameters do not match the launch fails its resource gate, and the next variant runs.
+func TestMismatchedParametersAreRecorded(t *testing.T) {
 	t.Parallel()
 	s := newSimulated(t, simdevice.Options{Checks: true})
-	r := s.request("mismatched")
+	r := s.request("mismatched", "good")
 	r.Shapes, r.Seeds = shapes(t, "1x1x4x64"), []uint64{0}
-	err := s.run(r)
-	var request RequestError
-	if !errors.As(err, &request) || !strings.Contains(err.Error(), "parameter 13 (broken_param_13, 4 bytes) gets no argument") {
-		t.Errorf("error %v", err)
+	if err := s.run(r); err != nil {
+		t.Fatal(err)
 	}
-	if len(s.runs) > 0 || len(s.recorded()) > 0 {
-		t.Errorf("recorded: %v", s.recorded())
+	if len(s.runs) != 2 || len(s.recorded()) != 2 {
+		t.Fatalf("recorded: %v", s.recorded())
+	}
+	bad, good := s.runs[0], s.runs[1]
+	if bad.Gates.Resources != gate.Fail || !strings.Contains(bad.Failure, "parameter 13 (broken_param_13, 4 bytes) gets no argument") {
+		t.Errorf("resources %s: %s", bad.Gates.Resources, bad.Failure)
+	}
+	if good.Gates.Correctness != gate.Pass {
+		t.Errorf("the next variant: %+v", good.Gates)
 	}
 }

@@ -265,12 +265,15 @@ func (a *attempt) resources() error {
 	case err != nil:
 		return err
 	}
-	if err := a.setSharedBytes(&build); err != nil {
-		return err
+	err = a.setSharedBytes(&build)
+	var threads int
+	if err == nil {
+		threads, err = a.problem().Threads(build, a.shapes)
 	}
-	threads, err := a.problem().Threads(build, a.shapes)
-	if err != nil {
-		return RequestError(err.Error())
+	if err != nil { // the other variants may have a launch
+		a.result.Arch, a.result.Failure = build.Image.Record.Arch, err.Error()
+		a.gates.Resources = gate.Check{Status: gate.Fail, Reasons: []string{err.Error()}}
+		return nil
 	}
 	build.Selected = a.selection != nil
 	a.build = build
@@ -295,7 +298,7 @@ func compileReasons(refused *toolchain.CompileError) []string {
 func (a *attempt) setSharedBytes(b *problem.Build) error {
 	bytes, err := a.problem().SharedBytes(*b, a.shapes)
 	if err != nil {
-		return RequestError(err.Error())
+		return err
 	}
 	if bytes != b.Image.Record.Resources.DynamicSharedBytes {
 		own := *b.Image

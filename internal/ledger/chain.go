@@ -212,6 +212,9 @@ func (f *chainFile) parse() (*chain, error) {
 // parseSound reads the chain to append to it.
 func (f *chainFile) parseSound() (*chain, error) {
 	c, err := f.parse()
+	if failure, ok := errors.AsType[*fs.PathError](err); ok {
+		return nil, fmt.Errorf("the chain of the ledger cannot be read now: %w", failure)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("the chain of the ledger is damaged: %s: %w; restore it from git or a copy", f.path, err)
 	}

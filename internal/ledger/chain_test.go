@@ -160,12 +160,19 @@ func TestInterruptedChanges(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	check("before the chain", 2, func(t *testing.T, l *Ledger, _ []Entry) { abandon(t, l.runs(), stage(t, l).id) })
-	check("while the chain is written", 2, func(t *testing.T, l *Ledger, _ []Entry) {
+	check("before the chain", 3, func(t *testing.T, l *Ledger, _ []Entry) { abandon(t, l.runs(), stage(t, l).id) })
+	check("while the chain is written", 3, func(t *testing.T, l *Ledger, _ []Entry) {
 		abandon(t, l.runs(), stage(t, l).id)
 		if err := writeFile(filepath.Join(l.dir, temporaryName(dead, pidSpace(), chainName)), []byte(chainFormat)); err != nil {
 			t.Fatal(err)
 		}
+	})
+	check("before the record was complete", 2, func(t *testing.T, l *Ledger, _ []Entry) {
+		s := stage(t, l)
+		if err := os.Remove(filepath.Join(s.temporary, sumsName)); err != nil {
+			t.Fatal(err)
+		}
+		abandon(t, l.runs(), s.id)
 	})
 	check("after the chain", 3, func(t *testing.T, l *Ledger, _ []Entry) {
 		s := stage(t, l)

@@ -173,7 +173,11 @@ func (l *Ledger) Rollback(ctx context.Context, kernel, arch, version string) (Ch
 // change writes the record that next returns. A lock on the ledger keeps other processes from doing
 // the same meanwhile. On file systems without locks (NFS) two changes may follow the same record.
 func (l *Ledger) change(ctx context.Context, next func(Champions) (Champion, error)) (Champion, error) {
-	defer lockDir(l.dir, syscall.LOCK_EX)()
+	unlock, err := l.lock(ctx, syscall.LOCK_EX)
+	if err != nil {
+		return Champion{}, err
+	}
+	defer unlock()
 	all, err := l.Champions(ctx)
 	if err != nil {
 		return Champion{}, err

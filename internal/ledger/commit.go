@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -73,20 +74,27 @@ func nameFullDisk(err error) error {
 	return err
 }
 
-// write makes a record. After an error there is none.
+// write makes a record. After an error there is none, unless the wait for the lock was interrupted:
+// then the complete record stays, and settle publishes it after this process has ended.
 func (l *Ledger) write(ctx context.Context, f folder, id string, files map[string][]byte) error {
 	s, err := f.stage(ctx, id, files)
 	if err != nil {
 		return err
 	}
-	defer lockDir(l.dir, syscall.LOCK_EX)()
+	unlock, err := l.lock(ctx, syscall.LOCK_EX)
+	if err != nil {
+		l.note(fmt.Sprintf("the %s %s is complete in %s; the next command on this ledger records it", f.kind, id, s.temporary))
+		return err
+	}
+	defer unlock()
 	return l.publish(s)
 }
 
 // publish enters records into the chain and then moves them into place. The caller holds the lock.
 //
-// The order makes a kill harmless. A record that the chain does not name yet is abandoned. One that
-// the chain names is complete, and settle moves it into place. A record in place is in the chain.
+// The order makes a kill harmless. A complete record that the chain does not name yet is published by
+// settle. One that the chain names is complete, and settle moves it into place. A record in place is
+// in the chain.
 func (l *Ledger) publish(records ...staged) (err error) {
 	moved := 0
 	before, err := l.chain.parseSound()
@@ -139,12 +147,19 @@ func (l *Ledger) folders() []folder {
 }
 
 // settle finishes what killed processes have begun. A record that the chain names is moved into
-// place. Other temporary directories of dead processes are removed. It returns what failed.
-func (l *Ledger) settle() []Problem {
+// place, and a complete one is published. Other temporary directories of dead processes are removed.
+// It returns what failed. It does not wait long for the lock: the next command settles too.
+func (l *Ledger) settle(ctx context.Context) []Problem {
 	if !l.hasTemporary() {
 		return nil
 	}
-	defer lockDir(l.dir, syscall.LOCK_EX)()
+	ctx, cancel := context.WithTimeout(ctx, quietWait)
+	defer cancel()
+	unlock, err := l.lock(ctx, syscall.LOCK_EX)
+	if err != nil {
+		return nil
+	}
+	defer unlock()
 	c, err := l.chain.parse()
 	if err != nil {
 		return nil // the lost links may name the directories; Verify reports the damage
@@ -152,7 +167,11 @@ func (l *Ledger) settle() []Problem {
 	var problems []Problem
 	for _, f := range l.folders() {
 		for _, d := range temporaries(f.path) {
-			if err := f.settle(c, d); err != nil {
+			err := f.settle(c, d)
+			if finished, ok := f.finished(c, d); err == nil && ok {
+				err = l.publish(finished)
+			}
+			if err != nil {
 				problems = append(problems, Problem{File: filepath.Join(filepath.Base(f.path), d.Name()), What: "cannot be removed: " + err.Error()})
 			}
 		}
@@ -178,7 +197,37 @@ func (f folder) settle(c *chain, d fs.DirEntry) error {
 	if info, err := d.Info(); err != nil || !isAbandoned(info) {
 		return nil
 	}
+	if _, ok := f.finished(c, d); ok {
+		return nil
+	}
 	return os.RemoveAll(path)
+}
+
+// finished returns the complete record of a dead process that the chain has never named. A champion
+// is none: the change was meant for the champion of that time.
+func (f folder) finished(c *chain, d fs.DirEntry) (staged, bool) {
+	id := temporaryID(d.Name())
+	_, live := c.live[f.record(id)]
+	_, gone := c.gone[f.record(id)]
+	info, err := d.Info()
+	if _, invalid := parseID(id); live || gone || invalid != nil || err != nil || !d.IsDir() || !isAbandoned(info) || f.document == championName {
+		return staged{}, false
+	}
+	dir := f.dir(d.Name())
+	text, err := readRegular(filepath.Join(dir, sumsName)) // written last
+	if err != nil {
+		return staged{}, false
+	}
+	s, err := parseSums(string(text), f.document)
+	if err != nil || len(s.verify(dir, id)) > 0 {
+		return staged{}, false
+	}
+	var document struct{ ID string }
+	own, err := readRegular(filepath.Join(dir, f.document))
+	if err != nil || json.Unmarshal(own, &document) != nil || document.ID != id {
+		return staged{}, false
+	}
+	return staged{f, id, dir, sumBytes(text)}, true
 }
 
 // isPending reports whether a temporary directory holds a record with this seal that is not in its

@@ -1,17 +1,17 @@
 package ledger
 
 import (
-	"bytes"
-	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
+
+	"attune/internal/regular"
 )
 
 // folder holds the records of one kind: runs, benches or champions. Each record is a directory that
@@ -110,7 +110,7 @@ func (f folder) read(ctx context.Context, id, name string) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		text, err := decompress(data)
+		text, err := regular.Decompress(data, name, maxFile)
 		if err != nil {
 			return nil, &DamageError{id, fmt.Errorf("%s %s: decompress %s: %w", f.kind, id, name+compressedSuffix, err)}
 		}
@@ -138,25 +138,20 @@ func (f folder) readFile(s sums, id, name string) ([]byte, error) {
 // compressedSuffix ends the names of files that are recorded compressed.
 const compressedSuffix = ".gz"
 
-func decompress(data []byte) ([]byte, error) {
-	reader, err := gzip.NewReader(bytes.NewReader(data))
-	if err != nil {
-		return nil, err
-	}
-	return io.ReadAll(reader)
-}
-
 // verify compares the files of a record with its checksums.
 func (f folder) verify(id string) []Problem {
+	s, err := f.sums(id)
+	if err != nil {
+		return []Problem{{Run: id, File: sumsName, What: fmt.Sprintf("the %s cannot be checked: %v", f.kind, err)}}
+	}
+	return s.verify(f.dir(id), id)
+}
+
+// verify compares the files of a directory with checksums. The id is that of its record.
+func (s sums) verify(dir, id string) []Problem {
 	var problems []Problem
 	add := func(file, format string, args ...any) {
 		problems = append(problems, Problem{Run: id, File: file, What: fmt.Sprintf(format, args...)})
-	}
-	dir := f.dir(id)
-	s, err := f.sums(id)
-	if err != nil {
-		add(sumsName, "the %s cannot be checked: %v", f.kind, err)
-		return problems
 	}
 	for _, name := range s.names() {
 		digest, err := sumFile(filepath.Join(dir, name))
@@ -238,16 +233,56 @@ func (f folder) stray(d fs.DirEntry) []Problem {
 	return []Problem{{File: file, What: "an unfinished recording of a dead process; the next command removes it"}}
 }
 
-// lockDir locks a directory, shared (syscall.LOCK_SH) or exclusive (syscall.LOCK_EX), until unlock
-// is called. On file systems that cannot lock directories it does nothing.
-func lockDir(path string, how int) (unlock func()) {
+// quietWait is the wait for a lock after which the user is told. A recording takes milliseconds.
+const quietWait = 2 * time.Second
+
+// lock locks the ledger, shared (syscall.LOCK_SH) or exclusive (syscall.LOCK_EX), until unlock is
+// called. It waits until the context ends.
+func (l *Ledger) lock(ctx context.Context, how int) (unlock func(), err error) {
+	unlock, err = lockDir(ctx, l.dir, how, func() {
+		l.note(fmt.Sprintf("waiting for the ledger %s, which another process has locked", l.dir))
+	})
+	if err != nil {
+		return nil, fmt.Errorf("the ledger %s is locked by another process: %w", l.dir, err)
+	}
+	return unlock, nil
+}
+
+// lockDir locks a directory. On file systems that cannot lock directories it does nothing. It calls
+// waiting, unless that is nil, if the lock is not free after quietWait.
+func lockDir(ctx context.Context, path string, how int, waiting func()) (unlock func(), err error) {
 	d, err := os.Open(path)
 	if err != nil {
-		return func() {}
+		return func() {}, nil
 	}
-	for syscall.Flock(int(d.Fd()), how) == syscall.EINTR { // a signal interrupted the wait
+	release := func() { unlockFile(d) }
+	if !errors.Is(syscall.Flock(int(d.Fd()), how|syscall.LOCK_NB), syscall.EWOULDBLOCK) {
+		return release, nil
 	}
-	return func() { unlockFile(d) }
+	locked := make(chan struct{})
+	go func() { // a system call that nothing else can interrupt
+		defer close(locked)
+		for errors.Is(syscall.Flock(int(d.Fd()), how), syscall.EINTR) { // by a signal
+		}
+	}()
+	notice := time.NewTimer(quietWait)
+	defer notice.Stop()
+	for {
+		select {
+		case <-locked:
+			return release, nil
+		case <-notice.C:
+			if waiting != nil {
+				waiting()
+			}
+		case <-ctx.Done():
+			go func() {
+				<-locked
+				release()
+			}()
+			return nil, ctx.Err()
+		}
+	}
 }
 
 // unlockFile releases the lock of a file and closes it. Closing alone is not enough: a process that

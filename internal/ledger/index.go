@@ -83,13 +83,21 @@ func figureText(f *float64) string {
 // lock on runs therefore keeps processes from opening the file while it is replaced. Without locks
 // (NFS) two processes may both replace it; the later index stays and has the same content.
 func openIndex(ctx context.Context, path, runs string) (*index, []Entry, error) {
-	unlock := lockDir(runs, syscall.LOCK_SH)
+	waits, cancel := context.WithTimeout(ctx, busyTimeout)
+	defer cancel()
+	unlock, err := lockDir(waits, runs, syscall.LOCK_SH, nil)
+	if err != nil {
+		return nil, nil, fmt.Errorf("open the index: %w", err)
+	}
 	x, rows, err := tryIndex(ctx, path)
 	unlock()
 	if !isDamage(err) {
 		return x, rows, err
 	}
-	defer lockDir(runs, syscall.LOCK_EX)()
+	if unlock, err = lockDir(waits, runs, syscall.LOCK_EX, nil); err != nil {
+		return nil, nil, fmt.Errorf("open the index: %w", err)
+	}
+	defer unlock()
 	// Another process may have replaced the file while this one waited for the lock.
 	if x, rows, err = tryIndex(ctx, path); !isDamage(err) {
 		return x, rows, err
@@ -150,6 +158,12 @@ func (x *index) prepare(ctx context.Context) error {
 	}
 	if version != schemaVersion {
 		return errDamaged
+	}
+	// A view in place of the table could have rows without end, and a trigger could act on changes.
+	var others int
+	const foreign = "SELECT count(*) FROM sqlite_schema WHERE type IN ('view', 'trigger') OR sql LIKE '%VIRTUAL%'"
+	if err := x.db.QueryRowContext(ctx, foreign).Scan(&others); err != nil || others > 0 {
+		return errors.Join(err, errDamaged)
 	}
 	return nil
 }

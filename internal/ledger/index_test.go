@@ -266,3 +266,25 @@ func wantReadOnly(t *testing.T, dir string, all []Entry) {
 	wantError(t, err, "not recorded")
 	wantRuns(t, l, all)
 }
+
+// A view in place of the table, which could have rows without end, and triggers are no index.
+func TestForeignIndex(t *testing.T) {
+	t.Parallel()
+	for _, more := range []string{
+		"DROP TABLE runs; CREATE VIEW runs AS WITH RECURSIVE n(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM n) SELECT id FROM n",
+		"CREATE TRIGGER t AFTER INSERT ON runs BEGIN DELETE FROM runs; END",
+	} {
+		path := filepath.Join(t.TempDir(), indexName)
+		x, _, err := tryIndex(t.Context(), path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := x.db.ExecContext(t.Context(), more); err != nil {
+			t.Fatal(err)
+		}
+		x.close()
+		if _, _, err := tryIndex(t.Context(), path); !isDamage(err) {
+			t.Errorf("%s: %v", more, err)
+		}
+	}
+}

@@ -24,6 +24,10 @@ type Ledger struct {
 	dir   string // absolute
 	chain *chainFile
 
+	// Note receives a line about a lock that the ledger waits for, or a record that waits for it. It
+	// may be nil.
+	Note func(text string)
+
 	mu       sync.Mutex // guards the fields below
 	table    *table     // nil until the first query of a ledger with runs
 	index    *index     // nil until then too, and if the file cannot be used
@@ -46,12 +50,18 @@ func Open(ctx context.Context, dir string) (*Ledger, error) {
 		return nil, fmt.Errorf("open the ledger %s: it is not a directory", dir)
 	}
 	l := &Ledger{dir: path, chain: &chainFile{path: filepath.Join(path, chainName)}}
-	l.settle() // Verify reports what could not be settled
+	l.settle(ctx) // Verify reports what could not be settled
 	if _, err := l.query(ctx, Filter{Limit: 1}); err != nil {
 		l.Close()
 		return nil, err
 	}
 	return l, nil
+}
+
+func (l *Ledger) note(text string) {
+	if l.Note != nil {
+		l.Note(text)
+	}
 }
 
 // Close closes the index. A later query opens it again.

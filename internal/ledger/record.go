@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -13,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"attune/internal/regular"
 )
 
 // Record writes a run. The files must include run.json with the keys of [Entry] and an id from
@@ -67,42 +68,27 @@ func writeFile(path string, data []byte) error {
 	return nil
 }
 
+// maxFile bounds a file of a record, and what a compressed one expands to, in bytes.
+const maxFile = 256 << 20
+
 // readRegular reads a file. Anything else under its name, such as a symbolic link or a pipe, is an
 // error.
 func readRegular(path string) ([]byte, error) {
-	f, err := openRegular(path)
-	if errors.Is(err, errNotRegular) {
-		return nil, fmt.Errorf("%s: %w", filepath.Base(path), err)
+	data, err := regular.ReadNoFollow(path, maxFile)
+	if errors.Is(err, regular.ErrNotRegular) {
+		return nil, fmt.Errorf("%s: %w", filepath.Base(path), regular.ErrNotRegular)
 	}
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return io.ReadAll(f)
+	return data, err
 }
 
-// openRegular opens a regular file. It follows no link at the end of the path and does not wait for
-// the writer of a pipe.
+// openRegular opens a file. The error of what is no file leaves out the path, which messages have.
 func openRegular(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
-	if errors.Is(err, syscall.ELOOP) || errors.Is(err, syscall.ENXIO) {
-		return nil, errNotRegular
+	f, err := regular.OpenNoFollow(path)
+	if errors.Is(err, regular.ErrNotRegular) {
+		err = regular.ErrNotRegular
 	}
-	if err != nil {
-		return nil, err
-	}
-	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = errNotRegular
-	}
-	if err != nil {
-		f.Close()
-		return nil, err
-	}
-	return f, nil
+	return f, err
 }
-
-var errNotRegular = errors.New("it is not a regular file")
 
 // makeDir creates a directory and its parents, and waits until their names are on disk.
 func makeDir(path string) error {

@@ -32,7 +32,11 @@ func (l *Ledger) Sealed(id string) error {
 // Its report has the entered records, the ones that it refused, and those that are no longer as the
 // chain has them.
 func (l *Ledger) Seal(ctx context.Context) (Report, error) {
-	defer lockDir(l.dir, syscall.LOCK_EX)()
+	unlock, err := l.lock(ctx, syscall.LOCK_EX)
+	if err != nil {
+		return Report{}, err
+	}
+	defer unlock()
 	c, err := l.chain.parseSound()
 	if err != nil {
 		return Report{}, err
@@ -180,7 +184,11 @@ func (l *Ledger) Import(ctx context.Context, paths ...string) (Report, error) {
 			}
 		}
 	}
-	defer lockDir(l.dir, syscall.LOCK_EX)()
+	unlock, err := l.lock(ctx, syscall.LOCK_EX)
+	if err != nil {
+		return fail(err)
+	}
+	defer unlock()
 	if len(records) > 0 {
 		if err := l.publish(records...); err != nil {
 			return Report{}, fmt.Errorf("the import ended: %w", err)
@@ -275,7 +283,11 @@ func (f folder) has(id string, want sums) bool {
 // already be gone from the disk. A search that was interrupted is removed too, without a link. It
 // returns the name of the record, such as runs/20261115-031522-stage2-3f9a1c.
 func (l *Ledger) Remove(ctx context.Context, ref string) (string, error) {
-	defer lockDir(l.dir, syscall.LOCK_EX)()
+	unlock, err := l.lock(ctx, syscall.LOCK_EX)
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
 	c, err := l.chain.parseSound()
 	if err != nil {
 		return "", err
@@ -287,6 +299,9 @@ func (l *Ledger) Remove(ctx context.Context, ref string) (string, error) {
 			return name, second
 		}
 		return "", err
+	}
+	if info, err := os.Lstat(at.folder.path); err == nil && info.Mode()&fs.ModeSymlink != 0 {
+		return "", fmt.Errorf("%s was not removed: %s is a symbolic link; a ledger is complete in its own directory", at.id, filepath.Base(at.folder.path))
 	}
 	record, path, temporary := at.folder.record(at.id), at.folder.dir(at.id), at.folder.temporary(at.id)
 	fail := func(err error) (string, error) { return "", fmt.Errorf("%s was not removed: %w", record, err) }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -47,9 +48,41 @@ func (l *Ledger) ReadTuning(ctx context.Context, id, name string) ([]byte, error
 // TuningFolder returns the directory of an unfinished search.
 func (l *Ledger) TuningFolder(id string) string { return filepath.Join(l.dir, unfinishedName, id) }
 
+// errLinked is the error of a link in place of the directory of the searches.
+var errLinked = fmt.Errorf("%s is a symbolic link; a ledger is complete in its own directory", unfinishedName)
+
+// checkSearches refuses a link in place of the directory of the searches: what it leads to is not of
+// this ledger.
+func (l *Ledger) checkSearches() error {
+	if info, err := os.Lstat(filepath.Join(l.dir, unfinishedName)); err == nil && info.Mode()&fs.ModeSymlink != 0 {
+		return errLinked
+	}
+	return nil
+}
+
+// verifySearches reports what is neither a file nor a folder in the directories of unfinished searches.
+func (l *Ledger) verifySearches() []Problem {
+	if l.checkSearches() != nil {
+		return nil // verifyParts reports it
+	}
+	var problems []Problem
+	root := filepath.Join(l.dir, unfinishedName)
+	_ = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() && !d.Type().IsRegular() {
+			file, _ := filepath.Rel(l.dir, path) // it is below
+			problems = append(problems, Problem{File: file, What: "is not a regular file; remove it: a search has files of its own only"})
+		}
+		return nil
+	})
+	return problems
+}
+
 // StartTuning makes the directory of a new search and locks it for this process.
 func (l *Ledger) StartTuning(id string) (dir string, unlock func(), err error) {
 	if _, err := parseID(id); err != nil {
+		return "", func() {}, err
+	}
+	if err := l.checkSearches(); err != nil {
 		return "", func() {}, err
 	}
 	dir = l.TuningFolder(id)
@@ -65,6 +98,9 @@ var errBusy = errors.New("another process runs it")
 
 // LockTuning locks the directory of an unfinished search until unlock is called or the process ends.
 func (l *Ledger) LockTuning(id string) (unlock func(), err error) {
+	if err := l.checkSearches(); err != nil {
+		return func() {}, err
+	}
 	d, err := os.Open(l.TuningFolder(id))
 	if err != nil {
 		return func() {}, err
@@ -82,6 +118,9 @@ func (l *Ledger) Tunings() ([]string, error) { return l.tunings().newestFirst() 
 // UnfinishedTunings returns the ids of the searches that run or were interrupted, the newest first.
 // What was left of a search that is recorded is removed.
 func (l *Ledger) UnfinishedTunings() ([]string, error) {
+	if err := l.checkSearches(); err != nil {
+		return nil, nil // Verify reports it; what it leads to is not of this ledger
+	}
 	ids, err := l.unfinished().newestFirst()
 	return slices.DeleteFunc(ids, func(id string) bool {
 		if !l.hasTuning(id) {
@@ -111,6 +150,9 @@ func (l *Ledger) RemoveUnfinishedTuning(id string) error {
 	if _, err := parseID(id); err != nil {
 		return err
 	}
+	if err := l.checkSearches(); err != nil {
+		return err
+	}
 	if err := os.RemoveAll(l.TuningFolder(id)); err != nil {
 		return fmt.Errorf("the folder of the search %s was not removed: %w", id, err)
 	}
@@ -121,6 +163,9 @@ func (l *Ledger) RemoveUnfinishedTuning(id string) error {
 // removeInterrupted removes the search that ref names among those that were interrupted. It returns
 // an empty name if there is none.
 func (l *Ledger) removeInterrupted(ref string) (string, error) {
+	if err := l.checkSearches(); err != nil {
+		return "", nil
+	}
 	id, err := l.unfinished().findID(ref, "")
 	if id == "" || err != nil {
 		return "", err

@@ -168,3 +168,62 @@ func TestUnfinishedTunings(t *testing.T) {
 		t.Error("a search of a file was removed")
 	}
 }
+
+// The directories of searches are under the guards of the ledger: links in them lead nowhere.
+func TestLinkedSearches(t *testing.T) {
+	t.Parallel()
+	l, _ := filled(t, 1)
+	elsewhere, id := t.TempDir(), sampleEntry(3).ID
+	victim := filepath.Join(elsewhere, id)
+	if err := errors.Join(os.Mkdir(victim, 0o755), os.Symlink(elsewhere, filepath.Join(l.dir, unfinishedName))); err != nil {
+		t.Fatal(err)
+	}
+	if ids, err := l.UnfinishedTunings(); err != nil || len(ids) > 0 {
+		t.Errorf("%v, %v", ids, err)
+	}
+	if name, err := l.Remove(t.Context(), id); err == nil {
+		t.Errorf("%s was removed", name)
+	}
+	for _, err := range []error{l.RemoveUnfinishedTuning(id), errorOf(l.LockTuning(id))} {
+		if !errors.Is(err, errLinked) {
+			t.Error(err)
+		}
+	}
+	if _, _, err := l.StartTuning(id); !errors.Is(err, errLinked) {
+		t.Error(err)
+	}
+	if _, err := os.Stat(victim); err != nil {
+		t.Error(err)
+	}
+	wantProblems(t, l, 1, "tuning: is a symbolic link")
+
+	if err := os.Remove(filepath.Join(l.dir, unfinishedName)); err != nil {
+		t.Fatal(err)
+	}
+	dir, unlock, err := l.StartTuning(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	if err := os.Symlink("/etc/passwd", filepath.Join(dir, "elite.json")); err != nil {
+		t.Fatal(err)
+	}
+	wantProblems(t, l, 1, "tuning/"+id+"/elite.json: is not a regular file")
+}
+
+func errorOf[T any](_ T, err error) error { return err }
+
+// A record behind a linked folder is not of this ledger.
+func TestRemoveThroughALink(t *testing.T) {
+	t.Parallel()
+	l, all := filled(t, 1)
+	elsewhere := filepath.Join(t.TempDir(), "runs")
+	if err := errors.Join(os.Rename(l.runsPath(), elsewhere), os.Symlink(elsewhere, l.runsPath())); err != nil {
+		t.Fatal(err)
+	}
+	_, err := l.Remove(t.Context(), all[0].ID)
+	wantError(t, err, "runs is a symbolic link")
+	if _, err := os.Stat(filepath.Join(elsewhere, all[0].ID)); err != nil {
+		t.Error(err)
+	}
+}

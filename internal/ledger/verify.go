@@ -89,7 +89,11 @@ func (p Problem) String() string {
 // the runs, and champion records with each other and with their runs. It changes nothing. Other
 // processes can record when it has finished.
 func (l *Ledger) Verify(ctx context.Context) (Report, error) {
-	defer lockDir(l.dir, syscall.LOCK_SH)()
+	unlock, err := l.lock(ctx, syscall.LOCK_SH)
+	if err != nil {
+		return Report{}, err
+	}
+	defer unlock()
 	l.chain.forget()
 	indexed, err := l.indexed(ctx)
 	if err != nil {
@@ -241,12 +245,12 @@ func (f folder) missing(c *chain, id string) Problem {
 // verifyParts reports links in the place of the ledger's own files and directories.
 func (l *Ledger) verifyParts() []Problem {
 	var problems []Problem
-	for _, name := range []string{runsName, benchesName, championsName, tuningsName, indexName} {
+	for _, name := range []string{runsName, benchesName, championsName, tuningsName, unfinishedName, indexName} {
 		if info, err := os.Lstat(filepath.Join(l.dir, name)); err == nil && info.Mode()&fs.ModeSymlink != 0 {
 			problems = append(problems, Problem{File: name, What: "is a symbolic link; a ledger is complete in its own directory"})
 		}
 	}
-	return problems
+	return append(problems, l.verifySearches()...)
 }
 
 func sumFile(path string) (string, error) {
@@ -283,7 +287,7 @@ func (l *Ledger) Reindex(ctx context.Context) (Report, error) {
 			entries = append(entries, e)
 		}
 	}
-	r.Problems = append(r.Problems, l.settle()...)
+	r.Problems = append(r.Problems, l.settle(ctx)...)
 	if err := l.rebuild(ctx, entries); err != nil {
 		return Report{}, fmt.Errorf("the index %s was not rebuilt; the runs are unchanged: %w", l.indexPath(), err)
 	}

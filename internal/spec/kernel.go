@@ -153,6 +153,7 @@ func (k *Kernel) Stage(name string) (*Stage, error) {
 		}
 		names = append(names, s.Name)
 	}
+	name = shortened(name)
 	return nil, fmt.Errorf("unknown stage %q%s", name, hint(name, names))
 }
 

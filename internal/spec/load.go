@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"regexp"
 	"slices"
+
+	"attune/internal/regular"
 )
 
 // form is the required form of a name: a pattern, and its description for messages.
@@ -32,12 +34,17 @@ const maxFile = 256 << 10
 // Load reads kernel.toml at the root of a file system. The error reports everything that is wrong
 // with it, one line each.
 func Load(fsys fs.FS) (*Kernel, error) {
-	text, err := fs.ReadFile(fsys, File)
+	file, err := fsys.Open(File)
 	if err != nil {
 		return nil, missing(fsys, err)
 	}
-	if len(text) > maxFile {
-		return nil, problem{1, fmt.Sprintf("the file has %d bytes; a spec has at most %d", len(text), maxFile)}
+	defer file.Close()
+	if info, err := file.Stat(); err == nil && info.Size() > maxFile {
+		return nil, problem{1, fmt.Sprintf("the file has %d bytes; a spec has at most %d", info.Size(), maxFile)}
+	}
+	text, err := regular.ReadAll(file, File, maxFile)
+	if err != nil {
+		return nil, missing(fsys, err)
 	}
 	root, err := readTOML(string(text))
 	if err != nil {

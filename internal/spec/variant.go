@@ -47,6 +47,7 @@ func (k *Kernel) Variant(text string) (Variant, error) {
 // wrong with the name.
 func (k *Kernel) parse(text string) (Variant, []error) {
 	parts := strings.Split(text, "+")
+	text = shortened(text)
 	stage, err := k.Stage(parts[0])
 	if err != nil {
 		return Variant{}, []error{err}
@@ -54,7 +55,10 @@ func (k *Kernel) parse(text string) (Variant, []error) {
 	var wrong []error
 	v := Variant{stage, slices.Clone(stage.values)}
 	set := map[string]bool{}
-	for _, part := range parts[1:] {
+	for i, part := range parts[1:] {
+		if len(wrong) == maxMistakes {
+			return v, append(wrong, fmt.Errorf("%d more settings were not read", len(parts)-1-i))
+		}
 		name, knob, value, err := k.setting(stage, part, text)
 		switch {
 		case err != nil:
@@ -71,6 +75,19 @@ func (k *Kernel) parse(text string) (Variant, []error) {
 	return v, wrong
 }
 
+// maxMistakes bounds the mistakes of a name that are reported. Each one quotes the name, so that the
+// messages about a long name would need memory in the square of its length.
+const maxMistakes = 10
+
+// shortened is a name or a part of it as messages quote it.
+func shortened(text string) string {
+	const most = 500 // bytes
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + "..."
+}
+
 // retiredKnob stands for the index of a knob that the kernel no longer has.
 const retiredKnob = -1
 
@@ -78,6 +95,7 @@ const retiredKnob = -1
 // index and its value. A former name gives the renamed knob; a retired knob gives the index
 // retiredKnob.
 func (k *Kernel) setting(stage *Stage, part, text string) (name string, knob, value int, err error) {
+	part = shortened(part) // no setting is that long
 	name, number, ok := strings.Cut(part, "=")
 	if !ok {
 		return "", 0, 0, fmt.Errorf("%q in %q is not a setting; write KNOB=VALUE", part, text)

@@ -106,6 +106,19 @@ func TestVariantErrors(t *testing.T) {
 			`with USE_XOR_SWIZZLE=1, TILE_N=16: the swizzle permutes at least 32 rows`)
 }
 
+// The message about a long name does not repeat it for every mistake.
+func TestLongVariantNames(t *testing.T) {
+	k := loadToy(t)
+	for _, text := range []string{
+		k.Stages[0].Name + strings.Repeat("+X=1", 300_000), k.Stages[0].Name + "+" + strings.Repeat("X", 1_200_000), strings.Repeat("x", 1_200_000),
+		k.Stages[0].Name + "+X=" + strings.Repeat("1,", 600_000),
+	} {
+		if _, err := k.Variant(text); err == nil || len(err.Error()) > 20_000 {
+			t.Errorf("%.20s: a message of %d bytes", text, len(fmt.Sprint(err)))
+		}
+	}
+}
+
 func TestVariantWithFailingRule(t *testing.T) {
 	k := loadToy(t)
 	c, wrong := newConstraint("TILE_N // USE_CP_ASYNC > 0", "a division", k.knobNames())

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"unicode"
 )
 
 // Writer returns a writer to w that clears the status line first, so that no text runs into it. If
@@ -62,4 +63,18 @@ func (m wrappingWriter) Write(text []byte) (int, error) {
 		return 0, err
 	}
 	return len(text), nil
+}
+
+// Printable is a text that is safe on a terminal: without control characters other than line ends
+// and tabs, and without characters that reorder text. A compiler quotes whatever a source has.
+func Printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || r == '\t':
+			return r
+		case unicode.IsControl(r) || unicode.Is(unicode.Cf, r):
+			return -1
+		}
+		return r
+	}, text)
 }

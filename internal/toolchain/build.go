@@ -24,7 +24,7 @@ type Builder struct {
 	compiler *Compiler
 	cache    cache
 	slots    chan struct{} // limits concurrent compilations to the number of cores
-	limit    time.Duration // of a compilation; 0 for none
+	limit    time.Duration // of a compilation
 
 	// Dir is the kernel's folder on disk, to which the folders of -I are relative. It is empty for
 	// an embedded kernel, and has no effect on one that is Nested.
@@ -75,7 +75,7 @@ type Nested interface {
 // NewBuilder returns a builder for the kernel in a folder. Without a compiler (nil) it returns
 // shipped images only. Without a cache folder (empty) it keeps no builds.
 func NewBuilder(kernel fs.FS, compiler *Compiler, cacheDir string) *Builder {
-	b := &Builder{kernel: kernel, compiler: compiler, slots: make(chan struct{}, runtime.NumCPU())}
+	b := &Builder{kernel: kernel, compiler: compiler, slots: make(chan struct{}, runtime.NumCPU()), limit: maxTime}
 	if nested, ok := kernel.(Nested); ok {
 		tree, path := nested.Tree()
 		b.tree, b.path = tree, "/"+path
@@ -224,9 +224,6 @@ func hashOfChecked(key string) string {
 
 // compileInTime compiles within the limit.
 func (b *Builder) compileInTime(ctx context.Context, t Target, files sources, own compilerFlags) (*Image, error) {
-	if b.limit == 0 {
-		return b.compile(ctx, t, files, own)
-	}
 	limited, cancel := context.WithTimeout(ctx, b.limit)
 	defer cancel()
 	image, err := b.compile(limited, t, files, own)
@@ -247,6 +244,9 @@ func (b *Builder) compile(ctx context.Context, t Target, files sources, own comp
 	if err != nil {
 		return nil, err
 	}
+	if !ptxEntry.Match(ptx) {
+		return nil, &SourceError{t, t.noEntry(nil).Error()}
+	}
 	if err := os.WriteFile(filepath.Join(dir, ptxFile), ptx, 0o644); err != nil {
 		return nil, err
 	}
@@ -259,7 +259,7 @@ func (b *Builder) compile(ctx context.Context, t Target, files sources, own comp
 	if err != nil {
 		return nil, err
 	}
-	if ptxEntry.Match(ptx) && !ptxasEntry.MatchString(log) {
+	if !ptxasEntry.MatchString(log) {
 		return nil, b.compiler.broken(ctx, t, "ptxas reported success and printed no resources")
 	}
 	return newImage(t, files.hash(), "nvcc "+b.compiler.Version, ptx, cubin, warnings+log)

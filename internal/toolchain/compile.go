@@ -1,7 +1,6 @@
 package toolchain
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"attune/internal/terminal"
 )
 
 // CompilePTX compiles a source in a folder to PTX, with the same bytes on every machine. A source
@@ -61,19 +62,26 @@ func compilePTX(ctx context.Context, c *Compiler, t Target, files sources, own c
 		return nil, "", err
 	}
 	warnings, err = c.run(ctx, t, dir, c.NVCC, append(options, "--keep", "-ptx", "-o", file, t.Source)...)
-	if refused, ok := errors.AsType[*CompileError](err); ok {
-		refused.Output = own.withNames(refused.Output)
-	}
-	if err != nil {
+	refused, ok := errors.AsType[*CompileError](err)
+	if err != nil && !ok {
 		return nil, "", err
 	}
-	if err := checkIncluded(c, t, dir, own.include); err != nil {
+	messages := ""
+	if refused != nil {
+		messages = refused.Output
+	}
+	// Before the compiler's messages are passed on: they may quote a file that was not to be read.
+	if err := checkIncluded(c, t, dir, own.include, messages); err != nil {
+		return nil, "", err
+	}
+	if refused != nil {
+		refused.Output = own.withNames(refused.Output)
 		return nil, "", err
 	}
 	if ptx, err = c.output(ctx, t, c.NVCC, filepath.Join(dir, file), completePTX); err != nil {
 		return nil, "", err
 	}
-	return portablePTX(ptx, dir, own), own.withNames(warnings), nil
+	return portablePTX(ptx, dir, own), own.withNames(kept(warnings)), nil
 }
 
 // run runs a program of the compiler in dir and returns its output. The error is a CompileError if
@@ -82,16 +90,18 @@ func (c *Compiler) run(ctx context.Context, t Target, dir, program string, args 
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "TMPDIR="+dir)
-	killGroupOnCancel(cmd)
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
-	err := cmd.Run()
+	out, err := supervised(ctx, cmd)
 	if ctx.Err() != nil {
 		return "", ctx.Err()
 	}
-	lines := strings.ReplaceAll(out.String(), dir+"/", "")
-	if err != nil {
-		return "", c.diagnose(ctx, t, program, err, lines)
+	lines := strings.ReplaceAll(terminal.Printable(out), dir+"/", "") // it quotes sources, which may have escapes
+	switch {
+	case errors.Is(err, errPrinted):
+		return "", &SourceError{t, fmt.Sprintf("%v, which begin with:\n%s", err, kept(lines[:min(len(lines), 1<<10)]))}
+	case err != nil && cmd.ProcessState != nil && reached(cmd, lines) != nil:
+		return "", &SourceError{t, reached(cmd, lines).Error()}
+	case err != nil:
+		return "", c.diagnose(ctx, t, program, err, kept(lines))
 	}
 	return withoutTimes(lines), nil
 }

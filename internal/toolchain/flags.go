@@ -33,6 +33,51 @@ var ownFlags = map[string]string{
 	"dc": "leave it out", "compile": "leave it out", "run": "leave it out", "keep": "leave it out", "dryrun": "leave it out",
 }
 
+// allowedFlags are the flags of nvcc that a kernel may have: those that change code and messages. Others
+// run programs, or read and write files that no hash has.
+var allowedFlags = []string{
+	"I", "include-path", "D", "define-macro", "U", "undefine-macro", "std", "Xptxas", "ptxas-options", "maxrregcount",
+	"O0", "O1", "O2", "O3", "O", "optimize", "dopt", "Ofc", "Ofast-compile", "G", "device-debug", "g", "debug", "lineinfo", "generate-line-info",
+	"use_fast_math", "ftz", "prec-div", "prec-sqrt", "fmad", "extra-device-vectorization", "restrict", "default-stream",
+	"expt-relaxed-constexpr", "expt-extended-lambda", "extended-lambda", "ftemplate-depth", "ftemplate-backtrace-limit",
+	"rdc", "relocatable-device-code", "dlto", "m64", "machine", "w", "disable-warnings", "Werror", "Wreorder", "Wall",
+	"Wno-deprecated-declarations", "Wno-deprecated-gpu-targets", "Wmissing-launch-bounds", "Wext-lambda-captures-this", "Wdefault-stream-launch",
+	"diag-suppress", "diag-error", "diag-warn", "display-error-number", "no-display-error-number", "err-no", "dno-err",
+	"res-usage", "resource-usage", "src-in-ptx", "source-in-ptx", "allow-unsupported-compiler", "split-compile", "t", "threads", "v", "verbose",
+	"no-host-device-initializer-list", "no-host-device-move-forward", "nodlink", "brief-diagnostics", "brief-diag",
+}
+
+// hostFlag and assemblerFlag are what a kernel may pass to the host's preprocessor and to ptxas.
+var (
+	hostFlag      = regexp.MustCompile(`^-(?:W(?:no-|error=)?[a-z][a-z0-9+=-]+|Wall|Wextra|w|O[0-3]|pthread|fPIC|fopenmp|fpermissive|fno-strict-aliasing|std=\S+)$`)
+	assemblerFlag = regexp.MustCompile(`^--?(?:v|verbose|w|O[0-4]?|opt-level|g|lineinfo|generate-line-info|device-debug|dlcm|dscm|def-load-cache|def-store-cache` +
+		`|warn-[a-z-]+|suppress-[a-z-]+|disable-[a-z-]+|maxrregcount|minnctapersm|maxntid|fmad|register-usage-level|allow-expensive-optimizations` +
+		`|Werror|sp-bounds-check|position-independent-code|split-compile|Ofc|Ofast-compile|uumn|no-fastreg|compile-only|c)(?:=[\w.,-]+)?$`)
+)
+
+// checkFlag refuses a flag that could run a program or name a file.
+func checkFlag(text, name, value string) error {
+	what, pattern := "", (*regexp.Regexp)(nil)
+	switch name {
+	case "Xcompiler", "compiler-options":
+		what, pattern = "the host's compiler", hostFlag
+	case "Xptxas", "ptxas-options":
+		what, pattern = "ptxas", assemblerFlag
+	default:
+		if !slices.Contains(allowedFlags, name) {
+			return fmt.Errorf("the compiler's flag %q is not supported: flags change code and messages, and name no files or programs; "+
+				"-I, -D, -std, -O, -Xptxas, --use_fast_math and --expt-relaxed-constexpr are supported", text)
+		}
+		return nil
+	}
+	for _, part := range strings.Split(value, ",") {
+		if !pattern.MatchString(part) {
+			return fmt.Errorf("the flag %q for %s is not supported: it may run a program or name a file", part, what)
+		}
+	}
+	return nil
+}
+
 // splitFlags sorts the flags of a kernel. Folders of -I are relative to dir, the kernel's folder on
 // disk, which is empty for a kernel that has none.
 func splitFlags(flags []string, dir string) (compilerFlags, error) {
@@ -46,12 +91,15 @@ func splitFlags(flags []string, dir string) (compilerFlags, error) {
 		if way, own := ownFlags[name]; own {
 			return split, fmt.Errorf("the compiler's flag %q is set by attune; %s", text, way)
 		}
-		takesValue := slices.Contains([]string{"I", "include-path", "Xptxas", "ptxas-options", "maxrregcount", "std", "D", "define-macro", "U", "undefine-macro"}, name)
+		takesValue := slices.Contains([]string{"I", "include-path", "Xptxas", "ptxas-options", "maxrregcount", "std", "D", "define-macro", "U", "undefine-macro", "Xcompiler", "compiler-options"}, name)
 		if takesValue && !hasValue {
 			if i++; i == len(flags) {
 				return split, fmt.Errorf("the compiler's flag %q needs a value", text)
 			}
 			value, text = flags[i], "-"+name+"="+flags[i]
+		}
+		if err := checkFlag(text, name, value); err != nil {
+			return split, err
 		}
 		switch name {
 		case "I", "include-path":

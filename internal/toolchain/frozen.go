@@ -26,7 +26,7 @@ func (f *frozenFolder) ReadFile(name string) ([]byte, error) {
 	defer f.mu.Unlock()
 	file, known := f.files[name]
 	if !known {
-		file.text, file.err = fs.ReadFile(f.FS, name)
+		file.text, file.err = readLimited(f.FS, name)
 		f.files[name] = file
 	}
 	return slices.Clone(file.text), file.err
@@ -54,7 +54,7 @@ func (b *Builder) Edited() []string {
 	defer frozen.mu.Unlock()
 	var names []string
 	for _, name := range slices.Sorted(maps.Keys(frozen.files)) {
-		now, err := fs.ReadFile(frozen.FS, name)
+		now, err := readLimited(frozen.FS, name)
 		if then := frozen.files[name]; (err == nil) != (then.err == nil) || !bytes.Equal(now, then.text) {
 			names = append(names, name)
 		}

@@ -11,6 +11,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"attune/internal/regular"
 )
 
 // anyHeader is an include in quotes or in angle brackets.
@@ -36,12 +38,15 @@ func readForeign(kernel fs.FS, root string, own compilerFlags) (sources, error) 
 	s := headerSearch{kernel: kernel, tree: own.tree, include: own.include, found: sources{}}
 	for _, folder := range s.include {
 		if info, err := s.stat(folder); err != nil || !info.IsDir() {
-			return nil, fmt.Errorf("there is no folder %s, which -I names", folder)
+			return nil, &SourceError{Problem: fmt.Sprintf("there is no folder %s, which -I names", folder)}
 		}
 	}
-	text, err := fs.ReadFile(kernel, root)
+	text, err := readSource(kernel, root)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, noSource(root)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("read a source of the kernel: %w", err)
+		return nil, err
 	}
 	s.found[root] = text
 	if err := s.follow(root, inKernel, text); err != nil {
@@ -93,12 +98,12 @@ func (s *headerSearch) beside(name string, folder int, header string) (bool, err
 	if _, seen := s.found[file]; seen {
 		return true, nil
 	}
-	text, err := fs.ReadFile(s.kernel, file)
+	text, err := readSource(s.kernel, file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("read a source of the kernel: %w", err)
+		return false, err
 	}
 	s.found[file] = text
 	return true, s.follow(file, inKernel, text)
@@ -139,7 +144,7 @@ func (s *headerSearch) readFile(name string) ([]byte, error) {
 	if s.tree != nil {
 		return fs.ReadFile(s.tree, inTree(name))
 	}
-	return os.ReadFile(name)
+	return regular.Read(name, maxSource)
 }
 
 // inTree is the name in a tree of a file with an absolute path, whose root is the tree.

@@ -23,7 +23,7 @@ func TestSourcesOfATarget(t *testing.T) {
 	if got := slices.Sorted(maps.Keys(files)); err != nil || !slices.Equal(got, []string{"h.cuh", "k.cu"}) {
 		t.Errorf("%q, %v", got, err)
 	}
-	if _, err := b.Sources(Target{Variant: "k", Arch: "sm_90a", Source: "none.cu"}); err == nil || !strings.HasPrefix(err.Error(), "build k for sm_90a: read a source") {
+	if _, err := b.Sources(Target{Variant: "k", Arch: "sm_90a", Source: "none.cu"}); err == nil || !strings.HasPrefix(err.Error(), "build k for sm_90a: the source none.cu does not exist") {
 		t.Error(err)
 	}
 }

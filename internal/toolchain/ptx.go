@@ -42,13 +42,13 @@ func portablePath(file, workDir string, own compilerFlags) string {
 }
 
 // completePTX reports whether nvcc has written PTX to its end: a function, a debug section or, with
-// line information, the list of files. A full disk can cut it short, and then ptxas would report a
+// line information, the list of files. That of a source without functions ends with its header. A full disk can cut it short, and then ptxas would report a
 // syntax error.
 func completePTX(ptx []byte) bool { return ptxHeader.Match(ptx) && ptxEnd.Match(ptx) }
 
 var (
 	ptxHeader = regexp.MustCompile(`(?m)^\.version \d`)
-	ptxEnd    = regexp.MustCompile(`(?:[};]|\n\s*\.file\s+\d+\s+"[^"\n]*"[^\n]*)[ \t]*\n\s*$`)
+	ptxEnd    = regexp.MustCompile(`(?:[};]|\n\s*\.file\s+\d+\s+"[^"\n]*"[^\n]*|\n\.address_size \d+)[ \t]*\n\s*$`)
 )
 
 // internalHash is the hash in a name with internal linkage, such as

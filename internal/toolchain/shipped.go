@@ -8,13 +8,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
 	"reflect"
 	"strings"
+
+	"attune/internal/regular"
 )
 
 // The folder of a kernel with its shipped images, and their list.
@@ -108,11 +109,7 @@ func readShippedPTX(kernel fs.FS, s ShippedImage) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read a shipped image: %w", err)
 	}
-	reader, err := gzip.NewReader(bytes.NewReader(packed))
-	if err != nil {
-		return nil, fmt.Errorf("unpack %s: %w", name, err)
-	}
-	ptx, err := io.ReadAll(reader)
+	ptx, err := regular.Decompress(packed, name, maxSource)
 	if err != nil {
 		return nil, fmt.Errorf("unpack %s: %w", name, err)
 	}

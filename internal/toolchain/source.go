@@ -14,7 +14,10 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
+
+	"attune/internal/regular"
 )
 
 // SourceError is the error of a source that breaks a rule of attune, whether or not it compiles: it
@@ -47,7 +50,7 @@ func within(file string, folders ...string) bool {
 }
 
 // Folder is the folder of a kernel on disk. Files behind links that lead out of it are refused.
-func Folder(dir string) fs.FS { return folder{os.DirFS(dir), dir} }
+func Folder(dir string) fs.FS { return folder{regular.Folder(dir), dir} }
 
 type folder struct {
 	fs.FS
@@ -69,6 +72,48 @@ func (f folder) Open(name string) (fs.File, error) {
 		}
 	}
 	return f.FS.Open(name)
+}
+
+// maxSource bounds a source or a header in bytes; it is far above the size of a generated one.
+const maxSource = 64 << 20
+
+// readSource reads a file of the kernel's folder. What the file is, other than its content, is a
+// mistake of the source that names it.
+func readSource(kernel fs.FS, name string) ([]byte, error) {
+	text, err := readLimited(kernel, name)
+	var large *regular.SizeError
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, err // the caller knows what includes it
+	case errors.Is(err, errLink):
+		return nil, &SourceError{Problem: fmt.Sprintf("read %s: %v; copy the file into the folder", name, errLink)}
+	case errors.Is(err, regular.ErrNotRegular), errors.Is(err, syscall.EISDIR), errors.Is(err, fs.ErrInvalid):
+		return nil, &SourceError{Problem: fmt.Sprintf("read %s: %v", name, regular.ErrNotRegular)}
+	case errors.As(err, &large):
+		return nil, &SourceError{Problem: large.Error()}
+	case err != nil:
+		return nil, fmt.Errorf("read a source of the kernel: %w", err)
+	}
+	return text, nil
+}
+
+// readLimited reads a file of at most maxSource bytes. Folders that are no folders on disk read in
+// their own way.
+func readLimited(kernel fs.FS, name string) ([]byte, error) {
+	if own, ok := kernel.(fs.ReadFileFS); ok {
+		return own.ReadFile(name)
+	}
+	file, err := kernel.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return regular.ReadAll(file, name, maxSource)
+}
+
+// noSource is the error of a source that does not exist.
+func noSource(name string) *SourceError {
+	return &SourceError{Problem: fmt.Sprintf("the source %s does not exist", name)}
 }
 
 // sources are a source file of a kernel and every header that it includes from the kernel's folder,
@@ -96,16 +141,16 @@ func readSources(kernel fs.FS, root string) (sources, error) {
 		if _, seen := found[next.name]; seen {
 			continue
 		}
-		text, err := fs.ReadFile(kernel, next.name)
+		text, err := readSource(kernel, next.name)
 		switch {
 		case errors.Is(err, fs.ErrNotExist) && next.optional:
 			continue
 		case errors.Is(err, fs.ErrNotExist) && next.includer != "":
 			return nil, &SourceError{Problem: fmt.Sprintf("%s includes %s, which does not exist", next.includer, next.name)}
-		case errors.Is(err, errLink):
-			return nil, &SourceError{Problem: fmt.Sprintf("read %s: %v; copy the file into the folder", next.name, errLink)}
+		case errors.Is(err, fs.ErrNotExist):
+			return nil, noSource(next.name)
 		case err != nil:
-			return nil, fmt.Errorf("read a source of the kernel: %w", err)
+			return nil, err
 		}
 		found[next.name] = text
 		headers, err := includes(next.name, text)
@@ -124,12 +169,17 @@ type header struct {
 	optional bool // the includer asks with __has_include whether it exists
 }
 
-// directives returns the lines of a text that begin with #, after blanks: those of the preprocessor.
-// They are a small share of a text, and a regular expression takes longer for each byte.
+// blanks may stand before the # of a directive.
+const blanks = " \t\v\f\r\n"
+
+// directives returns the lines of a text that begin with #, or another spelling of it, after blanks:
+// those of the preprocessor. They are a small share of a text, and a regular expression takes longer
+// for each byte.
 func directives(text []byte) []byte {
 	var found []byte
 	for line := range bytes.Lines(text) {
-		if bytes.HasPrefix(bytes.TrimLeft(line, " \t"), []byte("#")) {
+		start := bytes.TrimLeft(line, blanks)
+		if bytes.HasPrefix(start, []byte("#")) || bytes.HasPrefix(start, []byte("%:")) || bytes.HasPrefix(start, []byte("??=")) {
 			found = append(found, line...)
 		}
 	}
@@ -177,57 +227,86 @@ func resolve(includer, file string, quoted bool) (string, error) {
 	return joined, nil
 }
 
+// macroDirective is the definition of a macro that can become the # of a directive: the preprocessor
+// leaves it in its output, and NVIDIA's front end obeys it there.
+var macroDirective = regexp.MustCompile(`(?m)^[ \t]*#[ \t]*define[ \t]+\w+[ \t].*(?:#|%:|\?\?=)`)
+
 // computed reports whether a source has an include that the text alone does not resolve.
 func (s sources) computed() bool {
 	for _, text := range s {
-		for _, m := range anyInclude.FindAllSubmatch(directives(continuedLine.ReplaceAll(text, nil)), -1) {
+		lines := directives(continuedLine.ReplaceAll(text, nil))
+		for _, m := range anyInclude.FindAllSubmatch(lines, -1) {
 			if !plainInclude.Match(m[1]) {
 				return true
 			}
+		}
+		if macroDirective.Match(lines) {
+			return true
 		}
 	}
 	return false
 }
 
-// enteredFile is the line that the preprocessor writes where it begins to read a file. A 3 marks
-// the headers of the host compiler.
-var enteredFile = regexp.MustCompile(`(?m)^# \d+ "((?:[^"\\\n]|\\.)+)" 1([ \d]*)$`)
+// lineMarker is the line that the preprocessor writes where another file, or another line of it,
+// begins. A 1 marks a file that it begins to read, a 3 the headers of the host compiler.
+var lineMarker = regexp.MustCompile(`^# (\d+) "((?:[^"\\]|\\.)+)"((?: \d)*)\s*$`)
+
+// pragma is a directive that the preprocessor leaves to the compiler.
+var pragma = regexp.MustCompile(`^#[ \t]*pragma\b`)
 
 // checkIncluded returns a SourceError if the compiler has read a file that is neither a source in
-// dir nor in a folder of -I nor its own. nvcc --keep leaves the preprocessed source there, which names every file; that
-// costs no further run.
-func checkIncluded(c *Compiler, t Target, dir string, include []string) error {
+// dir nor in a folder of -I nor its own. nvcc --keep leaves the preprocessed source there, which names
+// every file; that costs no further run. Without it the preprocessor has failed, and the files are
+// those that its messages name.
+func checkIncluded(c *Compiler, t Target, dir string, include []string, messages string) error {
+	own := append([]string{dir, filepath.Dir(filepath.Dir(c.NVCC))}, include...)
 	kept, err := filepath.Glob(filepath.Join(dir, "*.ii"))
 	if err != nil {
 		return err
+	}
+	if len(kept) == 0 {
+		if foreign := foreignPlace(messages, own...); foreign != "" {
+			return forTarget(t, outside(t.Source, foreign))
+		}
 	}
 	for _, file := range kept {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			return err
 		}
-		own := append([]string{dir, filepath.Dir(filepath.Dir(c.NVCC))}, include...)
-		if foreign := foreignFile(text, own...); foreign != "" {
-			return forTarget(t, outside(t.Source, foreign))
+		if err := foreignFile(t.Source, text, own...); err != nil {
+			return forTarget(t, err)
 		}
 	}
 	return nil
 }
 
-// foreignFile is the first file of a preprocessed source that is outside the folders and the
-// compiler's headers, or empty. nvcc includes cuda_runtime.h before everything else, so the first
-// one is in the folder of the toolkit's headers. A header of the kernel can call itself a system
-// header, and with it all that it includes. So only the system headers before the first header of
-// the kernel show where such headers are.
-func foreignFile(preprocessed []byte, folders ...string) string {
+// foreignFile returns a SourceError for the first file of a preprocessed source that is outside the
+// folders and the compiler's headers, and for a directive that only NVIDIA's front end would obey.
+// nvcc includes cuda_runtime.h before everything else, so the first one is in the folder of the
+// toolkit's headers. The sources can write line markers, and a header of the kernel can call itself
+// a system header, and with it all that it includes. So only the system headers before the first
+// line of the sources show where such headers are.
+func foreignFile(source string, preprocessed []byte, folders ...string) error {
 	system := []string{"/usr"}
 	runtime, trusted := false, true
-	for _, m := range enteredFile.FindAllSubmatch(directives(preprocessed), -1) {
-		file := filepath.Clean(strings.ReplaceAll(string(m[1]), `\\`, `\`))
-		isSystem := bytes.Contains(m[2], []byte("3"))
-		switch {
-		case !filepath.IsAbs(file) && filepath.IsLocal(file):
+	for line := range bytes.Lines(directives(preprocessed)) {
+		line = bytes.Trim(line, blanks)
+		m := lineMarker.FindSubmatch(line)
+		if m == nil {
+			if !pragma.Match(line) {
+				return hiddenDirective(source, string(line))
+			}
+			continue
+		}
+		file := filepath.Clean(strings.ReplaceAll(string(m[2]), `\\`, `\`))
+		local := !filepath.IsAbs(file) && filepath.IsLocal(file)
+		if local && string(m[1]) != "0" { // line 0 is the command line
 			trusted = false
+		}
+		isSystem := bytes.Contains(m[3], []byte("3"))
+		switch {
+		case local, !bytes.Contains(m[3], []byte("1")):
 		case isSystem && trusted:
 			system = append(system, filepath.Dir(file))
 		case isSystem && within(file, system...), within(file, folders...):
@@ -235,6 +314,32 @@ func foreignFile(preprocessed []byte, folders ...string) string {
 			runtime = true
 			folders = append(folders, filepath.Dir(file))
 		default:
+			return outside(source, file)
+		}
+	}
+	return nil
+}
+
+// hiddenDirective is the error of a directive that a macro, or a text of several lines, has written
+// into the preprocessed source. Its files would be in no hash.
+func hiddenDirective(source, line string) *SourceError {
+	const most = 80
+	if len(line) > most {
+		line = line[:most] + "..."
+	}
+	return &SourceError{Problem: fmt.Sprintf("%s has the line %q after preprocessing; write directives without macros, "+
+		"and begin no line of a string with #", source, line)}
+}
+
+// messagePlace is a file that a message of the host's preprocessor names, and its line.
+var messagePlace = regexp.MustCompile(`(?m)^(?:In file included from |[ \t]+from )?([^\s:][^:\n]*):\d+[:,]`)
+
+// foreignPlace is the first file in messages of the preprocessor that is outside the folders and in
+// no folder of headers, or empty. Such a message may quote the file.
+func foreignPlace(messages string, folders ...string) string {
+	for _, m := range messagePlace.FindAllStringSubmatch(messages, -1) {
+		file := filepath.Clean(m[1])
+		if !filepath.IsLocal(file) && !within(file, folders...) && !strings.Contains(file, "/include/") {
 			return file
 		}
 	}

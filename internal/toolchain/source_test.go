@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/fstest"
 
@@ -86,7 +87,7 @@ func TestInvalidSources(t *testing.T) {
 		{"asked for above", "#elif __has_include( \"../../x.h\" )", "ada/k.cu includes ../../x.h, which is outside"},
 		{"asked for in brackets", "#if __has_include(</etc/passwd>)", "ada/k.cu includes /etc/passwd, which is outside"},
 		{"asked for by a macro", "#if __has_include(FILE)", "ada/k.cu has __has_include(FILE); name the file in quotes"},
-		{"a folder", `#include "../common"`, "common"},
+		{"a folder", `#include "../common"`, "read common: it is not a regular file"},
 	} {
 		folder := fstest.MapFS{
 			"ada/k.cu":     {Data: []byte("// A kernel.\n" + c.source + "\n")},
@@ -97,7 +98,7 @@ func TestInvalidSources(t *testing.T) {
 			t.Errorf("%s: error %v, want %q", c.name, err, c.want)
 		}
 		var broken *SourceError
-		if errors.As(err, &broken) != (c.name != "a folder") {
+		if !errors.As(err, &broken) {
 			t.Errorf("%s: error %T", c.name, err)
 		}
 	}
@@ -163,6 +164,46 @@ func TestFolder(t *testing.T) {
 	}
 }
 
+// A pipe in place of a source ends no build by waiting, and a link in place of a header is a mistake
+// of the source, with and without a launch contract.
+func TestSourcesThatAreNoFiles(t *testing.T) {
+	dir := t.TempDir()
+	err := errors.Join(
+		os.WriteFile(filepath.Join(dir, "k.cu"), []byte("#include \"pipe\"\n"), 0o644),
+		os.WriteFile(filepath.Join(dir, "l.cu"), []byte("#include \"link\"\n"), 0o644),
+		syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o644),
+		os.Symlink("/etc/passwd", filepath.Join(dir, "link")),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for source, want := range map[string]string{
+		"pipe": "read pipe: it is not a regular file", "k.cu": "read pipe: it is not a regular file",
+		"l.cu": "read link: it is a link to a file outside the kernel's folder; copy the file into the folder",
+	} {
+		for _, contract := range []bool{false, true} {
+			target := Target{Variant: "v", Source: source, Arch: "sm_89", Contract: contract}
+			_, _, err := NewBuilder(Folder(dir), nil, "").Build(t.Context(), target)
+			if broken, ok := errors.AsType[*SourceError](err); !ok || broken.Problem != want {
+				t.Errorf("%s, contract %t: %v", source, contract, err)
+			}
+		}
+	}
+}
+
+// A source without a kernel is a mistake of the source, and the compiler is not blamed for its PTX.
+func TestSourceWithoutKernel(t *testing.T) {
+	plainEnvironment(t)
+	dir := t.TempDir()
+	for _, ptx := range []string{"", "\n.global .u32 x;\n"} {
+		script(t, filepath.Join(dir, "nvcc"), "printf '.version 9.0\n.target sm_89\n.address_size 64\n\n"+ptx+"' > image.ptx")
+		_, _, err := NewBuilder(tiny(), &Compiler{NVCC: filepath.Join(dir, "nvcc"), Version: "0"}, "").Build(t.Context(), tinyTarget())
+		if broken, ok := errors.AsType[*SourceError](err); !ok || broken.Problem != "it has no entry function: declare one with __global__" {
+			t.Errorf("%q: %v", ptx, err)
+		}
+	}
+}
+
 func TestComputedIncludes(t *testing.T) {
 	for text, want := range map[string]bool{
 		"#include \"a.h\"\n#include <a.h> // why\n": false,
@@ -193,8 +234,55 @@ func TestForeignFile(t *testing.T) {
 		"# 1 \"/other/cuda_runtime.h\" 1\n": "/other/cuda_runtime.h",
 		"# 1 \"/a\\\\b.h\" 1\n":             `/a\b.h`,
 	} {
-		if got := foreignFile([]byte(header+more), "/build", "/cuda/"); got != want {
-			t.Errorf("%q: %q, want %q", more, got, want)
+		err := foreignFile("k.cu", []byte(header+more), "/build", "/cuda/")
+		if (err == nil) != (want == "") || err != nil && err.Error() != outside("k.cu", want).Error() {
+			t.Errorf("%q: %v, want %q", more, err, want)
+		}
+	}
+}
+
+// The sources cannot add to the folders of system headers by markers of their own.
+func TestForgedLineMarkers(t *testing.T) {
+	const text = "# 0 \"k.cu\"\n# 1 \"/opt/sdk/include/cuda_runtime.h\" 1\n# 1 \"k.cu\"\n# 1 \"/etc/x.h\" 1 3\n# 1 \"/etc/passwd\" 1 3\n"
+	if err := foreignFile("k.cu", []byte(text)); err == nil || !strings.Contains(err.Error(), "k.cu includes /etc/x.h, which is outside") {
+		t.Error(err)
+	}
+}
+
+// A directive that a macro writes is left to NVIDIA's front end, which would obey it.
+func TestHiddenDirectives(t *testing.T) {
+	for text, hidden := range map[string]bool{
+		"#pragma unroll\n # pragma once\n# 3 \"k.cu\"\n": false,
+		"x # y\nprintf(\"# include\");\n":                false,
+		" # include \"/etc/passwd\"\n":                   true,
+		"%: include \"/etc/passwd\"\n":                   true,
+		"??=include \"/etc/passwd\"\n":                   true,
+		"\v\f# include \"/etc/passwd\"\n":                true,
+		"# \\\n include \"/etc/passwd\"\n":               true,
+		"# if 1\n":                                       true,
+		"#\n":                                            true,
+	} {
+		if err := foreignFile("k.cu", []byte(text)); (err != nil) != hidden {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	for text, want := range map[string]bool{"#define H #\nH include \"x\"\n": true, "#define S(x) #x\n": false} {
+		if got := (sources{"k.cu": []byte(text)}).computed(); got != want {
+			t.Errorf("%q: computed is %t", text, got)
+		}
+	}
+}
+
+// Messages of a failed preprocessor do not quote files outside.
+func TestForeignPlace(t *testing.T) {
+	for text, want := range map[string]string{
+		"k.cu:3:2: error: #error no\n": "",
+		"In file included from k.cu:1:\n/etc/x:1:2: error: invalid directive #secret": "/etc/x",
+		"In file included from ../x:1,\n                 from k.cu:1:\n":              "../x",
+		"/opt/gcc/lib/include/x.h:3:1: error\n/cuda/y.h:1: error\n":                   "",
+	} {
+		if got := foreignPlace(text, "/cuda"); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
 		}
 	}
 }
@@ -221,5 +309,20 @@ func TestComputedIncludeOutside(t *testing.T) {
 	mustBuild(t, b, tinyTarget())
 	if _, origin := mustBuild(t, b, tinyTarget()); origin != FromCache {
 		t.Errorf("the second build is %s", origin)
+	}
+}
+
+// A file that NVIDIA's front end or the host's preprocessor would read is not quoted either.
+func TestHiddenIncludeOutside(t *testing.T) {
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, []byte("#password 123\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	compiler, source := pinned(t), string(tiny()["ada/tiny.cu"].Data)
+	for _, lines := range []string{"#define H #\nH include \"" + secret + "\"\n", "#define F \"" + secret + "\"\n#include F\n"} {
+		_, _, err := NewBuilder(with(tiny(), "ada/tiny.cu", lines+source), compiler, t.TempDir()).Build(t.Context(), tinyTarget())
+		if _, ok := errors.AsType[*SourceError](err); !ok || strings.Contains(err.Error(), "password") {
+			t.Errorf("%q: %v", lines, err)
+		}
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+
+	"attune/internal/regular"
 )
 
 // journal is a file of JSON lines: one that identifies the search, then one for each evaluation,
@@ -54,7 +56,7 @@ func (s *Search) Create(path string, durable bool) error {
 // Resume replays a journal through the strategy and continues it. It creates the journal if it does
 // not exist, or was killed before its first line was complete.
 func (s *Search) Resume(path string, durable bool) error {
-	data, err := os.ReadFile(path)
+	data, err := regular.Read(path, maxFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return s.Create(path, durable)
 	}

@@ -3,16 +3,15 @@ package tune
 import (
 	"bytes"
 	"cmp"
-	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"slices"
 	"strings"
 
+	"attune/internal/regular"
 	"attune/internal/rule"
 	"attune/internal/spec"
 )
@@ -116,22 +115,22 @@ func LoadSpace(path string) (*Space, error) {
 	return s, nil
 }
 
-// maxFile limits what a compressed file may expand to.
-const maxFile = 4 << 30
+// maxFile limits a file, and what a compressed one may expand to, in bytes. The largest published
+// one has 16 MB.
+const maxFile = 256 << 20
 
 func readFile(path string) ([]byte, error) {
-	data, err := os.ReadFile(path)
+	data, err := regular.Read(path, maxFile)
 	if err != nil {
 		return nil, err
 	}
 	if !bytes.HasPrefix(data, []byte{0x1f, 0x8b}) {
 		return data, nil
 	}
-	z, err := gzip.NewReader(bytes.NewReader(data))
-	if err != nil {
-		return nil, fmt.Errorf("%s: damaged gzip file: %w", path, err)
+	text, err := regular.Decompress(data, path, maxFile)
+	if errors.As(err, new(*regular.SizeError)) {
+		return nil, err
 	}
-	text, err := io.ReadAll(io.LimitReader(z, maxFile))
 	if err != nil {
 		return nil, fmt.Errorf("%s: damaged gzip file: %w", path, err)
 	}

@@ -9,8 +9,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
+	"attune/internal/regular"
 	"attune/internal/rule"
 )
 
@@ -242,6 +244,21 @@ func TestBrokenRecordings(t *testing.T) {
 		if _, err := ReadRecording([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.60s: %v, want %q", text, err, want)
 		}
+	}
+}
+
+// Files that do not end, and files that are far too large, are not read.
+func TestUnboundedFiles(t *testing.T) {
+	dir := t.TempDir()
+	pipe, large := filepath.Join(dir, "pipe"), filepath.Join(dir, "large.json")
+	if err := errors.Join(syscall.Mkfifo(pipe, 0o644), os.WriteFile(large, nil, 0o644), os.Truncate(large, maxFile+1)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := LoadRecording(pipe); !errors.Is(err, regular.ErrNotRegular) {
+		t.Errorf("a pipe: %v", err)
+	}
+	if _, err := LoadSpace(large); !errors.As(err, new(*regular.SizeError)) {
+		t.Errorf("a large file: %v", err)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"attune/internal/lab"
 	"attune/internal/ledger"
+	"attune/internal/regular"
 	"attune/internal/run"
 	"attune/internal/spec"
 	"attune/internal/tune"
@@ -60,9 +61,12 @@ func (f folder) close() {
 	}
 }
 
+// maxDocument bounds a document of the folder in bytes.
+const maxDocument = 64 << 20
+
 // read reads a document of the folder.
 func (f folder) read(name string, into any) error {
-	text, err := os.ReadFile(filepath.Join(f.path, name))
+	text, err := regular.ReadNoFollow(filepath.Join(f.path, name), maxDocument)
 	if err != nil {
 		return err
 	}

@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"math"
 	"net/http"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -18,6 +17,7 @@ import (
 	"time"
 
 	"attune/internal/catalog"
+	"attune/internal/regular"
 	"attune/internal/run"
 )
 
@@ -126,20 +126,23 @@ func (s *Server) unfinishedSearch(id string) (*search, error) {
 func (s *search) readIdentity(folder string) {
 	var one run.TuneSearch
 	var selection run.SelectionSearch
-	if text, err := os.ReadFile(filepath.Join(folder, run.TuneFile)); err == nil && json.Unmarshal(text, &one) == nil {
+	if text, err := regular.ReadNoFollow(filepath.Join(folder, run.TuneFile), maxSearchFile); err == nil && json.Unmarshal(text, &one) == nil {
 		i := one.Identity
 		s.Name, s.Kernel, s.Objective, s.Unit = i.Variant, i.Kernel, i.Objective, run.ObjectiveUnit(i.Objective)
 		s.Device, s.Strategy, s.Shapes = i.Device, i.Strategy, i.Shapes
 		return
 	}
-	if text, err := os.ReadFile(filepath.Join(folder, run.SelectionFile)); err == nil && json.Unmarshal(text, &selection) == nil {
+	if text, err := regular.ReadNoFollow(filepath.Join(folder, run.SelectionFile), maxSearchFile); err == nil && json.Unmarshal(text, &selection) == nil {
 		s.Name, s.Shapes = "selection "+selection.Selection, selection.Shapes
 	}
 }
 
+// maxSearchFile bounds a file of an unfinished search in bytes.
+const maxSearchFile = 64 << 20
+
 func readElites(folder string) (run.TuneElites, bool) {
 	var elites run.TuneElites
-	text, err := os.ReadFile(filepath.Join(folder, run.TuneEliteFile))
+	text, err := regular.ReadNoFollow(filepath.Join(folder, run.TuneEliteFile), maxSearchFile)
 	return elites, err == nil && json.Unmarshal(text, &elites) == nil
 }
 
@@ -153,7 +156,7 @@ type journal struct {
 // next returns the evaluations since the last call. A line that is not complete yet is left for the
 // next one.
 func (j *journal) next() ([]run.TuneEvaluation, error) {
-	file, err := os.Open(j.path)
+	file, err := regular.OpenNoFollow(j.path)
 	if err != nil {
 		return nil, err
 	}
@@ -161,7 +164,7 @@ func (j *journal) next() ([]run.TuneEvaluation, error) {
 	if _, err := file.Seek(j.offset, io.SeekStart); err != nil {
 		return nil, err
 	}
-	text, err := io.ReadAll(file)
+	text, err := regular.ReadAll(file, j.path, maxSearchFile)
 	if err != nil {
 		return nil, err
 	}
@@ -377,7 +380,7 @@ func (f *follower) progress(e run.TuneEvaluation) searchProgress {
 
 // sendElites sends elite.json after each change.
 func (f *follower) sendElites() error {
-	text, err := os.ReadFile(filepath.Join(f.folder, run.TuneEliteFile))
+	text, err := regular.ReadNoFollow(filepath.Join(f.folder, run.TuneEliteFile), maxSearchFile)
 	if err != nil || string(text) == f.elites || !json.Valid(text) {
 		return nil // there are none yet, or they are being written
 	}

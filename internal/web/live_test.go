@@ -3,6 +3,7 @@ package web
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http/httptest"
@@ -225,5 +226,34 @@ func TestStreamsAreLimited(t *testing.T) {
 	}
 	if w := get(s, "/api/tunings/20261117-075034-rmsnorm-64bd56/events"); w.Code != 503 {
 		t.Errorf("status %d", w.Code)
+	}
+}
+
+// TestLinkedSearchFiles shows nothing of files outside that links in the folder of a search lead to.
+func TestLinkedSearchFiles(t *testing.T) {
+	t.Parallel()
+	kept := openLedger(t, t.TempDir())
+	s := newServer(t, kept)
+	id, folder, unlock := runningSearch(t, kept)
+	defer unlock()
+	evaluate(t, folder, 1, 200)
+	outside := filepath.Join(t.TempDir(), "secret.json")
+	elite, journals := filepath.Join(folder, "elite.json"), filepath.Join(folder, "part")
+	if err := os.WriteFile(outside, []byte(`{"elites":[{"variant":"secret"}]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(elite); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Symlink(outside, elite), os.Symlink(filepath.Dir(outside), journals)); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := readElites(folder); ok {
+		t.Error("the elites behind a link are read")
+	}
+	for _, path := range []string{"/tunings/" + id, "/api/tunings/" + id} {
+		if body := get(s, path).Body.String(); strings.Contains(body, "secret") {
+			t.Errorf("%s shows what is behind a link", path)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package declared
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"path"
@@ -110,12 +111,15 @@ func (r *references) readInput(i problem.Instance, a spec.Arg, extents []int) (*
 	if err != nil {
 		return nil, fail(err)
 	}
-	read, err := array.ReadFile(r.folder, name, tensor)
+	read, err := array.ReadFile(r.folder, name, tensor, extents)
 	if err != nil && tensor == "" && path.Ext(name) == ".safetensors" {
 		// A file of several tensors is meant to have one of the argument's name.
-		if named, second := array.ReadFile(r.folder, name, a.Name); second == nil {
+		if named, second := array.ReadFile(r.folder, name, a.Name, extents); second == nil {
 			read, err = named, nil
 		}
+	}
+	if other, ok := errors.AsType[*array.ShapeError](err); ok {
+		err = fmt.Errorf("%s has shape %s; %s declares %s", name, tuple(other.Has), spec.File, tuple(extents))
 	}
 	if err != nil {
 		return nil, fail(err)

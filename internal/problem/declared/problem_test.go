@@ -516,11 +516,11 @@ func TestFiles(t *testing.T) {
 		"no input":    {change: map[string]string{"in/small.safetensors": ""}, want: `the input "x" for rows=2,n=3 seed 0: there is no file in/small.safetensors or in/rows=2,n=3.safetensors`},
 		"input shape": {change: map[string]string{"in/small.safetensors": file(flat)}, want: `the input "x" for rows=2,n=3 seed 0: in/small.safetensors has shape (6,); kernel.toml declares (2, 3)`},
 		"input type": {
-			change: map[string]string{"in/small.safetensors": file(&array.Array{Name: "x", Type: array.I32, Shape: []int{1}, Data: make([]byte, 4)})},
+			change: map[string]string{"in/small.safetensors": file(&array.Array{Name: "x", Type: array.I32, Shape: []int{2, 3}, Data: make([]byte, 24)})},
 			want:   `the input "x" for rows=2,n=3 seed 0: in/small.safetensors: its elements are i32, not f32; save the array as f32`,
 		},
 		"input names": {change: map[string]string{"in/small.safetensors": file(named("a", x), named("b", x))}, want: `the input "x" for rows=2,n=3 seed 0: in/small.safetensors: it has 2 tensors (a, b); name one by FILE#TENSOR`},
-		"no output":   {change: map[string]string{"expected/small-0.safetensors": file(named("z", x))}, want: `expected/small-0.safetensors: it has no tensor "y"`},
+		"no output":   {change: map[string]string{"expected/small-0.safetensors": file(named("z", x))}, want: `expected/small-0.safetensors: it has no tensor "y"; it has z`},
 		"shape":       {change: map[string]string{"expected/small-0.safetensors": file(named("y", flat))}, want: `expected/small-0.safetensors: "y" has shape (6,); kernel.toml declares (2, 3)`},
 		"no file":     {change: map[string]string{"expected/small-0.safetensors": "not one"}, want: "expected/small-0.safetensors: "},
 	} {

@@ -6,9 +6,9 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
-	"os"
 	slashpath "path"
 	"path/filepath"
 	"slices"
@@ -19,6 +19,7 @@ import (
 	"attune/internal/device"
 	"attune/internal/oracle"
 	"attune/internal/problem"
+	"attune/internal/regular"
 	"attune/internal/spec"
 	"attune/internal/toolchain"
 )
@@ -112,19 +113,23 @@ func (r *references) hash(name string) {
 
 // hashFile returns the SHA-256 of a file, empty if it cannot be read.
 func (p *Problem) hashFile(name string) string {
-	text, err := p.readFile(name)
+	file, err := p.open(name)
 	if err != nil {
 		return ""
 	}
-	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:])
+	defer file.Close()
+	hash := sha256.New()
+	if _, err := io.Copy(hash, file); err != nil {
+		return ""
+	}
+	return hex.EncodeToString(hash.Sum(nil))
 }
 
-// readFile reads a file of the kernel's folder, or one beside a reference that kernels share. A record
+// open opens a file of the kernel's folder, or one beside a reference that kernels share. A record
 // may have any name.
-func (p *Problem) readFile(name string) ([]byte, error) {
+func (p *Problem) open(name string) (fs.File, error) {
 	if fs.ValidPath(name) {
-		return fs.ReadFile(p.folder, name)
+		return p.folder.Open(name)
 	}
 	shared := slashpath.Dir(p.Reference.Path) + "/"
 	rest, beside := strings.CutPrefix(slashpath.Clean(name), shared)
@@ -132,10 +137,10 @@ func (p *Problem) readFile(name string) ([]byte, error) {
 		return nil, fs.ErrInvalid
 	}
 	if p.dir != "" {
-		return os.ReadFile(filepath.Join(p.dir, filepath.FromSlash(name)))
+		return regular.Open(filepath.Join(p.dir, filepath.FromSlash(name)))
 	}
 	tree, at := p.tree()
-	return fs.ReadFile(tree, slashpath.Join(at, name))
+	return tree.Open(slashpath.Join(at, name))
 }
 
 // tree is the tree that an embedded kernel is part of, and the path of its folder.

@@ -1,0 +1,122 @@
+package regular
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// ErrNotRegular is the error of a pipe, a device, a socket or a folder in place of a file.
+var ErrNotRegular = errors.New("it is not a regular file")
+
+// folderError is the error of a folder, which users name by mistake.
+type folderError struct{}
+
+func (folderError) Error() string        { return "is a directory" }
+func (folderError) Is(target error) bool { return target == ErrNotRegular }
+
+// SizeError is the error of a file with more bytes than its reader takes.
+type SizeError struct {
+	Path  string
+	Limit int64
+}
+
+func (e *SizeError) Error() string {
+	return fmt.Sprintf("%s has more than %d bytes; no such file is that large", e.Path, e.Limit)
+}
+
+// Open opens a file for reading. It does not wait for the writer of a pipe.
+func Open(path string) (*os.File, error) { return open(path, 0, false) }
+
+// OpenNoFollow opens a file, and no symbolic link at the end of the path.
+func OpenNoFollow(path string) (*os.File, error) { return open(path, syscall.O_NOFOLLOW, false) }
+
+func open(path string, flags int, folders bool) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|flags, 0)
+	link := flags&syscall.O_NOFOLLOW != 0 && errors.Is(err, syscall.ELOOP)
+	if link || errors.Is(err, syscall.ENXIO) { // a socket
+		return nil, &fs.PathError{Op: "open", Path: path, Err: ErrNotRegular}
+	}
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() && !(folders && info.IsDir()) {
+		reason := ErrNotRegular
+		if info.IsDir() {
+			reason = folderError{}
+		}
+		err = &fs.PathError{Op: "open", Path: path, Err: reason}
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// Folder is a folder on disk, in which files are opened like Open does it.
+func Folder(dir string) fs.FS { return folder(dir) }
+
+type folder string
+
+func (f folder) Open(name string) (fs.File, error) {
+	if !fs.ValidPath(name) {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid}
+	}
+	file, err := open(filepath.Join(string(f), filepath.FromSlash(name)), 0, true)
+	if failure, ok := errors.AsType[*fs.PathError](err); ok {
+		failure.Path = name // as in the folder, without the path of this machine
+	}
+	if err != nil {
+		return nil, err
+	}
+	return file, nil
+}
+
+// Read reads a file of at most limit bytes.
+func Read(path string, limit int64) ([]byte, error) {
+	f, err := Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err == nil && info.Size() > limit {
+		return nil, &SizeError{path, limit}
+	}
+	return ReadAll(f, path, limit)
+}
+
+// ReadNoFollow reads a file of at most limit bytes, and no symbolic link at the end of the path.
+func ReadNoFollow(path string, limit int64) ([]byte, error) {
+	f, err := OpenNoFollow(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return ReadAll(f, path, limit)
+}
+
+// ReadAll reads to the end of a stream of at most limit bytes. The name is for messages.
+func ReadAll(r io.Reader, name string, limit int64) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(r, limit+1))
+	if err == nil && int64(len(data)) > limit {
+		return nil, &SizeError{name, limit}
+	}
+	return data, err
+}
+
+// Decompress expands gzip data to at most limit bytes.
+func Decompress(data []byte, name string, limit int64) ([]byte, error) {
+	z, err := gzip.NewReader(bytes.NewReader(data))
+	if err != nil {
+		return nil, err
+	}
+	return ReadAll(z, name, limit)
+}
