@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Limits of a program of the compiler. The largest shipped kernels take 0.4 GB and 20 s. Macros that
+// Limits of a program of the compiler. Macros that
 // expand to gigabytes, and hundreds of thousands of warnings, would take the machine.
 const (
 	maxMemory  = 4 << 30   // bytes of address space of each process
