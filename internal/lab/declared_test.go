@@ -151,14 +151,15 @@ func TestRunFaultyRMSNorm(t *testing.T) {
 	}
 }
 
-// A kernel whose parameters are not those of kernel.toml is a mistake in its folder.
+// A kernel whose parameters are not those of kernel.toml fails its resource gate.
 func TestRunDeclaredKernelWithOtherParameters(t *testing.T) {
 	t.Parallel()
 	s := newRMSNorm(t, "rmsnorm.cu", "int n, float eps", "float eps, int n")
-	err := s.run(s.declaredRequest("rmsnorm"))
-	if wrong := new(RequestError); !errors.As(err, wrong) ||
-		!strings.Contains(err.Error(), "declare its parameters in this order: x, w, y, n, eps; the parameters are the [[arg]] of kernel.toml, in their order") {
-		t.Error(err)
+	got := s.runOne(s.declaredRequest("rmsnorm"))
+	expectOutcome(t, got, "over-budget fail/not-measured/not-measured/not-measured")
+	const want = "declare its parameters in this order: x, w, y, n, eps; the parameters are the [[arg]] of kernel.toml, in their order"
+	if reasons := strings.Join(got.Reasons.Resources, "\n"); !strings.Contains(reasons, want) {
+		t.Errorf("got %s, want %s", reasons, want)
 	}
 }
 

@@ -447,7 +447,12 @@ func TestErrorsOfAnotherProblem(t *testing.T) {
 		}
 	}
 	check(doubling{}, 1<<20+1, "shape n=1048577 is too large")
-	check(doubling{}, 13, "no shared memory for 13 elements")
+	s := newDoubling(t, &doubling{}) // the other variants may have a launch
+	r := s.doublingRequest("plain")
+	r.Shapes = []spec.Shape{spec.Axes("n=13")}
+	got := s.runOne(r)
+	expectOutcome(t, got, "over-budget fail/not-measured/not-measured/not-measured")
+	expectReason(t, got.Reasons.Resources, "no shared memory for 13 elements")
 	check(doubling{fail: errors.New("no memory")}, 4, "no memory")
 	check(doubling{work: errors.New("no work")}, 4, "no work")
 }

@@ -370,7 +370,7 @@ func TestTuneDefaultsThatCannotBeChecked(t *testing.T) {
 		t.Error(err)
 	}
 	s = changed("tuned.cu", "float *y, int n", "int n, float *y")
-	if err := s.tuneError(s.tuneRequest()); !errors.As(err, new(lab.RequestError)) || !strings.Contains(err.Error(), "declare its parameters in this order") {
+	if err := s.tuneError(s.tuneRequest()); !errors.As(err, new(*toolchain.SourceError)) || !strings.Contains(err.Error(), "declare its parameters in this order") {
 		t.Error(err)
 	}
 	s = changed("tuned.cu", "extern", "extrn")
