@@ -162,8 +162,10 @@ func (p *runPrinter) end(ctx context.Context, failed error) error {
 				p.screen().Paragraph(p.stdout, "", note, 2)
 			}
 		}
-		for i, line := range document.Unexecuted(whole) {
-			p.screen().Paragraph(p.stdout, strings.Repeat("  ", min(i, 1)), line, 2)
+		if ctx.Err() == nil {
+			for i, line := range document.Unexecuted(whole) {
+				p.screen().Paragraph(p.stdout, strings.Repeat("  ", min(i, 1)), line, 2)
+			}
 		}
 		for _, r := range whole {
 			if document.Failed(r) || document.Unchecked(r) {
