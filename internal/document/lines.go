@@ -29,8 +29,8 @@ func Unexecuted(runs []*run.Run) []string {
 	return texts
 }
 
-// lineTexts are what is not covered of the source, and the shapes that cover it. Nothing is said of a
-// run that covers everything.
+// lineTexts name the lines and conditions that a run has not covered, and the shapes that cover them.
+// A run that covers everything has none.
 func lineTexts(s *coverage.Summary) []string {
 	if s == nil {
 		return nil

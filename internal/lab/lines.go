@@ -1,7 +1,6 @@
 package lab
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -50,13 +49,9 @@ func (a *attempt) coverLines(ctx context.Context, took time.Duration) {
 
 // neighbours are those of the smallest shape of the attempt, the smallest first.
 func (a *attempt) neighbours() []spec.Shape {
-	bySize := func(x, y spec.Shape) int { return cmp.Compare(a.problem().Size(x), a.problem().Size(y)) }
-	near := a.Kernel.Neighbours(slices.MinFunc(a.shapes, bySize))
-	near = slices.DeleteFunc(near, func(s spec.Shape) bool {
-		return slices.Contains(a.shapes, s) || a.problem().CheckShapes(a.variant, []spec.Shape{s}) != nil
-	})
-	slices.SortStableFunc(near, bySize)
-	return near
+	near := a.Kernel.Neighbours(Runnable(a.problem(), a.variant, a.shapes)[0])
+	near = slices.DeleteFunc(near, func(s spec.Shape) bool { return slices.Contains(a.shapes, s) })
+	return Runnable(a.problem(), a.variant, near)
 }
 
 // coveredOn is what a launch on a shape executes; nil for a shape that the kernel or its reference does

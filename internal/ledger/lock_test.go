@@ -6,24 +6,33 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 )
+
+// lockByAnother locks a ledger as another process does, until unlock or the end of the test.
+func lockByAnother(t *testing.T, l *Ledger) (unlock func()) {
+	t.Helper()
+	d, err := os.Open(l.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Flock(int(d.Fd()), syscall.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	unlock = sync.OnceFunc(func() { unlockFile(d) })
+	t.Cleanup(unlock)
+	return unlock
+}
 
 // A lock that another process does not release makes a recording wait with a message. The wait ends
 // with the context, and the complete record is not lost.
 func TestLockedByAnother(t *testing.T) {
 	t.Parallel()
 	l, all := filled(t, 1)
-	d, err := os.Open(l.dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close()
-	if err := syscall.Flock(int(d.Fd()), syscall.LOCK_EX); err != nil {
-		t.Fatal(err)
-	}
+	unlock := lockByAnother(t, l)
 	var notes []string
 	l.Note = func(text string) { notes = append(notes, text) }
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
@@ -44,7 +53,7 @@ func TestLockedByAnother(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	unlockFile(d)
+	unlock()
 	left := filepath.Join(l.runsPath(), temporaryName(deadPID(t), pidSpace(), e.ID)) // this process has ended
 	if err := os.Rename(l.runs().temporary(e.ID), left); err != nil {
 		t.Fatal(err)
@@ -59,14 +68,7 @@ func TestOpenLocked(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(l.runsPath(), temporaryName(deadPID(t), pidSpace(), sampleEntry(1).ID)), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	d, err := os.Open(l.dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close()
-	if err := syscall.Flock(int(d.Fd()), syscall.LOCK_EX); err != nil {
-		t.Fatal(err)
-	}
+	lockByAnother(t, l)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if problems := l.settle(ctx); len(problems) > 0 {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 
-	"attune/internal/coverage"
 	"attune/internal/sim/count"
 	"attune/internal/sim/lanes"
 	"attune/internal/sim/mem"
@@ -51,12 +50,12 @@ type block struct {
 	yielded    bool // a warp has ended the time slice of the block (schedule.go)
 	aborted    bool
 
-	marks []coverage.Mark // of instructions, by their numbers
+	marks marks
 }
 
 func (r *launch) newBlock() *block {
 	threads := r.threads[0] * r.threads[1] * r.threads[2]
-	b := &block{launch: r, mbarriers: map[uint32]*mbarrier{}, tiles: tiles{}, marks: make([]coverage.Mark, len(r.program.ops))}
+	b := &block{launch: r, mbarriers: map[uint32]*mbarrier{}, tiles: tiles{}, marks: make(marks, len(r.program.ops))}
 	n := (threads + 31) / 32
 	for i := range n {
 		w := &warp{block: b, index: i, sharing: everyLane}

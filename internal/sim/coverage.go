@@ -5,6 +5,17 @@ import (
 	"attune/internal/ptx"
 )
 
+// marks are those of the instructions of a program, by their numbers.
+type marks []coverage.Mark
+
+// add marks an instruction. It stores nothing for one that has the mark: marks of blocks on other cores
+// may be in the same cache line.
+func (m marks) add(o *op, mark coverage.Mark) {
+	if m[o.number]&mark == 0 {
+		m[o.number] |= mark
+	}
+}
+
 // covered are the marks of the instructions of all functions that the launch may reach. The first
 // instruction of a run of lane operations is marked for all of them.
 func (r *launch) covered() *coverage.Launches {

@@ -124,7 +124,7 @@ type launch struct {
 	heap         mem.Heap
 	allocated    map[uint64]bool // addresses of the buffers that the kernel has allocated
 	counters     count.Counters
-	marks        []coverage.Mark // of instructions, by their numbers
+	marks        marks
 	interrupted  interrupted
 }
 
@@ -172,7 +172,7 @@ func (p *Program) prepare(memory *mem.Memory, l Launch, o Options) (*launch, err
 	r := &launch{
 		program: p, memory: memory, code: c, options: o, grid: l.Grid, threads: l.Block, dynamic: l.DynamicShared, params: l.Params,
 		layout: layout, tails: map[*code]*tail{}, plans: map[int32]*matrixPlan{}, allocated: map[uint64]bool{},
-		reachable: reachable, marks: make([]coverage.Mark, len(p.ops)),
+		reachable: reachable, marks: make(marks, len(p.ops)),
 		cluster: cluster, explicitCluster: f.ExplicitCluster || f.ClusterBlocks[0] > 0,
 	}
 	r.explicitCluster = r.explicitCluster || r.clusterSize() > 1

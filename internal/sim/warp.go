@@ -261,7 +261,7 @@ func (w *warp) runGroup(slice int) int {
 		o := &w.ops[w.pc]
 		if o.runLength > 0 && w.lanes == everyLane && w.taint == nil {
 			n := min(int(o.runLength), left)
-			marks[o.number] |= coverage.Ran // of the whole run
+			marks.add(o, coverage.Ran) // of the whole run
 			w.runLaneOps(o, n)
 			left -= n
 			continue
@@ -274,7 +274,7 @@ func (w *warp) runGroup(slice int) int {
 				p = ^p
 			}
 			if mask &= p; mask != w.lanes {
-				marks[o.number] |= coverage.Skipped
+				marks.add(o, coverage.Skipped)
 			}
 		}
 		left--
@@ -285,7 +285,7 @@ func (w *warp) runGroup(slice int) int {
 			continue
 		}
 		w.counters.Instruction(o.class)
-		marks[o.number] |= coverage.Ran
+		marks.add(o, coverage.Ran)
 		o.run(w, o, mask)
 		if w.block.held.Any() {
 			w.block.held.Unlock()

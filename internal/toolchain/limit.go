@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Limits of a program of the compiler. Macros that
-// expand to gigabytes, and hundreds of thousands of warnings, would take the machine.
+// Limits of a program of the compiler. Macros that expand to gigabytes, and hundreds of thousands of
+// warnings, would take the machine.
 const (
 	maxMemory  = 4 << 30   // bytes of address space of each process
 	maxWritten = 256 << 20 // bytes of each file
