@@ -591,6 +591,9 @@ func (s nativeSize) lines(rowsFirst int) []string {
 // Problems in 16 bits take one launch of kernels/attention/native or pingpong, which has counters for
 // causal tiles, if there is a workspace. What they do not have, and long problems, take a quantiser.
 func TestNativeLaunch(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a second or more")
+	}
 	t.Parallel()
 	c := shippedProbe(t)
 	l := shippedLibrary(t)
@@ -662,6 +665,9 @@ func mixedJob(t *testing.T, l Library, qFP16, oBF16 int) device.Job {
 // With Q in BF16 or FP16 and K and V in E4M3 long problems take one launch of kernels/attention/mixed. A cast of
 // K and V alone precedes it if these are in 16 bits too. What it does not have takes another form.
 func TestMixedLaunch(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a second or more")
+	}
 	t.Parallel()
 	c := shippedProbe(t)
 	l := shippedLibrary(t)

@@ -118,6 +118,9 @@ func TestDocumentedCode(t *testing.T) {
 
 // The header is also C++, and the sources have no warnings of the pedantic kind.
 func TestPedantic(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a second or more")
+	}
 	t.Parallel()
 	needGCC(t)
 	dir := t.TempDir()

@@ -165,6 +165,9 @@ func evaluate(t *testing.T, rule string, shape tensor.Shape) string {
 
 // Rules in C have the truth and the value that they have in Starlark, and no undefined behaviour.
 func TestRulesAgreeWithStarlark(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a second or more")
+	}
 	t.Parallel()
 	const rules, perRule = 250, 40
 	r := rand.New(rand.NewPCG(3, 4))

@@ -102,6 +102,9 @@ func TestSampleOfRows(t *testing.T) {
 
 // Rotation reduces the error of outliers, smoothing that of biases, and neither that of the other.
 func TestRecipesReduceErrors(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a second or more")
+	}
 	rows := measure(t, Request{
 		Inputs: []tensor.Distribution{tensor.Outliers, tensor.Biased}, Shapes: []tensor.Shape{mustShape(t, "1x4x256x64")},
 		Seeds: []uint64{0, 1}, Recipes: []tensor.Recipe{{}, smooth, rotated, {SmoothK: true, Hadamard: true}}, MaxWork: oracle.MaxWork,

@@ -86,7 +86,7 @@ func TestMutants(t *testing.T) {
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(mem.DefaultLimit + mem.DefaultLimit/2)) // as in attune sim
 	n := *mutants
 	if testing.Short() {
-		n = min(n, 20)
+		n = min(n, 8)
 	}
 	ran, panics, late, large, peak := 0, 0, 0, 0, 0
 	slowest := time.Duration(0)

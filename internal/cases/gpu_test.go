@@ -368,6 +368,9 @@ func TestRecord(t *testing.T) {
 
 // TestRecordKeepsFormatting checks that the recorded cases have the formatting of Record.
 func TestRecordKeepsFormatting(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a second or more")
+	}
 	files, err := filepath.Glob("testdata/recorded/*.json")
 	if err != nil {
 		t.Fatal(err)

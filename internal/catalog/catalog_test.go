@@ -133,6 +133,9 @@ func TestLadder(t *testing.T) {
 }
 
 func TestCompare(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a second or more")
+	}
 	t.Parallel()
 	kept := published(t)
 	kernel, err := spec.Load(kernels.SDPA())

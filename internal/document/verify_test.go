@@ -500,6 +500,9 @@ func TestReportsAgreeWithTheLedger(t *testing.T) {
 
 // A report with one altered figure does not agree: in the page, in the Markdown, in a plot.
 func TestAlteredReportsAreFound(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a second or more")
+	}
 	t.Parallel()
 	r := openResults(t)
 	files, err := ladderOf(t, r).Files()

@@ -364,6 +364,9 @@ func TestGatesCheckEveryRow(t *testing.T) {
 
 // Without Python the bench has our own figures.
 func TestBenchWithoutPeers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a second or more")
+	}
 	t.Parallel()
 	s, p := newSetup(t), newPeers(t)
 	p.startErr = &peer.Error{Why: "there is no python3 in PATH", Do: "install one"}

@@ -185,6 +185,9 @@ func TestMutate(t *testing.T) {
 
 // Without a compiler no mutant is equivalent, and without a valid mutant there is no kill rate.
 func TestMutateWithoutCompiler(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a second or more")
+	}
 	t.Parallel()
 	s, _, m := newMutation(t, nil)
 	m.Count = 5
@@ -208,6 +211,9 @@ func TestMutateWithoutCompiler(t *testing.T) {
 
 // The same seed picks the same mutants, and another seed picks others.
 func TestMutateIsRepeatable(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a second or more")
+	}
 	t.Parallel()
 	pick := func(seed uint64) []mutate.Mutant {
 		t.Helper()
@@ -277,6 +283,9 @@ func TestMutateFails(t *testing.T) {
 }
 
 func TestMutateCancelled(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a second or more")
+	}
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

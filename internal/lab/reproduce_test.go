@@ -12,6 +12,9 @@ import (
 
 // A repeated run has the same request, names the run that it reproduces, and holds.
 func TestReproduceRequest(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a second or more")
+	}
 	t.Parallel()
 	s := newSetup(t)
 	s.setSpeedup(1.5, 0.01)

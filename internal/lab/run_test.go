@@ -212,6 +212,9 @@ func TestOutputsAreHashed(t *testing.T) {
 
 // A failure that loses the device ends one variant. The next one gets a fresh device.
 func TestLostDeviceEndsOneVariant(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a second or more")
+	}
 	t.Parallel()
 	fault := &device.Fault{Code: "CUDA_ERROR_ILLEGAL_ADDRESS", Text: "an illegal memory access", Operation: "launch"}
 	second := func(err error) behaviour {
@@ -261,6 +264,9 @@ func TestLostDeviceEndsOneVariant(t *testing.T) {
 // A timeout says nothing about the output: the kernel may be slow, or run on a slow simulator. It is
 // never recorded as incorrect.
 func TestTimeoutIsNotMeasured(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a second or more")
+	}
 	t.Parallel()
 	limit := &device.Timeout{Limit: time.Minute}
 	second := func(number int) error {

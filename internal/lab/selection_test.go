@@ -169,6 +169,9 @@ func TestSelectionWithAWrongPart(t *testing.T) {
 
 // A selection may choose its parent, with a speedup of exactly 1.
 func TestSelectionMayChooseItsParent(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a second or more")
+	}
 	t.Parallel()
 	s := withSelection(t, strings.Replace(best, `variant = "stage2"`, `variant = "stage1"`, 1))
 	s.declare("stage1", behaviour{Seconds: 20e-6, Noise: 0.05})

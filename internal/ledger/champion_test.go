@@ -151,6 +151,9 @@ func TestPromoteRefuses(t *testing.T) {
 
 // Verify reports every kind of damage to the records.
 func TestVerifyChampions(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a second or more")
+	}
 	path := func(l *Ledger, c Champion) string { return filepath.Join(l.dir, championsName, c.ID) }
 	must := func(err error) {
 		t.Helper()

@@ -34,6 +34,9 @@ func TestCompareBlocks(t *testing.T) {
 // If blocks differ from each other, the interval must reflect it: many samples of few blocks do not
 // narrow it.
 func TestCompareBlocksCoverage(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a second or more")
+	}
 	inside := 0
 	const sessions = 60
 	for seed := range uint64(sessions) {

@@ -124,6 +124,9 @@ func figuresOf(name string, values []float64) map[string]figure {
 }
 
 func TestNoPlotHasOverlappingLabels(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a second or more")
+	}
 	t.Parallel()
 	for name, f := range gallery() {
 		if all := plottest.Faults(f.SVG()); len(all) > 0 {

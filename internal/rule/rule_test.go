@@ -75,6 +75,9 @@ func (v Value) describe() string {
 
 // Rules have the values that Starlark's interpreter gives them, at the edges of 64 bits too.
 func TestRulesAgreeWithStarlark(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a second or more")
+	}
 	r := rand.New(rand.NewPCG(5, 6))
 	edges := []int64{0, 1, -1, 2, 7, -3, 64, 1 << 31, 1<<31 - 1, -1 << 31, 1 << 53, 1<<53 + 1, 1<<62 + 1, 1<<63 - 1, -1 << 63}
 	seen := map[string]int{}

@@ -104,6 +104,9 @@ END:
 // write of the flag is part of the release, so a thread that acquires is ordered after it. With the
 // thread's other accesses after its fence that is not so.
 func TestFlagReset(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a second or more")
+	}
 	t.Parallel()
 	const spin = "setp.lt.u32 %p3, %r2, 1;\n @%p3 bra WAIT;\n"
 	check := func(write, read, between string, races bool) {

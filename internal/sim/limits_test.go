@@ -46,6 +46,9 @@ func containsAll(t *testing.T, name string, err error, want ...string) {
 // TestMemoryLimit tests kernels that need more memory than a launch may have. The error names the
 // sizes and the limit, and comes before the allocation wherever the size is known.
 func TestMemoryLimit(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a second or more")
+	}
 	const limit = 64 << 20
 	err := limited(t, kernelWith(".global .b8 g[1073741824];", "ret;"), limit, Launch{}, Options{})
 	containsAll(t, "a variable", err, "1073741824 bytes", "the variable g", "the limit is 67108864 (64 MiB)")

@@ -161,6 +161,9 @@ func TestInterrupted(t *testing.T) {
 
 // A loop that stores the same values again and again is endless, and is reported soon.
 func TestEndlessStores(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a second or more")
+	}
 	t.Parallel()
 	g := setup{text: kernel("L: xor.b32 %r1, %r1, 1;\n st.global.u32 [%rd31], %r0;\n bra L;"), threads: 128, steps: 1_000_000}
 	g.text = strings.Replace(g.text, "L: xor", "mov.u32 %r1, 0;\nL: xor", 1)

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
+	"sync"
 
 	"attune/internal/regular"
 )
@@ -43,14 +44,22 @@ func ReadShipped(kernel fs.FS) (Shipped, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return list, nil
 	}
-	if err == nil {
-		err = json.Unmarshal(text, &list)
-	}
 	if err != nil {
 		return list, fmt.Errorf("read the list of shipped images: %w", err)
 	}
+	if known, ok := shippedLists.Load(string(text)); ok {
+		return known.(Shipped), nil
+	}
+	if err := json.Unmarshal(text, &list); err != nil {
+		return list, fmt.Errorf("read the list of shipped images: %w", err)
+	}
+	shippedLists.Store(string(text), list)
 	return list, nil
 }
+
+// shippedLists are the lists by their text: a run looks for every variant's image in the same list, and
+// decoding it takes longer than the search. Nobody changes a list.
+var shippedLists sync.Map
 
 // shipped finds the shipped image that was built from a target's sources and knobs.
 func shipped(kernel fs.FS, t Target, sourceHash string) (*Image, error) {

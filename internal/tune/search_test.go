@@ -49,6 +49,9 @@ func quiet(int) {}
 // A search that is killed at ten random moments and resumed ends with the evaluations of one that
 // was not. A kill leaves the journal cut anywhere, also in the middle of a line.
 func TestKilledSearchResumes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a second or more")
+	}
 	replay := mustReplay(t, record(t, landscapes(t)["failing"]), nil)
 	random := rand.New(rand.NewPCG(5, 5))
 	for _, strategy := range Strategies {

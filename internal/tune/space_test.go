@@ -214,6 +214,9 @@ func checkSpace(t *testing.T, s *Space, want map[string]bool, random *rand.Rand)
 
 // A component that is too large for a table is drawn from by propagation.
 func TestOpenSpace(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a second or more")
+	}
 	var knobs []Knob
 	var sum []string
 	for i := range 24 {

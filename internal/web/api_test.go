@@ -104,6 +104,9 @@ func TestRunParametersAreDescribed(t *testing.T) {
 
 // TestResponsesMatchTheirSchemas requests every kind of document of the published ledger.
 func TestResponsesMatchTheirSchemas(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a second or more")
+	}
 	t.Parallel()
 	kept := published(t)
 	s := newServer(t, kept, withChild(t, "ok"))

@@ -68,6 +68,9 @@ func TestBrokenLedger(t *testing.T) {
 
 // TestBrokenKernel shows the records of a kernel whose kernel.toml is wrong.
 func TestBrokenKernel(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a second or more")
+	}
 	t.Parallel()
 	s := newServer(t, published(t), func(c *Config) {
 		c.Kernel = func() (*spec.Kernel, fs.FS, error) { return nil, nil, errors.New("kernel.toml:3: wrong") }

@@ -8,6 +8,9 @@ import (
 
 // TestShortIDs opens pages by a part of an id.
 func TestShortIDs(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a second or more")
+	}
 	t.Parallel()
 	kept := published(t)
 	s := newServer(t, kept)

@@ -244,6 +244,9 @@ func rememberBy(key func(l *fakeLaunch) string) func() func(*fakeLaunch) {
 }
 
 func TestCheatsAreFound(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a second or more")
+	}
 	for _, c := range []struct {
 		name          string
 		load          func() func(*fakeLaunch)

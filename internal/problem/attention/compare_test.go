@@ -151,6 +151,9 @@ func mix(approximation func(float64) float64, applies func(row, key int) bool) f
 // keys, or above a threshold. The limits of the errors alone find the last of them on the inputs
 // that study exponentials, and none on other inputs.
 func TestGateTellsExponentials(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a second or more")
+	}
 	shape := shapes(t, "1x4x128x64")
 	everywhere := func(int, int) bool { return true }
 	checkerboard := func(row, key int) bool { return (row/8+key/8)%2 == 0 }

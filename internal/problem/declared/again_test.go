@@ -28,6 +28,9 @@ func computed(t *testing.T, toml, python string, relaunch bool) (problem.Referen
 // The inputs of a relaunch differ from run to run, so its tolerance is wider. That of integers
 // without a tolerance stays 0.
 func TestToleranceOfARelaunch(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a second or more")
+	}
 	const tolerance = "[tolerance]\ny = { abs = 0.1 }\n"
 	check := func(toml string, relaunch bool, off float64, wrong string) {
 		t.Helper()
@@ -60,6 +63,9 @@ func TestToleranceOfARelaunch(t *testing.T) {
 
 // A function that is computed again and returns other results is at fault.
 func TestRecompute(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a second or more")
+	}
 	const state = "import numpy as np\nn = 0\ndef reference(axes, inputs):\n    global n\n    n += 1\n    y = np.zeros((2, 3))\n"
 	for name, c := range map[string]struct{ toml, python, want string }{
 		"a function":             {scale, state + "    return {'y': y}\n", ""},

@@ -263,6 +263,9 @@ func TestFacts(t *testing.T) {
 
 // The message about bad elements names a type of the reference that is too narrow for the output.
 func TestNarrowReference(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a second or more")
+	}
 	needsNumPy(t)
 	for dtype, want := range map[string]string{
 		"float16": "; the reference returned float16, which has fewer bits than f32: compute it in float64", "float32": "", "float64": "", "int32": "",
