@@ -144,7 +144,7 @@ func TestPlotOfTheLadder(t *testing.T) {
 	for _, id := range []string{
 		"20261116-160542-stage0-134a9f", "20261116-160557-stage1-050cdb", "20261116-160615-stage2-448d06", "20261116-160630-stage3a-05d2ee",
 		"20261116-160644-stage3b-64f3ef", "20261116-160656-stage3c-bb03ce", "20261116-160706-stage4-b99783", "20261116-160715-stage5-65796c",
-		"20261116-160726-stage6-186dea", "20261116-160736-stage7a-3af825", "20261116-160746-stage7b-af4382", "20261117-074843-stage7-de5e53",
+		"20261116-160726-stage6-186dea", "20261116-160736-stage7a-3af825", "20261116-160746-stage7b-af4382", "20261118-090125-stage7-2f1514",
 		"20261116-160819-stage7-fast-d666e8",
 	} {
 		record := plain(t, "runs/"+id+"/run.json")

@@ -204,7 +204,7 @@ func TestPagesShowTheRecords(t *testing.T) {
 	s := newServer(t, published(t))
 	for path, wants := range map[string][]string{
 		"/benches/20261116-221937-bench-6be430": {"1.823x~", "A figure with ~ is of a kernel that computes some exponentials by a linear approximation", "Throughput at head dim 64"},
-		"/":                                     {"stage3b", "sm_90", "35.60 us", "2.672x", "is 9.26x as fast as stage0", "All 40 runs"},
+		"/":                                     {"stage3b", "sm_90", "35.60 us", "2.672x", "is 9.19x as fast as stage0", "All 48 runs"},
 		"/runs/20261116-160615-stage2-448d06": {
 			"2.110x", "NVIDIA H200", "14.05 us", "P·V by scalar FMA", "79 registers per thread", "attune run stage2 --shapes", "All 136 outputs are within their limits",
 		},
