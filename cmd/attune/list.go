@@ -190,6 +190,9 @@ func argumentText(d *spec.Declaration, arg spec.Arg) string {
 	case spec.Out:
 		return shape + ", out"
 	case spec.Scratch:
+		if arg.Zero {
+			return shape + ", scratch, zero before every launch"
+		}
 		return shape + ", scratch"
 	case spec.InOut:
 		shape += ", inout"

@@ -38,7 +38,7 @@ const (
 	In      Role = iota // a buffer that the kernel reads
 	Out                 // a buffer that the kernel fills
 	InOut               // a buffer that the kernel updates in place
-	Scratch             // a buffer for the kernel's own use, zero before the first launch
+	Scratch             // a buffer for the kernel's own use, zero before the first launch or before each
 	Scalar              // a value
 	Map                 // a tensor map of a buffer
 )
@@ -53,6 +53,7 @@ type Arg struct {
 	Type  array.DType
 	Line  int      // in kernel.toml
 	Shape []*Expr  // of a buffer
+	Zero  bool     // of Scratch: the caller clears it before every launch
 	When  *Expr    // of a buffer: where it is 0 the kernel gets a null pointer; nil if there is no condition
 	Fill  Fill     // of In and InOut without a file
 	File  string   // such as x.npy, x.safetensors or x.safetensors#tensor; {shape} and {seed} are replaced

@@ -20,6 +20,9 @@ var (
 	ranges = []string{"uniform", "integers", "offsets"}
 )
 
+// zeroLaunch is the value of "zero" of scratch that is cleared before every launch.
+const zeroLaunch = "launch"
+
 // typeNames are the names that CUDA and numpy have for the number formats.
 var typeNames = map[string]array.DType{
 	"double": array.F64, "float64": array.F64, "float": array.F32, "float32": array.F32, "fp32": array.F32,
@@ -103,7 +106,7 @@ func (l *loader) forbid(t *table, why string, keys ...string) {
 func (l *loader) scalar(t *table, a *Arg) {
 	a.Type = l.dtype(t)
 	a.Value = l.expr(t, "value", t.table["value"])
-	l.forbid(t, "an argument with a \"value\" is a scalar; remove the key", "shape", "fill", "file", "when")
+	l.forbid(t, "an argument with a \"value\" is a scalar; remove the key", "shape", "fill", "file", "when", "zero")
 }
 
 func (l *loader) buffer(t *table, a *Arg) {
@@ -117,13 +120,15 @@ func (l *loader) buffer(t *table, a *Arg) {
 		a.When = l.expr(t, "when", n)
 	}
 	if a.Role == Out {
-		l.forbid(t, "an output has no initial contents; use inout = true for a buffer that is updated in place", "fill", "file")
+		l.forbid(t, "an output has no initial contents; use inout = true for a buffer that is updated in place", "fill", "file", "zero")
 		return
 	}
 	if a.Role == Scratch {
 		l.forbid(t, "scratch is zero before the first launch; use inout = true for other contents", "fill", "file")
+		a.Zero = word(t, "zero", "", []string{zeroLaunch}) != ""
 		return
 	}
+	l.forbid(t, "only scratch is cleared; write scratch = true, or remove the key", "zero")
 	a.Fill = Fill{Kind: "normal"}
 	if !a.Type.Float() {
 		a.Fill.Kind = "zeros"
@@ -238,7 +243,7 @@ func (l *loader) fill(t *table, dtype array.DType) Fill {
 
 // tensorMap reads a tensor map of another argument.
 func (l *loader) tensorMap(t *table, a *Arg) {
-	l.forbid(t, "a tensor map takes it from its argument; remove the key", "type", "shape", "fill", "file")
+	l.forbid(t, "a tensor map takes it from its argument; remove the key", "type", "shape", "fill", "file", "zero")
 	m := t.inner("tensormap", fmt.Sprintf("tensormap of %s", t.name), required)
 	if m == nil {
 		return

@@ -79,7 +79,7 @@ func (p *Problem) job(l launch, values []int, s spec.Shape, arrays []*array.Arra
 			case spec.InOut:
 				arg = device.Arg{InOut: a.Data}
 			case spec.Scratch:
-				arg = device.Arg{Scratch: a.Len() * a.Type.Bytes()}
+				arg = device.Arg{Scratch: a.Len() * a.Type.Bytes(), Zero: p.Args[i].Zero}
 			}
 		}
 		arg.Name = p.Args[i].Name
