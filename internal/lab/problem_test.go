@@ -46,7 +46,7 @@ type doubling struct {
 
 func extent(s spec.Shape) int { return s.(spec.Axes).Value("n") }
 
-func (d *doubling) Name() string  { return spec.DeclaredProblem }
+func (d *doubling) Name() string              { return spec.DeclaredProblem }
 func (d *doubling) DType(spec.Variant) string { return "f32" }
 func (d *doubling) CheckShapes(_ spec.Variant, shapes []spec.Shape) error {
 	for _, s := range shapes {

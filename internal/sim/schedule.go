@@ -24,6 +24,11 @@ import (
 // communicate: the order of indices, and the reverse in lockstep.
 const communicatingSchedules = 2
 
+// StatefulSchedules is the least number of schedules of a launch that needs several and leaves something
+// to later launches. Under the third, every other block overtakes the one before, and finds what that
+// block has not yet written in this launch.
+const StatefulSchedules = 3
+
 // MaxRescheduled is the length of a launch, in warp instructions, up to which several schedules are
 // worth their time. A smaller problem shows the same orders of blocks. In the tests of kernels/ 127 of
 // 2724 launches are such repeats, and add 4 % to the warp instructions.
@@ -88,11 +93,12 @@ func (s *interleaving) forgetLaterBlocks() {
 	}
 }
 
-// reportLaterBlock reports a wait that a later block has ended.
+// reportLaterBlock reports a wait that a later block has ended. It works on hardware while the grid is
+// small enough to be resident, and a launch need not say that it is cooperative for that.
 func (b *block) reportLaterBlock() {
 	if b.later == nil || b.aborted || !b.launch.options.Checks {
 		return
 	}
-	occurrence := finding.Occurrence{Kind: finding.Deadlock, Severity: finding.Error, Missing: finding.CooperativeLaunch}
+	occurrence := finding.Occurrence{Kind: finding.Deadlock, Severity: finding.Strict, Missing: finding.CooperativeLaunch}
 	b.add(occurrence, b.later.where, position{}, func(f *finding.Finding) { f.Detail = b.later.detail })
 }

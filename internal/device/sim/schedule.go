@@ -9,17 +9,12 @@ import (
 	"attune/internal/sim"
 )
 
-// statefulSchedules is the least number of schedules of a kernel whose blocks communicate and which
-// leaves something in scratch or in variables of the module. Under the third, every other block
-// overtakes the one before, and finds what that block has not yet written in this launch.
-const statefulSchedules = 3
-
 // schedules returns how many schedules a job runs under, after its first launch: as many as the
 // options say, or as many as the launch needs. A launch that is wrong already needs no more.
 func (d *Device) schedules(first *launched, hasState bool) int {
 	needed := first.schedules
 	if needed > 1 && hasState {
-		needed = max(needed, statefulSchedules)
+		needed = max(needed, sim.StatefulSchedules)
 	}
 	switch {
 	case d.options.Schedules > 0:

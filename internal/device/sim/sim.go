@@ -180,6 +180,9 @@ func (d *Device) launch(ctx context.Context, r *resident) (*launched, error) {
 	l.outputs, found, err = r.collect(d.options.Checks, result.Findings)
 	for _, f := range append(result.Findings, found...) {
 		f.Launch = r.current()
+		if f.Missing == finding.CooperativeLaunch { // kernel.toml has a key for it, and other shapes have larger grids
+			f.Severity = finding.Error
+		}
 		l.findings = append(l.findings, f)
 	}
 	r.endLaunch()
