@@ -58,7 +58,7 @@ func TestParseArgument(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"f32":                   "want TYPE:in:SOURCE, TYPE:inout:SOURCE, TYPE:out:SHAPE or TYPE:VALUE",
+		"f32":                   "want TYPE:in:SOURCE, TYPE:inout:SOURCE, TYPE:out:SHAPE, TYPE:scratch:SHAPE or TYPE:VALUE",
 		"f8:1":                  `unknown type "f8"`,
 		"1x=f32:1":              `"1x" is no name; use letters, digits and _`,
 		"=f32:1":                `"" is no name`,

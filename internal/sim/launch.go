@@ -42,6 +42,9 @@ type Options struct {
 	MaxSteps uint64   // warp instructions of a block before it counts as endless; 0 for 500 million
 	Printf   func(text string)
 	Instance *Instance // keeps the module's variables between launches; nil for fresh ones
+	// Residency reports blocks that wait for later ones, unless the launch is cooperative. A caller that
+	// cannot ask for a cooperative launch leaves it off: a small grid is resident on most chips anyway.
+	Residency bool
 }
 
 // Result is the result of a launch, besides what it has written.

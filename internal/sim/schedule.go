@@ -93,12 +93,11 @@ func (s *interleaving) forgetLaterBlocks() {
 	}
 }
 
-// reportLaterBlock reports a wait that a later block has ended. It works on hardware while the grid is
-// small enough to be resident, and a launch need not say that it is cooperative for that.
+// reportLaterBlock reports a wait that a later block has ended.
 func (b *block) reportLaterBlock() {
-	if b.later == nil || b.aborted || !b.launch.options.Checks {
+	if b.later == nil || b.aborted || !b.launch.options.Checks || !b.launch.options.Residency {
 		return
 	}
-	occurrence := finding.Occurrence{Kind: finding.Deadlock, Severity: finding.Strict, Missing: finding.CooperativeLaunch}
+	occurrence := finding.Occurrence{Kind: finding.Deadlock, Severity: finding.Error, Missing: finding.CooperativeLaunch}
 	b.add(occurrence, b.later.where, position{}, func(f *finding.Finding) { f.Detail = b.later.detail })
 }
