@@ -174,13 +174,13 @@ func (a *app) listProblem(kernel *spec.Kernel) {
 
 // argumentText describes an argument of a declared kernel, as kernel.toml does.
 func argumentText(d *spec.Declaration, arg spec.Arg) string {
-	shape := fmt.Sprintf("%s [%s]", arg.Type, expressions(arg.Shape))
+	shape := fmt.Sprintf("%s [%s]", arg.TypeText(), expressions(arg.Shape))
 	if arg.When != nil {
 		shape += fmt.Sprintf(" or null, when %s", arg.When)
 	}
 	switch arg.Role {
 	case spec.Scalar:
-		return fmt.Sprintf("%s = %s", arg.Type, arg.Value)
+		return fmt.Sprintf("%s = %s", arg.TypeText(), arg.Value)
 	case spec.Map:
 		swizzle := arg.Map.Swizzle
 		if arg.Map.SwizzleBytes != nil {
@@ -190,6 +190,9 @@ func argumentText(d *spec.Declaration, arg spec.Arg) string {
 	case spec.Out:
 		return shape + ", out"
 	case spec.Scratch:
+		if arg.Zero {
+			return shape + ", scratch, zero before every launch"
+		}
 		return shape + ", scratch"
 	case spec.InOut:
 		shape += ", inout"
@@ -363,7 +366,7 @@ func problemListing(d *spec.Declaration) map[string]any {
 	for _, arg := range d.Args {
 		entry := map[string]any{"name": arg.Name, "is": argumentText(d, arg)}
 		if arg.Type != "" {
-			entry["type"] = arg.Type
+			entry["type"] = arg.TypeText()
 		}
 		args = append(args, entry)
 	}

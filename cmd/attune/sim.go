@@ -139,7 +139,9 @@ simulator, and "attune mutate" measures how much it checks:
               "findings": []}}
 
 "hex" is a buffer with these bytes, "bytes" an uninitialised buffer; u32, u64
-and f32 are scalars. The case passes if its buffers equal "args" (bit for bit,
+and f32 are scalars. {"scratch": 64} is a buffer for the kernel's own use, zero
+before the first launch: a kernel that leaves something in it is launched again.
+With "zero": "launch" it is zero before every launch. The case passes if its buffers equal "args" (bit for bit,
 or within ulp_f32 units in the last place) and the checkers report what
 "findings" lists: nothing, or at least one of these kinds and no other. Kinds in
 "or" are accepted instead of those, and kinds in "also" besides them. An

@@ -29,6 +29,8 @@ const directHelp = `  --arg f32:in:x.npy           a buffer that the kernel read
   --arg f32:in:[1,2.5,3]       one with these values
   --arg f32:inout:x.npy        a buffer that the kernel reads and writes
   --arg f32:out:1024           one that the kernel must fill
+  --arg u32:scratch:64         one for its own use, zero before the first launch;
+                               u32:scratch:64:zero before every launch
   --arg i32:1024               a scalar; y=f32:out:1024 has a name
 
 Types: f64 f32 f16 bf16 e4m3 e5m2 i8 u8 i32 u32 i64 u64. A file is .npy, or

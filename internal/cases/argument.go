@@ -22,16 +22,19 @@ const (
 	Out    Role = "out"
 	InOut  Role = "inout"
 	Scalar Role = "scalar"
+
+	Scratch Role = "scratch" // for the kernel's own use; zero before the first launch
 )
 
-// LaunchArg is an argument of a direct run. An output has no data, and a scalar has no shape.
+// LaunchArg is an argument of a direct run. An output and scratch have no data, a scalar has no shape.
 type LaunchArg struct {
 	Role  Role
 	Array *array.Array
+	Zero  bool // of scratch: it is cleared before every launch
 }
 
 // argumentForm is the syntax of an argument, for messages.
-const argumentForm = "want TYPE:in:SOURCE, TYPE:inout:SOURCE, TYPE:out:SHAPE or TYPE:VALUE"
+const argumentForm = "want TYPE:in:SOURCE, TYPE:inout:SOURCE, TYPE:out:SHAPE, TYPE:scratch:SHAPE or TYPE:VALUE"
 
 // ParseArgument reads an argument of the command line, such as f32:in:x.npy, f32:in:normal:1024x64,
 // f32:out:1024 or i32:1024, with an optional name, as in y=f32:out:1024. The seed is that of fills,
@@ -65,8 +68,11 @@ func parseArgument(text string, index int, seed uint64) (LaunchArg, error) {
 	case !isBuffer:
 		arg.Role = Scalar
 		arg.Array, err = parseScalar(dtype, source)
-	case role == Out:
+	case role == Out || role == Scratch:
 		var shape []int
+		if role == Scratch {
+			source, arg.Zero = strings.CutSuffix(source, ":zero")
+		}
 		shape, err = parseShape(source)
 		arg.Array = &array.Array{Type: dtype, Shape: shape}
 	default:
@@ -97,7 +103,7 @@ func isName(name string) bool {
 // cutRole splits in:x.npy.
 func cutRole(text string) (role Role, source string, ok bool) {
 	before, after, _ := strings.Cut(text, ":")
-	for _, role := range []Role{In, Out, InOut} {
+	for _, role := range []Role{In, Out, InOut, Scratch} {
 		if before == string(role) {
 			return role, after, true
 		}

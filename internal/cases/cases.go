@@ -45,14 +45,17 @@ type Case struct {
 	launch *Launch // of a direct run, in place of the files and Args
 }
 
-// Argument is a kernel argument. Exactly one field is set.
+// Argument is a kernel argument. Exactly one field is set, besides Zero.
 type Argument struct {
-	Hex       *string           `json:"hex,omitempty"`   // a buffer with these bytes
-	Bytes     *int              `json:"bytes,omitempty"` // an uninitialised buffer of this size
+	Hex       *string           `json:"hex,omitempty"`     // a buffer with these bytes
+	Bytes     *int              `json:"bytes,omitempty"`   // an uninitialised buffer of this size
+	Scratch   *int              `json:"scratch,omitempty"` // a buffer of this size that is zero before the first launch
 	U32       *uint32           `json:"u32,omitempty"`
 	U64       *uint64           `json:"u64,omitempty"`
 	F32       *float32          `json:"f32,omitempty"`
 	TensorMap *device.TensorMap `json:"tensormap,omitempty"`
+
+	Zero string `json:"zero,omitempty"` // beside Scratch: "launch" clears it before every launch
 }
 
 // Expect is the expected result of a case.
@@ -115,13 +118,16 @@ func (c *Case) validate() error {
 	}
 	for i, a := range c.Args {
 		values := 0
-		for _, set := range []bool{a.Hex != nil, a.Bytes != nil, a.U32 != nil, a.U64 != nil, a.F32 != nil, a.TensorMap != nil} {
+		for _, set := range []bool{a.Hex != nil, a.Bytes != nil, a.Scratch != nil, a.U32 != nil, a.U64 != nil, a.F32 != nil, a.TensorMap != nil} {
 			if set {
 				values++
 			}
 		}
 		if values != 1 {
-			faults = append(faults, fmt.Sprintf("argument %d has %d values; give exactly one of hex, bytes, u32, u64, f32, tensormap", i, values))
+			faults = append(faults, fmt.Sprintf("argument %d has %d values; give exactly one of hex, bytes, scratch, u32, u64, f32, tensormap", i, values))
+		}
+		if a.Zero != "" && (a.Scratch == nil || a.Zero != zeroLaunch) {
+			faults = append(faults, fmt.Sprintf("argument %d has \"zero\": %q; it is for scratch, and %q is its only value", i, a.Zero, zeroLaunch))
 		}
 	}
 	if len(faults) > 0 {
@@ -129,6 +135,9 @@ func (c *Case) validate() error {
 	}
 	return nil
 }
+
+// zeroLaunch is the value of "zero" of scratch that is cleared before every launch.
+const zeroLaunch = "launch"
 
 // extents is a size in up to three dimensions; missing dimensions are 1.
 type extents [3]int
@@ -201,27 +210,20 @@ func (c *Case) load(text []byte) (program *sim.Program, err error) {
 }
 
 func (c *Case) runProgram(ctx context.Context, program *sim.Program, o sim.Options) (*Outcome, error) {
-	memory := mem.NewMemory()
-	values, buffers, err := c.arguments(memory)
-	if err != nil {
+	r := &launches{c: c, program: program, memory: mem.NewMemory(), options: o}
+	r.options.Instance, r.options.Residency = &r.instance, c.launch != nil
+	var err error
+	if r.values, r.buffers, err = c.arguments(r.memory); err != nil {
 		return nil, err
 	}
-	params, err := program.Params(c.Entry, values)
-	if err != nil {
-		return nil, err
+	outcome, err := r.launch(ctx)
+	if err != nil || !r.hasState() {
+		return outcome, err
 	}
-	result, err := program.Run(ctx, memory, sim.Launch{
-		Entry: c.Entry, Grid: c.Grid, Block: c.Block, Cluster: c.Cluster, DynamicShared: c.Shared, Params: params,
-		Cooperative: c.launch != nil && c.launch.Cooperative,
-	}, o)
-	if err != nil {
-		return nil, err
+	if outcome.Schedules > 1 {
+		outcome.Schedules = max(outcome.Schedules, sim.StatefulSchedules)
 	}
-	outcome := &Outcome{Name: c.Name, Findings: append([]finding.Finding{}, result.Findings...), Mismatches: []string{}, Counters: result.Counters, Covered: result.Covered, Schedules: result.Schedules}
-	if err := c.compare(outcome, memory, buffers, o.Checks); err != nil {
-		return nil, err
-	}
-	return outcome, nil
+	return outcome, r.repeat(ctx, outcome)
 }
 
 // arguments allocates the buffers and returns the values of all arguments.
@@ -233,7 +235,7 @@ func (c *Case) arguments(memory *mem.Memory) (values [][]byte, buffers map[int]u
 	for i, a := range c.Args {
 		var value []byte
 		switch {
-		case a.Hex != nil || a.Bytes != nil:
+		case a.isBuffer():
 			base, err := a.buffer(memory, i)
 			if err != nil {
 				return nil, nil, err
@@ -264,8 +266,11 @@ func encodeTensorMap(m *device.TensorMap, buffers map[int]uint64) ([]byte, error
 
 func (a *Argument) buffer(memory *mem.Memory, index int) (uint64, error) {
 	v := finding.Variable{Space: finding.Argument, Index: index}
-	if a.Bytes != nil {
+	switch {
+	case a.Bytes != nil:
 		return memory.Alloc(v, *a.Bytes)
+	case a.Scratch != nil:
+		return allocScratch(memory, v, *a.Scratch, a.Zero == zeroLaunch)
 	}
 	data, err := parseHex(*a.Hex)
 	if err != nil {
@@ -352,7 +357,7 @@ func (c *Case) expected(found []finding.Finding) bool {
 		switch {
 		case slices.Contains(c.Expect.Findings, f.Kind) || slices.Contains(c.Expect.Or, f.Kind):
 			detected = true
-		case f.Severity == finding.Strict && !c.Strict:
+		case f.Severity == finding.Note || f.Severity == finding.Strict && !c.Strict:
 		case !slices.Contains(c.Expect.Also, f.Kind):
 			return false
 		}

@@ -290,7 +290,7 @@ func TestCaseErrors(t *testing.T) {
 	check("an unsupported architecture", caseText("sm_80", "sm_10"), "sm_10")
 	check("no threads", caseText("[8,1,1]", "[8,0,1]"), "every extent must be at least 1")
 	check("an argument without a value", caseText(`{"u32": 5}`, `{}`),
-		"argument 2 has 0 values; give exactly one of hex, bytes, u32, u64, f32, tensormap")
+		"argument 2 has 0 values; give exactly one of hex, bytes, scratch, u32, u64, f32, tensormap")
 	check("too few arguments", caseText(`, {"u32": 5}`, ""), "2 arguments; the kernel takes 3 parameters")
 	check("too many arguments", caseText(`{"u32": 5}`, `{"u32": 5}, {"u32": 6}`), "4 arguments; the kernel takes 3 parameters")
 	check("half a byte", caseText(`{"hex": "0`, `{"hex": "`), "argument 0: hex: 63 digits; a byte has two")

@@ -246,11 +246,20 @@ func (c *gpuDevice) close() {
 	}
 }
 
+// resident is a device on which all blocks of a launch are resident. A case cannot say that its launch
+// is cooperative, and those with a barrier of the grid need it.
+type resident struct{ device.Device }
+
+func (d resident) Run(ctx context.Context, job device.Job) (*device.Outcome, error) {
+	job.Cooperative = true
+	return d.Device.Run(ctx, job)
+}
+
 // TestCasesAsJobs runs the cases as jobs on the simulator, the same path that a GPU uses. Under -short
 // it runs every tenth; the other tests run every case.
 func TestCasesAsJobs(t *testing.T) {
 	t.Parallel()
-	d := simdevice.Open(simdevice.Options{Checks: true})
+	d := resident{simdevice.Open(simdevice.Options{Checks: true})}
 	for i, file := range caseFiles(t) {
 		if testing.Short() && i%10 != 0 {
 			continue

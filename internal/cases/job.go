@@ -48,11 +48,16 @@ func (a *Argument) jobArg(fill byte) (device.Arg, error) {
 		return device.Arg{}, fmt.Errorf("a buffer of %d bytes; the size must be from 0 to %d", *a.Bytes, mem.DefaultLimit)
 	case a.Bytes != nil:
 		return device.Arg{InOut: bytes.Repeat([]byte{fill}, *a.Bytes)}, nil
+	case a.Scratch != nil:
+		return device.Arg{Scratch: *a.Scratch, Zero: a.Zero == zeroLaunch}, nil
 	case a.TensorMap != nil:
 		return device.Arg{TensorMap: a.TensorMap}, nil
 	}
 	return device.Arg{Scalar: a.scalar()}, nil
 }
+
+// isBuffer reports whether the argument is the address of a buffer.
+func (a *Argument) isBuffer() bool { return a.Hex != nil || a.Bytes != nil || a.Scratch != nil }
 
 // scalar returns the little-endian bytes of a scalar argument.
 func (a *Argument) scalar() []byte {

@@ -149,10 +149,7 @@ func (l *Launch) bind(memory *mem.Memory) (values [][]byte, buffers map[int]uint
 			values = append(values, a.Array.Data)
 			continue
 		}
-		base, err := memory.Alloc(a.variable(i), a.bytes())
-		if err == nil && a.Role != Out {
-			err = memory.Write(base, a.Array.Data)
-		}
+		base, err := a.place(memory, i)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -160,6 +157,21 @@ func (l *Launch) bind(memory *mem.Memory) (values [][]byte, buffers map[int]uint
 		values = append(values, binary.LittleEndian.AppendUint64(nil, base))
 	}
 	return values, buffers, nil
+}
+
+// place allocates the buffer of the argument, with its contents.
+func (a LaunchArg) place(memory *mem.Memory, index int) (uint64, error) {
+	if a.Role == Scratch {
+		return allocScratch(memory, a.variable(index), a.bytes(), a.Zero)
+	}
+	base, err := memory.Alloc(a.variable(index), a.bytes())
+	if err == nil && a.Role != Out {
+		err = memory.Write(base, a.Array.Data)
+	}
+	if err == nil && a.Role == In {
+		err = memory.Protect(base)
+	}
+	return base, err
 }
 
 // variable identifies the argument at an index in findings and messages.
@@ -170,7 +182,7 @@ func (a LaunchArg) variable(index int) finding.Variable {
 // inspect reads the outputs, and reports changed inputs and outputs that are not written.
 func (l *Launch) inspect(o *Outcome, memory *mem.Memory, buffers map[int]uint64, checked bool) error {
 	for i, a := range l.Args {
-		if a.Role == Scalar {
+		if a.Role == Scalar || a.Role == Scratch {
 			continue
 		}
 		data := make([]byte, a.bytes())
@@ -178,7 +190,8 @@ func (l *Launch) inspect(o *Outcome, memory *mem.Memory, buffers map[int]uint64,
 			return err
 		}
 		if a.Role == In {
-			if !bytes.Equal(data, a.Array.Data) {
+			known := slices.ContainsFunc(o.Findings, func(f finding.Finding) bool { return f.Is(finding.InputChanged) && f.Variable.Index == i })
+			if !known && !bytes.Equal(data, a.Array.Data) {
 				o.Findings = append(o.Findings, finding.Of(finding.InputChanged, a.variable(i), a.variable(i).String()+": an input was changed"))
 			}
 			continue
@@ -253,6 +266,8 @@ func (l *Launch) job() device.Job {
 			job.Args = append(job.Args, device.In(a.Array.Data))
 		case InOut:
 			job.Args = append(job.Args, device.Arg{InOut: a.Array.Data})
+		case Scratch:
+			job.Args = append(job.Args, device.Arg{Scratch: a.bytes(), Zero: a.Zero})
 		default:
 			job.Args = append(job.Args, device.Out(a.bytes()))
 		}

@@ -58,7 +58,7 @@ func TestParseArgument(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"f32":                   "want TYPE:in:SOURCE, TYPE:inout:SOURCE, TYPE:out:SHAPE or TYPE:VALUE",
+		"f32":                   "want TYPE:in:SOURCE, TYPE:inout:SOURCE, TYPE:out:SHAPE, TYPE:scratch:SHAPE or TYPE:VALUE",
 		"f8:1":                  `unknown type "f8"`,
 		"1x=f32:1":              `"1x" is no name; use letters, digits and _`,
 		"=f32:1":                `"" is no name`,
@@ -87,7 +87,7 @@ func TestParseArgument(t *testing.T) {
 		}
 	}
 	// An empty file array is no buffer.
-	if err := (LaunchArg{In, &array.Array{Type: array.F32, Shape: []int{0}}}).checkSize(); err == nil {
+	if err := (LaunchArg{Role: In, Array: &array.Array{Type: array.F32, Shape: []int{0}}}).checkSize(); err == nil {
 		t.Error("an empty buffer is accepted")
 	}
 }
@@ -311,13 +311,13 @@ func TestOutputText(t *testing.T) {
 		{&array.Array{Type: array.U64, Shape: []int{1}, Data: bytes.Repeat([]byte{0xff}, 8)}, "18446744073709551615"},
 		{&array.Array{Type: array.I64, Shape: []int{1}, Data: bytes.Repeat([]byte{0xff}, 8)}, "-1"},
 	} {
-		o := newOutput(0, LaunchArg{Out, c.a}, c.a.Data)
+		o := newOutput(0, LaunchArg{Role: Out, Array: c.a}, c.a.Data)
 		if got := strings.Join(o.First, " "); got != c.want {
 			t.Errorf("%s; want %s", got, c.want)
 		}
 	}
 	empty := array.FromFloats(array.F32, []int{1}, []float64{math.Inf(1)})
-	if o := newOutput(0, LaunchArg{Out, empty}, empty.Data); o.Min != nil || o.NonFinite != 1 {
+	if o := newOutput(0, LaunchArg{Role: Out, Array: empty}, empty.Data); o.Min != nil || o.NonFinite != 1 {
 		t.Errorf("an output without a finite element: %+v", o)
 	}
 }

@@ -15,7 +15,7 @@ func TestLoadErrors(t *testing.T) {
 		" \n":  "the file is empty",
 		"null": `the key "ptx" is missing`,
 		`{"args": [{}], "expect": {"findings": ["racy"]}}`: `of the case; unknown finding "racy"; expected one of`,
-		`{"args": [{}, {"u32": 1, "bytes": 4}]}`:           "argument 0 has 0 values; give exactly one of hex, bytes, u32, u64, f32, tensormap; argument 1 has 2 values",
+		`{"args": [{}, {"u32": 1, "bytes": 4}]}`:           "argument 0 has 0 values; give exactly one of hex, bytes, scratch, u32, u64, f32, tensormap; argument 1 has 2 values",
 		"[1]":                                              "found an array; expected an object",
 		"7":                                                "found number; expected an object",
 		`{"ptx": "k", "args": [{"u32": "x"}]}`:             "line 1: args.u32: found a string; expected an integer from 0 to 4294967295",

@@ -70,6 +70,7 @@ type Arg struct {
 	// Scratch is a buffer of this size in bytes that is zero before the first launch. Later launches
 	// find what earlier ones have left, as a caller's would; nothing compares it.
 	Scratch int
+	Zero    bool // of scratch: it is cleared before every launch
 
 	TensorMap *TensorMap
 
@@ -117,16 +118,17 @@ type Outcome struct {
 	Loaded    Attributes
 	Counters  Counters // of one launch; nil for a device that has no counters
 	Schedules int      // of the simulator, that the job has run under; 0 on a GPU
-	// Rescheduled are the results of schedules that differ from Outputs and that the device does not
-	// call wrong: the caller compares them with a reference.
+	// Rescheduled are the results of schedules that differ from Outputs or Relaunched and that the
+	// device does not call wrong: the caller compares them with a reference.
 	Rescheduled []Rescheduled
 	Covered     *coverage.Launches // instructions, in all launches; nil for a device that does not follow them
 }
 
-// Rescheduled is the result of a job under another schedule than the first.
+// Rescheduled is the result of a launch under another schedule than the first, or of its repetition.
 type Rescheduled struct {
+	Relaunch   int // which of the job's relaunches, from 1; 0 for the launch of the job itself
 	Outputs    [][]byte
-	Difference finding.Finding // from the first schedule
+	Difference finding.Finding // from the first schedule, or from the launch that it repeats
 }
 
 // Counters are the hardware counters of one launch, by Nsight Compute's metric names. A metric that
@@ -158,7 +160,8 @@ func (j *Job) Check() error {
 	for i, arg := range j.Args {
 		if !arg.valid() {
 			return fmt.Errorf("job %s: argument %d must be exactly one of: a non-empty input, an output of at least 1 byte, "+
-				"a non-empty in-out buffer, scratch of at least 1 byte, a scalar of 1, 2, 4 or 8 bytes, a tensor map", j.Entry, i)
+				"a non-empty in-out buffer, scratch of at least 1 byte, a scalar of 1, 2, 4 or 8 bytes, a tensor map; "+
+				"only scratch is cleared before launches", j.Entry, i)
 		}
 		if arg.Unit != 0 && (!slices.Contains(RotationUnits, arg.Unit) || arg.Input == nil || len(arg.Input)%arg.Unit != 0) {
 			return fmt.Errorf("job %s: argument %d cannot be rotated by units of %d bytes: that needs an input of whole units of 16, 4 or 1 bytes",
@@ -224,6 +227,9 @@ func (a Arg) IsBuffer() bool { return a.Scalar == nil && a.TensorMap == nil }
 func (a Arg) BufferBytes() int { return max(len(a.Input), a.Output, len(a.InOut), a.Scratch) }
 
 func (a Arg) valid() bool {
+	if a.Zero && a.Scratch == 0 {
+		return false
+	}
 	set := 0
 	for _, isSet := range []bool{a.Input != nil, a.Output != 0, a.InOut != nil, a.Scratch != 0, a.Scalar != nil, a.TensorMap != nil} {
 		if isSet {

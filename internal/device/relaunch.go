@@ -67,6 +67,9 @@ func relaunch(m Machine, f Function, job *Job, buffers []*Buffer, values [][]byt
 				return err
 			}
 		}
+		if err := Clear(m, buffers); err != nil {
+			return err
+		}
 		if err := m.Launch(f, &next, withScalars(values, &next)); err != nil {
 			return err
 		}

@@ -117,6 +117,7 @@ type Buffer struct {
 	size     int
 	role     role
 	initial  []byte // nil for an output
+	zero     bool   // scratch that is cleared before every launch
 }
 
 // role is the access that a kernel has to a buffer.
@@ -187,7 +188,7 @@ func newBuffer(index int, arg Arg) *Buffer {
 	case arg.InOut != nil:
 		b.role, b.initial = inOut, arg.InOut
 	case arg.Scratch > 0:
-		b.role = scratch
+		b.role, b.zero = scratch, arg.Zero
 	default:
 		b.role = output
 	}
@@ -228,15 +229,36 @@ func (b *Buffer) prepare(m Machine, pass int) error {
 	if b.initial != nil {
 		return m.Write(start, b.initial)
 	}
-	poison := bytes.Repeat([]byte{fills[pass].poison}, min(b.size, poisonBytes))
-	if b.role == scratch {
-		if pass > 0 {
-			return nil
-		}
-		clear(poison)
+	switch {
+	case b.role != scratch:
+		return b.fill(m, fills[pass].poison)
+	case pass == 0 || b.zero:
+		return b.fill(m, 0)
 	}
-	for done := 0; done < b.size; done += len(poison) {
-		if err := m.Write(start+Address(done), poison[:min(len(poison), b.size-done)]); err != nil {
+	return nil
+}
+
+// fill sets all bytes of the buffer.
+func (b *Buffer) fill(m Machine, value byte) error {
+	part := bytes.Repeat([]byte{value}, min(b.size, poisonBytes))
+	for done := 0; done < b.size; done += len(part) {
+		if err := m.Write(b.Start()+Address(done), part[:min(len(part), b.size-done)]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// IsCleared reports whether the buffer is cleared before every launch.
+func (b *Buffer) IsCleared() bool { return b.zero }
+
+// Clear clears the buffers that every launch finds zero.
+func Clear(m Machine, buffers []*Buffer) error {
+	for _, b := range buffers {
+		if !b.zero {
+			continue
+		}
+		if err := b.fill(m, 0); err != nil {
 			return err
 		}
 	}

@@ -404,6 +404,13 @@ func TestScratch(t *testing.T) {
 	if !bytes.Equal(seen, []byte{0, 1, 2}) {
 		t.Errorf("the launches find %v; want 0, 1 and 2", seen)
 	}
+	seen = nil
+	job.Args[3].Zero = true
+	got, err = device.Run(m, job)
+	if err != nil || len(got.Findings) > 0 || !bytes.Equal(seen, []byte{0, 0, 0}) {
+		t.Errorf("cleared before every launch: the launches find %v; %+v, %v", seen, got, err)
+	}
+	job.Args[3].Zero = false
 	m = newMachine(incrementThen(func(l *devicetest.Launch, _, _ device.Address) { l.At(l.Pointer(3), size+1)[size]++ }))
 	got, err = device.Run(m, job)
 	if err != nil || len(got.Findings) == 0 || got.Findings[0].Kind != finding.WroteOutside {

@@ -175,7 +175,7 @@ func (f Finding) Text() string {
 			return fmt.Sprintf("in %s: %s", f.Launch, f.Detail)
 		}
 		return f.Detail
-	case slices.Contains(AllowableKinds(), f.Kind):
+	case f.Kind.isAudited():
 		text := f.Detail + " at " + where
 		if f.Count > 1 {
 			text += fmt.Sprintf(" and %d more", f.Count-1)

@@ -15,7 +15,7 @@ const (
 	Deadlock         Kind = "deadlock"          // a wait that never ends
 	BadBarrier       Kind = "bad-barrier"       // wrong use of a barrier: its count, its phase, its bytes
 	Undefined        Kind = "undefined"         // behaviour that PTX leaves undefined
-	KeptMemory       Kind = "kept-memory"       // a read of what an earlier launch has left in a variable
+	KeptMemory       Kind = "kept-memory"       // a read of what an earlier launch has left in a variable or in scratch
 )
 
 // Kinds lists the kinds of the simulator's checkers, which a case may expect.
@@ -40,6 +40,8 @@ const (
 	ProductWait  Sync = "product-wait"  // until a wgmma has ended
 	ProductFence Sync = "product-fence" // between registers and a wgmma
 	ProxyFence   Sync = "proxy-fence"   // between the generic and the async proxy
+
+	CooperativeLaunch Sync = "cooperative-launch" // makes all blocks resident at once
 )
 
 // The kinds that every device finds in the buffers of a job. BufferKinds lists them in this order.
@@ -82,10 +84,11 @@ const (
 	Unreadable      Kind = "unreadable"       // PTX that the audit cannot read
 )
 
-// AllowableKinds lists the kinds that kernel.toml may allow: those of the audit, and NotRepeatable.
+// AllowableKinds lists the kinds that kernel.toml may allow: those of the audit, NotRepeatable, and
+// KeptMemory of scratch.
 func AllowableKinds() []Kind {
 	return []Kind{
 		ModuleMemory, Clock, LaunchID, OutputRead, UnsetRegister, UnsetLocal, Allocation, DeviceLaunch, ExternalCall,
-		IndirectCall, AbsoluteAddress, Texture, Unreadable, NotRepeatable,
+		IndirectCall, AbsoluteAddress, Texture, Unreadable, NotRepeatable, KeptMemory,
 	}
 }

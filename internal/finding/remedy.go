@@ -55,8 +55,8 @@ var explanations = map[Kind]explanation{
 		"write the kernel without it",
 	},
 	KeptMemory: {
-		"a read of what an earlier launch has left", "The kernel reads a variable that a launch before has written. A launch must not depend on another.",
-		"set the variable in each launch before it is read",
+		"a read of what an earlier launch has left", "The kernel reads a variable or scratch that a launch before has written. A launch must not depend on another.",
+		"set it in each launch before it is read",
 	},
 	WroteOutside: {
 		"a write outside of the output", "Bytes next to a buffer were changed.",
@@ -95,6 +95,8 @@ var syncRemedies = map[Sync]string{
 	ProductWait:  "wait for the product first: wgmma.wait_group",
 	ProductFence: "add wgmma.fence before the first wgmma that uses the registers",
 	ProxyFence:   "add cuda::ptx::fence_proxy_async (fence.proxy.async) after the write, before the barrier",
+
+	CooperativeLaunch: "set cooperative = true in [launch] of kernel.toml or --cooperative, or let each block take its place from a counter",
 }
 
 // AllKinds lists the kinds of checkers, devices and the audit, which have a Short and a Help.
@@ -109,7 +111,9 @@ func AllKinds() []Kind {
 }
 
 // isAudited reports whether the audit finds the kind.
-func (k Kind) isAudited() bool { return k != NotRepeatable && slices.Contains(AllowableKinds(), k) }
+func (k Kind) isAudited() bool {
+	return k != NotRepeatable && k != KeptMemory && slices.Contains(AllowableKinds(), k)
+}
 
 // Short is what the kind means, in a few words.
 func (k Kind) Short() string {
@@ -149,6 +153,11 @@ func (f Finding) Remedy() string {
 	case f.Kind == OutputRead && f.Variable.Space == Argument:
 		return fmt.Sprintf("write inout = true in its [[arg]] if the kernel updates it, scratch = true if it is a workspace, or "+
 			"allow = [%q] if it reads only what it has written", f.Kind)
+	case f.Kind == KeptMemory && f.Variable.Space == Argument && f.Severity == Note:
+		return "every launch must leave it zero; zero = \"launch\" in its [[arg]] clears it before each one"
+	case f.Kind == KeptMemory && f.Variable.Space == Argument:
+		return fmt.Sprintf("leave it zero at the end of each launch, write zero = \"launch\" in its [[arg]], or allow = [%q] "+
+			"if it must count launches", f.Kind)
 	case f.Kind.isAudited():
 		return fmt.Sprintf("remove it, or write allow = [%q] in kernel.toml if the kernel needs it", f.Kind)
 	}

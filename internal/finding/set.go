@@ -61,7 +61,7 @@ func (s *Set) Add(o Occurrence, describe func(*Finding)) {
 		s.seen[k] = e
 	}
 	e.Count++
-	raised := o.Severity == Error && e.Severity == Strict
+	raised := o.Severity == Error && e.Severity != Error
 	if raised {
 		e.Severity = Error
 	}

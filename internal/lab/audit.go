@@ -60,10 +60,13 @@ func (l *Lab) auditBuild(b problem.Build) (all []finding.Finding, reasons []stri
 // unallowed removes the findings of a device about memory that the variant is allowed to have. A
 // kernel that skips work on the same inputs is found all the same.
 func unallowed(v spec.Variant, findings []finding.Finding) []finding.Finding {
-	if !slices.Contains(v.Allowed(), finding.ModuleMemory) {
-		return findings
-	}
-	return slices.DeleteFunc(findings, func(f finding.Finding) bool { return f.Is(finding.KeptMemory) })
+	return slices.DeleteFunc(findings, func(f finding.Finding) bool {
+		needed := finding.ModuleMemory
+		if f.Variable.Space == finding.Argument {
+			needed = finding.KeptMemory
+		}
+		return f.Is(finding.KeptMemory) && slices.Contains(v.Allowed(), needed)
+	})
 }
 
 // checkAudit returns a WrongError for a build with a finding that kernel.toml does not allow.

@@ -206,7 +206,7 @@ func (b *bench) variantsOn(shape spec.Shape) []*contender {
 	for _, e := range b.plan.entries {
 		v := e.on(shape)
 		c := &contender{build: b.builds[v.String()]}
-		c.row = run.BenchRow{Shape: shape.String(), ShapeName: b.lab.shapeName(shape), Name: e.name, DType: b.lab.problem().DType()}
+		c.row = run.BenchRow{Shape: shape.String(), ShapeName: b.lab.shapeName(shape), Name: e.name, DType: b.lab.problem().DType(v)}
 		if e.selection != nil {
 			c.row.Variant = v.String()
 		}

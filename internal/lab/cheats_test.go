@@ -49,7 +49,7 @@ var cheats = []struct {
 	{"local_branch", kinds(finding.UnsetLocal), "uninitialized at local_branch.cu:"},
 	{"register_leftover", kinds(finding.UnsetRegister), "uninitialized at register_leftover.cu:"},
 	{"behind_the_end", kinds(finding.OutputRead), "out-of-bounds at behind_the_end.cu:"},
-	{"in_the_input", nil, "input-changed: argument 2"},
+	{"in_the_input", nil, "input-changed at in_the_input.cu:7"},
 	{"fixed_address", kinds(finding.AbsoluteAddress), "called from fixed_address.cu:5, attention.cuh:26) (10 times): thread 0 of block [0 0 0]: updates 4 bytes"},
 	{"nothing", nil, "unwritten: argument 3"},
 	{"zeros", nil, "max_err"},

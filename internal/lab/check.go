@@ -61,19 +61,15 @@ func (l *Lab) check(ctx context.Context, s *session, b problem.Build, ref, secon
 	if err := recompute(ctx, b, ref, len(c.wrong) > len(outcome.Findings)); err != nil {
 		return nil, err
 	}
-	if len(c.wrong) == 0 {
-		before := len(outcome.Findings)
-		if err := judgeRescheduled(b, ref, outcome, job.Unordered); err != nil {
-			return nil, err
-		}
-		for _, f := range outcome.Findings[before:] {
-			c.wrong = append(c.wrong, f.String())
-		}
-	}
 	if second != nil {
 		if c.further, err = compareRelaunched(b, ref, second, outcome, job.Unordered); err != nil {
 			return nil, err
 		}
+	}
+	if err := c.judgeRescheduled(b, job.Unordered, append([]problem.Reference{ref}, further...)); err != nil {
+		return nil, err
+	}
+	if second != nil {
 		if err := l.repeatAlone(ctx, b, second, c); err != nil {
 			return nil, err
 		}
@@ -203,23 +199,31 @@ func judge(b problem.Build, ref problem.Reference, result problem.Result, findin
 	return limits, append(wrong, over...)
 }
 
-// judgeRescheduled compares the results of other schedules with the reference. A wrong one is a
-// finding. One within the limits is a note; that of unordered sums has one already.
-func judgeRescheduled(b problem.Build, ref problem.Reference, outcome *device.Outcome, unordered bool) error {
-	for _, other := range outcome.Rescheduled {
+// judgeRescheduled compares the results of other schedules with the references of the launch and its
+// relaunches, unless the kernel is wrong already. A wrong one is a finding. One within the limits is a
+// note; that of unordered sums has one already.
+func (c *checked) judgeRescheduled(b problem.Build, unordered bool, refs []problem.Reference) error {
+	if len(c.wrong) > 0 {
+		return nil
+	}
+	for _, other := range c.outcome.Rescheduled {
+		ref, slack := refs[other.Relaunch], 1.0
+		if other.Relaunch == 1 { // on other inputs; the second has those of the launch again
+			slack = slackOf(c.further)
+		}
 		result, err := ref.Compare(b, other.Outputs)
 		if err != nil {
 			return err
 		}
 		f := other.Difference
-		switch _, over := ref.Judge(b, result, 1); {
+		switch _, over := ref.Judge(b, result, slack); {
 		case len(over) > 0:
 			f.Detail += "; the latter is wrong: " + over[0]
-			outcome.Findings = append(outcome.Findings, f)
+			c.outcome.Findings, c.wrong = append(c.outcome.Findings, f), append(c.wrong, f.String())
 		case !unordered:
 			f.Detail += "; both are within the limits of the reference"
 			f.Severity = finding.Note
-			outcome.Notes = append(outcome.Notes, f)
+			c.outcome.Notes = append(c.outcome.Notes, f)
 		}
 	}
 	return nil

@@ -166,7 +166,7 @@ func (b *bench) newPeer(p peer.Peer, shape spec.Shape, g peer.Graph) *contender 
 	}}
 	if p.Kind == peer.Python {
 		c.build.Variant = b.plan.entries[0].on(shape)
-		c.row.DType, c.row.ShapeName = b.lab.problem().DType(), b.lab.shapeName(shape)
+		c.row.DType, c.row.ShapeName = b.lab.problem().DType(spec.Variant{}), b.lab.shapeName(shape)
 	}
 	return c
 }

@@ -46,8 +46,8 @@ type doubling struct {
 
 func extent(s spec.Shape) int { return s.(spec.Axes).Value("n") }
 
-func (d *doubling) Name() string  { return spec.DeclaredProblem }
-func (d *doubling) DType() string { return "f32" }
+func (d *doubling) Name() string              { return spec.DeclaredProblem }
+func (d *doubling) DType(spec.Variant) string { return "f32" }
 func (d *doubling) CheckShapes(_ spec.Variant, shapes []spec.Shape) error {
 	for _, s := range shapes {
 		if extent(s) > 1<<20 {

@@ -132,7 +132,7 @@ func (a *attempt) profileShape(ctx context.Context, r ProfileRequest, shape spec
 	if err != nil {
 		return nil, err
 	}
-	work, err := a.problem().Work(a.variant, shape, a.problem().DType())
+	work, err := a.problem().Work(a.variant, shape, a.problem().DType(a.variant))
 	if err != nil {
 		return nil, err
 	}

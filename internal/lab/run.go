@@ -660,7 +660,7 @@ func (a *attempt) noteTimedWrong(shape spec.Shape, all []Timed) {
 
 // addTimes adds the times of one shape to the record.
 func (a *attempt) addTimes(shape spec.Shape, s *run.Samples) error {
-	work, err := a.problem().Work(a.variant, shape, a.problem().DType())
+	work, err := a.problem().Work(a.variant, shape, a.problem().DType(a.variant))
 	if err != nil {
 		return err
 	}

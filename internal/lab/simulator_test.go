@@ -66,28 +66,35 @@ func TestJudgeRescheduled(t *testing.T) {
 		name      string
 		other     []byte
 		unordered bool
+		relaunch  int
 		findings  string
 		notes     string
 	}{
-		{"right", right, false, "", "differs; both are within the limits of the reference"},
-		{"right and unordered", right, true, "", ""},
-		{"wrong", wrong, false, "differs; the latter is wrong: off", ""},
-		{"wrong and unordered", wrong, true, "differs; the latter is wrong: off", ""},
+		{"right", right, false, 0, "", "differs; both are within the limits of the reference"},
+		{"right and unordered", right, true, 0, "", ""},
+		{"wrong", wrong, false, 0, "differs; the latter is wrong: off", ""},
+		{"wrong and unordered", wrong, true, 0, "differs; the latter is wrong: off", ""},
+		{"right in the relaunch", wrong, false, 1, "", "differs; both are within the limits of the reference"},
+		{"wrong in the relaunch", right, false, 1, "differs; the latter is wrong: off", ""},
+		{"wrong in the last", wrong, false, 2, "differs; the latter is wrong: off", ""},
 	} {
-		outcome := &device.Outcome{Rescheduled: []device.Rescheduled{{Outputs: [][]byte{c.other}, Difference: finding.New(finding.NotRepeatable, "differs")}}}
-		err := judgeRescheduled(problem.Build{}, bitReference{want: right}, outcome, c.unordered)
+		outcome := &device.Outcome{Rescheduled: []device.Rescheduled{{
+			Relaunch: c.relaunch, Outputs: [][]byte{c.other}, Difference: finding.New(finding.NotRepeatable, "differs"),
+		}}}
+		judged, first := &checked{outcome: outcome, further: &run.Relaunch{}}, bitReference{want: right}
+		err := judged.judgeRescheduled(problem.Build{}, c.unordered, []problem.Reference{first, bitReference{want: wrong}, first})
 		texts := func(list []finding.Finding) (all string) {
 			for _, f := range list {
 				all += f.Text()
 			}
 			return all
 		}
-		if err != nil || texts(outcome.Findings) != c.findings || texts(outcome.Notes) != c.notes {
+		if err != nil || texts(outcome.Findings) != c.findings || texts(outcome.Notes) != c.notes || len(judged.wrong) != len(outcome.Findings) {
 			t.Errorf("%s: %+v, %v", c.name, outcome, err)
 		}
 	}
-	outcome := &device.Outcome{Rescheduled: []device.Rescheduled{{}}}
-	if err := judgeRescheduled(problem.Build{}, bitReference{}, outcome, false); err == nil {
+	none := &checked{outcome: &device.Outcome{Rescheduled: []device.Rescheduled{{}}}}
+	if err := none.judgeRescheduled(problem.Build{}, false, []problem.Reference{bitReference{}}); err == nil {
 		t.Error("no error of the comparison")
 	}
 }

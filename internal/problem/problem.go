@@ -17,8 +17,9 @@ import (
 type Problem interface {
 	// Name is spec.Attention or spec.DeclaredProblem.
 	Name() string
-	// DType is the number format of the inputs for rows of a bench, such as "e4m3" or "f16, i32".
-	DType() string
+	// DType is the number format of the inputs of a variant for rows of a bench, such as "e4m3" or
+	// "f16, i32". A peer has no variant.
+	DType(v spec.Variant) string
 
 	// CheckShapes refuses, in one line, shapes that a variant cannot run.
 	CheckShapes(v spec.Variant, shapes []spec.Shape) error

@@ -218,18 +218,57 @@ func (w *warp) checkWritten(o *op, a accessInfo, marks []byte, address uint64, l
 	}
 }
 
-// checkKept reports a read of bytes that an earlier launch has left in a variable of the module. A
-// kernel that depends on them remembers that launch.
-func (w *warp) checkKept(o *op, b *mem.Buffer, offset, size, lane int, d mem.Direction) {
+// checkKept reports a read of bytes that an earlier launch has left in a variable of the module or in
+// a carried buffer. A kernel that depends on them remembers that launch.
+func (w *warp) checkKept(o *op, b *mem.Buffer, offset, size, lane int, d mem.Direction, readOnly bool) {
 	if d == mem.Write {
 		return
 	}
-	if i := bytes.IndexByte(b.Marks[offset:offset+size], mem.Kept); i >= 0 {
-		at := b.Base + uint64(offset)
-		w.reportMemory(finding.Occurrence{Kind: finding.KeptMemory}, o, position{}, lane, ptx.Global, at, func() string {
+	i := bytes.IndexByte(b.Marks[offset:offset+size], mem.Kept)
+	switch {
+	case i < 0:
+	case b.Carried:
+		w.checkCarried(o, b, offset, size, lane, d, readOnly)
+	default:
+		w.reportMemory(finding.Occurrence{Kind: finding.KeptMemory}, o, position{}, lane, ptx.Global, b.Base+uint64(offset), func() string {
 			return fmt.Sprintf("%s %d bytes; an earlier launch has written byte %d of %s", d, size, offset+i, b.Variable)
 		})
 	}
+}
+
+// checkCarried reports a read of bytes of a carried buffer that the launch has not written, each byte
+// once. A launch that finds the zeros of the first one does what the first would do, so that this is a
+// note. A launch that finds another value depends on an earlier one.
+func (w *warp) checkCarried(o *op, b *mem.Buffer, offset, size, lane int, d mem.Direction, readOnly bool) {
+	at, severity := offset, finding.Note
+	for i, mark := range b.Marks[offset : offset+size] {
+		if mark != mem.Kept {
+			continue
+		}
+		if b.Data[offset+i] != 0 && severity == finding.Note {
+			at, severity = offset+i, finding.Error
+		}
+		if !readOnly { // whose pages other blocks read at the same time
+			b.Marks[offset+i] = mem.Noted
+		}
+	}
+	occurrence := finding.Occurrence{Kind: finding.KeptMemory, Severity: severity, Access: finding.Access{Memory: b.Base}}
+	w.reportMemory(occurrence, o, position{}, lane, ptx.Global, b.Base+uint64(offset), func() string {
+		if severity == finding.Note {
+			return fmt.Sprintf("%s %d bytes of %s that this launch has not written; they are zero, as before the first launch", d, size, b.Variable)
+		}
+		return fmt.Sprintf("%s %d bytes that this launch has not written; an earlier launch has left %#02x in byte %d of %s", d, size, b.Data[at], at, b.Variable)
+	})
+}
+
+// checkProtected reports a write to a buffer that the kernel must not change. It is reported even if
+// the bytes have their values again at the end of the launch: another kernel may read them meanwhile.
+func (w *warp) checkProtected(o *op, b *mem.Buffer, offset, size, lane int, d mem.Direction) {
+	if !b.ReadOnly || d == mem.Read {
+		return
+	}
+	w.reportMemory(finding.Occurrence{Kind: finding.InputChanged, Access: finding.Access{Memory: b.Base}}, o, position{}, lane, ptx.Global,
+		b.Base+uint64(offset), func() string { return fmt.Sprintf("%s %d bytes of %s, an input", d, size, b.Variable) })
 }
 
 // outsideShared describes an access outside of the block's shared memory.
@@ -261,8 +300,9 @@ func (w *warp) accessGlobal(o *op, a accessInfo, address uint64, lane int, d mem
 	} else {
 		bad = w.checkOrder(o, a, b, offset, lane, d, data)
 	}
+	w.checkProtected(o, b, offset, a.bytes, lane, d)
 	if b.Marks != nil {
-		w.checkKept(o, b, offset, a.bytes, lane, d)
+		w.checkKept(o, b, offset, a.bytes, lane, d, a.readOnly)
 		w.checkWritten(o, a, b.Marks[offset:offset+a.bytes], address, lane, d, bad)
 	}
 	if w.taint != nil && d == mem.Write {

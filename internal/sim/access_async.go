@@ -146,8 +146,9 @@ func (w *warp) accessAsyncGlobal(a *asyncAccess, address uint64, n int) ([]byte,
 	result := b.Shadow.Async(offset, n, &me, a.stamp, a.writes, a.same)
 	result.Unfenced = result.Unfenced && !w.block.launch.hasFencedGlobal(uint32(w.block.index), result.Earlier.Block)
 	w.reportAsync(a, info, result, address, d)
+	w.checkProtected(a.op, b, offset, n, a.lane, a.markDirection(d))
 	if b.Marks != nil {
-		w.checkKept(a.op, b, offset, n, a.lane, a.markDirection(d))
+		w.checkKept(a.op, b, offset, n, a.lane, a.markDirection(d), false)
 		w.checkWritten(a.op, info, b.Marks[offset:offset+n], address, a.lane, a.markDirection(d), result.Races)
 	}
 	return data, b

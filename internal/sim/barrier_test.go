@@ -120,7 +120,7 @@ func TestDeadlocks(t *testing.T) {
 		at:    "*", contains: []string{"waits for the other lanes of the mask 0xffffffff", "waits at barrier 0, where 16 of 32"},
 	})
 	check(defect{
-		name: "blocks that wait for each other", setup: setup{blocks: 3, threads: 1, out: 8},
+		name: "blocks that wait for each other", setup: setup{blocks: 3, threads: 1, out: 8, cooperative: true},
 		wrong: "mad.wide.u32 %rd3, %r61, 4, %rd0;\nWAIT:\n ld.acquire.gpu.global.u32 %r2, [%rd3];\n setp.eq.u32 %p1, %r2, 0;\n " +
 			"@%p1 bra WAIT;\n st.release.gpu.global.u32 [%rd3+4], 1;",
 		right: "mad.wide.u32 %rd3, %r61, 4, %rd0;\n setp.eq.u32 %p2, %r61, 1;\n @%p2 bra GO;\nWAIT:\n " +

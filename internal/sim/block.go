@@ -40,6 +40,9 @@ type block struct {
 	steps   uint64 // warp instructions so far
 	stall   stall
 
+	turn  uint64      // how many blocks were started before it
+	later *laterBlock // schedule.go; nil for none
+
 	cluster *cluster // nil for none
 	rank    int      // in the cluster
 	ended   bool
@@ -87,7 +90,7 @@ func (b *block) start(index uint64) {
 	for i := range b.barriers {
 		b.barriers[i] = barrier{}
 	}
-	b.changes, b.steps, b.aborted, b.left = 0, 0, false, len(b.warps)
+	b.changes, b.steps, b.aborted, b.left, b.later = 0, 0, false, len(b.warps), nil
 	b.stall = stall{nextLoopCheck: loopCheckSteps}
 	for _, w := range b.warps {
 		w.start()
@@ -250,6 +253,7 @@ func (b *block) finish() {
 	b.dropCopies()
 	b.finishStores()
 	b.checkAfterEnd()
+	b.reportLaterBlock()
 	b.held.Unlock()
 	b.launch.mu.Lock()
 	defer b.launch.mu.Unlock()

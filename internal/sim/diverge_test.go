@@ -340,7 +340,7 @@ READ:
 	st.global.u32 [%rd5], %r1;
 END:
 	ret;`)
-	schedules(t, "a flag between blocks", setup{text: text, blocks: blocks, out: blocks}, each(blocks, func(uint32) uint32 { return 99 }))
+	schedules(t, "a flag between blocks", setup{text: text, blocks: blocks, out: blocks, cooperative: true}, each(blocks, func(uint32) uint32 { return 99 }))
 
 	// Only the last block to arrive sees that all have arrived.
 	text = kernelWith(".global .align 4 .u32 count;\n.global .align 4 .u32 sums[9];", `

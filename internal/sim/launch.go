@@ -42,6 +42,9 @@ type Options struct {
 	MaxSteps uint64   // warp instructions of a block before it counts as endless; 0 for 500 million
 	Printf   func(text string)
 	Instance *Instance // keeps the module's variables between launches; nil for fresh ones
+	// Residency reports blocks that wait for later ones, unless the launch is cooperative. A caller that
+	// cannot ask for a cooperative launch leaves it off: a small grid is resident on most chips anyway.
+	Residency bool
 }
 
 // Result is the result of a launch, besides what it has written.
@@ -94,7 +97,8 @@ type launch struct {
 	threads         [3]int
 	cluster         [3]int
 	explicitCluster bool // the kernel specifies clusters, or they have several blocks
-	dynamic         int  // bytes of dynamic shared memory
+	cooperative     bool
+	dynamic         int // bytes of dynamic shared memory
 	params          []byte
 	communicates    bool // blocks may communicate, so they run interleaved
 	exchanges       bool // the result may depend on the order of blocks (schedule.go)
@@ -173,7 +177,7 @@ func (p *Program) prepare(memory *mem.Memory, l Launch, o Options) (*launch, err
 		program: p, memory: memory, code: c, options: o, grid: l.Grid, threads: l.Block, dynamic: l.DynamicShared, params: l.Params,
 		layout: layout, tails: map[*code]*tail{}, plans: map[int32]*matrixPlan{}, allocated: map[uint64]bool{},
 		reachable: reachable, marks: make(marks, len(p.ops)),
-		cluster: cluster, explicitCluster: f.ExplicitCluster || f.ClusterBlocks[0] > 0,
+		cluster: cluster, cooperative: l.Cooperative, explicitCluster: f.ExplicitCluster || f.ClusterBlocks[0] > 0,
 	}
 	r.explicitCluster = r.explicitCluster || r.clusterSize() > 1
 	r.communicates, r.exchanges = r.clusterSize() > 1 || l.Cooperative, l.Cooperative
@@ -460,8 +464,11 @@ func (r *launch) runInterleaved(ctx context.Context, total uint64) error {
 		launch: r, total: total, room: min(residentBlocks, r.maxBlocks), tiles: tiles{},
 		clusters: newBlockOrder(r.options.Seed, total/uint64(r.clusterSize())), ranks: newBlockOrder(r.options.Seed, uint64(r.clusterSize())),
 	}
-	if r.options.Seed != 0 {
+	switch {
+	case r.options.Seed != 0:
 		s.random = rand.New(rand.NewPCG(r.options.Seed, 11))
+	case !r.cooperative:
+		s.room = 1
 	}
 	for ctx.Err() == nil && r.failed.Load() == nil {
 		s.startBlocks()
@@ -492,6 +499,7 @@ func (s *interleaving) startBlocks() {
 			s.cluster.join(b, rank)
 		}
 		b.start(index)
+		b.turn = s.started
 		s.started++
 		s.resident = append(s.resident, b)
 	}
@@ -543,10 +551,14 @@ const (
 // resident. It reports a deadlock and returns false where nothing helps.
 func (s *interleaving) resolveIdle() bool {
 	if most := min(maxResident, s.launch.maxBlocks); s.started < s.total && s.room < most {
+		if s.room == 1 {
+			s.noteLaterBlocks()
+		}
 		s.room = min(2*s.room, most)
 		return true
 	}
 	any := false
+	s.forgetLaterBlocks()
 	for _, b := range s.resident {
 		any = b.advanceClock() || any
 	}

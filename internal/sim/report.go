@@ -175,18 +175,20 @@ func lanesText(lanes uint32) string {
 
 // reportDeadlock reports what each remaining warp waits for, and ends the block.
 func (b *block) reportDeadlock() {
-	var first position
-	for _, w := range b.warps {
-		for _, g := range w.unfinished() {
-			if first.code == nil {
-				first = g.position()
-			}
-		}
-	}
-	b.report(finding.Deadlock, first, position{}, func() string {
+	b.report(finding.Deadlock, b.firstUnfinished(), position{}, func() string {
 		return fmt.Sprintf("block %v cannot continue: %s", b.at, b.describe("runs a loop in which nothing changes"))
 	})
 	b.aborted = true
+}
+
+// firstUnfinished is where the first lanes are that have not ended.
+func (b *block) firstUnfinished() position {
+	for _, w := range b.warps {
+		for _, g := range w.unfinished() {
+			return g.position()
+		}
+	}
+	return position{}
 }
 
 // unfinished lists the lane groups of a warp that have not ended. Lanes at a reconvergence point

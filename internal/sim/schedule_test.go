@@ -223,3 +223,44 @@ func TestCooperativeResidency(t *testing.T) {
 		}
 	}
 }
+
+// A block that waits for one that starts after it depends on both being resident, which only a
+// cooperative launch guarantees. Waits for earlier blocks, for a lock and with an end of their own are
+// no such dependence.
+func TestLaterBlock(t *testing.T) {
+	t.Parallel()
+	const words = ".global .align 4 .u32 flag;\n.global .align 4 .u32 ticket;\n.global .align 4 .u32 lock;"
+	first := "setp.ne.u32 %p1, %r0, 0;\n @%p1 bra END;\n"
+	wait := "WAIT: ld.acquire.gpu.global.u32 %r2, [flag];\n setp.lt.u32 %p2, %r2, %r10;\n @%p2 bra WAIT;\n"
+	next := "add.u32 %r11, %r10, 1;\n st.release.gpu.global.u32 [flag], %r11;\nEND:"
+	for _, c := range []struct {
+		name, body  string
+		cooperative bool
+		found       bool
+	}{
+		{"all blocks", first + "mov.u32 %r10, %nctaid.x;\n atom.acq_rel.gpu.global.add.u32 %r3, [flag], 1;\n" + wait + "END:", false, true},
+		{"all blocks of a cooperative grid", first + "mov.u32 %r10, %nctaid.x;\n atom.acq_rel.gpu.global.add.u32 %r3, [flag], 1;\n" + wait + "END:", true, false},
+		{"the next block", first + "mov.u32 %r12, %nctaid.x;\n sub.u32 %r10, %r12, %r61;\n sub.u32 %r10, %r10, 1;\n" + wait + next, false, true},
+		{"the block before", first + "mov.u32 %r10, %r61;\n" + wait + next, false, false},
+		{"the ticket before", first + "atom.global.add.u32 %r10, [ticket], 1;\n" + wait + next, false, false},
+		{
+			"a bounded number of polls", first + "mov.u32 %r5, 0;\nPOLL: ld.acquire.gpu.global.u32 %r2, [flag];\n add.u32 %r5, %r5, 1;\n" +
+				"setp.gt.u32 %p3, %r5, 100;\n @%p3 bra DONE;\n setp.eq.u32 %p2, %r2, 0;\n @%p2 bra POLL;\nDONE: st.release.gpu.global.u32 [flag], 1;\nEND:", false, false,
+		},
+		{
+			"a lock", first + "L: atom.acquire.gpu.global.cas.b32 %r2, [lock], 0, 1;\n setp.ne.u32 %p2, %r2, 0;\n @%p2 bra L;\n" +
+				"ld.global.u32 %r3, [flag];\n add.u32 %r3, %r3, 1;\n st.global.u32 [flag], %r3;\n st.release.gpu.global.u32 [lock], 0;\nEND:", false, false,
+		},
+	} {
+		for _, blocks := range []int{2, 70} {
+			got := simulate(t, setup{text: kernelWith(words, c.body), blocks: blocks, cooperative: c.cooperative, out: 1, writtenBefore: true})
+			switch {
+			case !c.found && len(got.findings) > 0:
+				t.Errorf("%s, %d blocks: %v", c.name, blocks, got.findings)
+			case c.found && (got.kinds() != string(finding.Deadlock) || got.findings[0].Missing != finding.CooperativeLaunch ||
+				!strings.Contains(got.findings[0].Detail, "block [0 0 0] waits for a block that starts after it: ")):
+				t.Errorf("%s, %d blocks: %v", c.name, blocks, got.findings)
+			}
+		}
+	}
+}

@@ -131,7 +131,8 @@ func try(t testing.TB, g setup) (outcome, error) {
 		Params: binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, out), in),
 	}
 	result, err := p.Run(t.Context(), memory, l, Options{
-		Seed: g.seed, Checks: !g.unchecked, Workers: g.workers, MaxSteps: g.steps, Printf: g.printf,
+		Residency: true,
+		Seed:      g.seed, Checks: !g.unchecked, Workers: g.workers, MaxSteps: g.steps, Printf: g.printf,
 	})
 	if err != nil {
 		return outcome{}, err

@@ -38,7 +38,7 @@ const (
 	In      Role = iota // a buffer that the kernel reads
 	Out                 // a buffer that the kernel fills
 	InOut               // a buffer that the kernel updates in place
-	Scratch             // a buffer for the kernel's own use, zero before the first launch
+	Scratch             // a buffer for the kernel's own use, zero before the first launch or before each
 	Scalar              // a value
 	Map                 // a tensor map of a buffer
 )
@@ -50,14 +50,17 @@ func (r Role) IsBuffer() bool { return r <= Scratch }
 type Arg struct {
 	Name  string
 	Role  Role
-	Type  array.DType
-	Line  int      // in kernel.toml
-	Shape []*Expr  // of a buffer
-	When  *Expr    // of a buffer: where it is 0 the kernel gets a null pointer; nil if there is no condition
-	Fill  Fill     // of In and InOut without a file
-	File  string   // such as x.npy, x.safetensors or x.safetensors#tensor; {shape} and {seed} are replaced
-	Value *Expr    // of a Scalar
-	Map   *MapRule // of a Map
+	Type  array.DType // with the defaults of all knobs; ArgsFor gives that of a variant
+	Line  int         // in kernel.toml
+	Shape []*Expr     // of a buffer
+	Zero  bool        // of Scratch: the caller clears it before every launch
+	When  *Expr       // of a buffer: where it is 0 the kernel gets a null pointer; nil if there is no condition
+	Fill  Fill        // of In and InOut without a file
+	File  string      // such as x.npy, x.safetensors or x.safetensors#tensor; {shape} and {seed} are replaced
+	Value *Expr       // of a Scalar
+	Map   *MapRule    // of a Map
+
+	TypeRule *Expr // over knobs: the index of the type in array.DTypes; nil if all variants have one type
 }
 
 // Fill is how the elements of a buffer are drawn.
@@ -97,6 +100,7 @@ type OutputTolerance struct {
 	Abs, Rel    float64
 	BadFraction float64
 	Given       bool // by kernel.toml; false for the default of the output's type
+	OneRounding bool // Abs and Rel are those of the output's type, which knobs may decide
 }
 
 // PeerRule is a Python function that a bench times beside the kernel.

@@ -72,6 +72,56 @@ func (a *Arg) IsPresent(values []int) (bool, error) {
 	return value != 0, err
 }
 
+// typeFor returns the type of an argument.
+func (a *Arg) typeFor(values []int) (array.DType, error) {
+	if a.TypeRule == nil {
+		return a.Type, nil
+	}
+	index, err := a.TypeRule.Int(values)
+	if err != nil {
+		return "", err
+	}
+	return array.DTypes[index], nil
+}
+
+// ArgsFor returns the arguments with the types that values of axes and knobs give them. A tensor map has
+// the type of its buffer.
+func (d *Declaration) ArgsFor(values []int) ([]Arg, error) {
+	args := slices.Clone(d.Args)
+	for i := range args {
+		var err error
+		if args[i].Type, err = args[i].typeFor(values); err != nil {
+			return nil, fmt.Errorf("%s:%d: %s (%q): %w", File, args[i].TypeRule.line, args[i].TypeRule.key, clip(args[i].TypeRule.text), err)
+		}
+	}
+	for i, a := range args {
+		if a.Map != nil && a.Map.Arg >= 0 {
+			args[i].Type = args[a.Map.Arg].Type
+		}
+	}
+	return args, nil
+}
+
+// ArgsOf returns the arguments with the types of a variant.
+func (d *Declaration) ArgsOf(v Variant) ([]Arg, error) {
+	return d.ArgsFor(append(make([]int, len(d.Axes)), v.values...)) // no type depends on an axis
+}
+
+// TypeText is the type as kernel.toml has it; empty for a tensor map.
+func (a *Arg) TypeText() string {
+	if a.TypeRule != nil {
+		return a.TypeRule.text
+	}
+	return string(a.Type)
+}
+
+// ChoosesType reports whether the type of an argument depends on the knob with an index.
+func (d *Declaration) ChoosesType(knob int) bool {
+	return slices.ContainsFunc(d.Args, func(a Arg) bool {
+		return a.TypeRule != nil && slices.Contains(a.TypeRule.rule.rule.Uses(), len(d.Axes)+knob)
+	})
+}
+
 // SwizzleFor returns the swizzle of a tensor map: none, 32B, 64B or 128B. Other bytes give a word that
 // no tensor map has.
 func (m *MapRule) SwizzleFor(values []int) (string, error) {
@@ -90,7 +140,7 @@ func (m *MapRule) SwizzleFor(values []int) (string, error) {
 func (d *Declaration) Settings(v Variant) []Setting {
 	exprs := slices.Concat(d.Grid[:], d.Block[:], d.Cluster[:], []*Expr{d.Shared, d.FLOPs, d.Bytes})
 	for _, a := range d.Args {
-		exprs = append(append(exprs, a.Shape...), a.Value, a.When, a.Fill.A, a.Fill.B)
+		exprs = append(append(exprs, a.Shape...), a.Value, a.When, a.Fill.A, a.Fill.B, a.TypeRule)
 		if a.Map != nil {
 			exprs = append(append(append(exprs, a.Map.Box...), a.Map.Order...), a.Map.SwizzleBytes)
 		}

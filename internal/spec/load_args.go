@@ -20,6 +20,9 @@ var (
 	ranges = []string{"uniform", "integers", "offsets"}
 )
 
+// zeroLaunch is the value of "zero" of scratch that is cleared before every launch.
+const zeroLaunch = "launch"
+
 // typeNames are the names that CUDA and numpy have for the number formats.
 var typeNames = map[string]array.DType{
 	"double": array.F64, "float64": array.F64, "float": array.F32, "float32": array.F32, "fp32": array.F32,
@@ -101,13 +104,13 @@ func (l *loader) forbid(t *table, why string, keys ...string) {
 }
 
 func (l *loader) scalar(t *table, a *Arg) {
-	a.Type = l.dtype(t)
+	l.argType(t, a)
 	a.Value = l.expr(t, "value", t.table["value"])
-	l.forbid(t, "an argument with a \"value\" is a scalar; remove the key", "shape", "fill", "file", "when")
+	l.forbid(t, "an argument with a \"value\" is a scalar; remove the key", "shape", "fill", "file", "when", "zero")
 }
 
 func (l *loader) buffer(t *table, a *Arg) {
-	a.Type = l.dtype(t)
+	l.argType(t, a)
 	if n := t.get("shape"); n == nil {
 		l.problems.add(t.line, "%s has no %q; a buffer needs it, and a scalar needs a %q", t.name, "shape", "value")
 	} else {
@@ -117,13 +120,15 @@ func (l *loader) buffer(t *table, a *Arg) {
 		a.When = l.expr(t, "when", n)
 	}
 	if a.Role == Out {
-		l.forbid(t, "an output has no initial contents; use inout = true for a buffer that is updated in place", "fill", "file")
+		l.forbid(t, "an output has no initial contents; use inout = true for a buffer that is updated in place", "fill", "file", "zero")
 		return
 	}
 	if a.Role == Scratch {
 		l.forbid(t, "scratch is zero before the first launch; use inout = true for other contents", "fill", "file")
+		a.Zero = word(t, "zero", "", []string{zeroLaunch}) != ""
 		return
 	}
+	l.forbid(t, "only scratch is cleared; write scratch = true, or remove the key", "zero")
 	a.Fill = Fill{Kind: "normal"}
 	if !a.Type.Float() {
 		a.Fill.Kind = "zeros"
@@ -167,11 +172,84 @@ func (l *loader) inputFile(t *table) string {
 	return name
 }
 
-// dtype reads the number format of an argument.
-func (l *loader) dtype(t *table) array.DType {
-	text := t.text("type")
+// argType reads the number format of an argument: a name, or an expression over knobs that chooses among
+// names in quotes.
+func (l *loader) argType(t *table, a *Arg) {
+	text := strings.Join(strings.Fields(t.text("type")), " ")
+	expr, err := rule.ParseSyntax(text)
+	if text == "" || err != nil || !isTypeExpression(expr) {
+		a.Type, _ = l.dtype(t, text)
+		return
+	}
+	var types []array.DType
+	if !l.numberTypes(t, expr, &types) {
+		return
+	}
+	e := l.compiled(t, "type", text, expr)
+	if e == nil {
+		return
+	}
+	e.text = text
+	for _, name := range e.rule.rule.Uses() {
+		if name < len(l.Declared.Axes) {
+			l.problems.add(t.at("type"), "%q in %s is %q: a type depends on knobs only, and %s is an axis", "type", t.name, clip(text), l.Declared.Axes[name])
+			return
+		}
+	}
+	for _, other := range types[1:] {
+		if other.Float() != types[0].Float() {
+			l.problems.add(t.at("type"), "%q in %s is %q: %s and %s; want floating-point types or integer types, not both", "type", t.name, clip(text), types[0], other)
+			return
+		}
+	}
+	a.TypeRule = e
+	values := make([]int, len(l.Declared.Axes))
+	for _, knob := range l.Knobs {
+		values = append(values, knob.Default)
+	}
+	if a.Type, err = a.typeFor(values); err != nil {
+		l.problems.add(t.at("type"), "%q in %s is %q: %v", "type", t.name, clip(text), err)
+	}
+}
+
+// isTypeExpression reports whether an expression may choose a type: a bare name is a type itself.
+func isTypeExpression(expr syntax.Expr) bool {
+	switch e := expr.(type) {
+	case *syntax.CondExpr:
+		return true
+	case *syntax.ParenExpr:
+		return isTypeExpression(e.X)
+	case *syntax.Literal:
+		return e.Token == syntax.STRING
+	}
+	return false
+}
+
+// numberTypes replaces the types among the results of an expression by their indices in array.DTypes,
+// which the language of expressions can compute with. It adds them to types.
+func (l *loader) numberTypes(t *table, expr syntax.Expr, types *[]array.DType) bool {
+	switch e := expr.(type) {
+	case *syntax.CondExpr:
+		yes := l.numberTypes(t, e.True, types)
+		return l.numberTypes(t, e.False, types) && yes
+	case *syntax.ParenExpr:
+		return l.numberTypes(t, e.X, types)
+	case *syntax.Literal:
+		if name, ok := e.Value.(string); ok {
+			d, known := l.dtype(t, name)
+			e.Token, e.Value = syntax.INT, int64(slices.Index(array.DTypes, d))
+			*types = append(*types, d)
+			return known
+		}
+	}
+	l.problems.add(t.at("type"), "%q in %s: want types in quotes, such as \"'bf16' if USE_BF16 else 'f16'\"", "type", t.name)
+	return false
+}
+
+// dtype looks up the name of a number format. An absent one has been reported.
+func (l *loader) dtype(t *table, text string) (array.DType, bool) {
 	if text == "" || slices.Contains(array.DTypes, array.DType(text)) {
-		return array.DType(text)
+		return array.DType(text), text != ""
 	}
 	var names []string
 	for _, d := range array.DTypes {
@@ -185,7 +263,7 @@ func (l *loader) dtype(t *table) array.DType {
 		meant += " There are " + strings.Join(names, ", ")
 	}
 	l.problems.add(t.at("type"), "unknown type %q in %s%s", text, t.name, meant)
-	return ""
+	return "", false
 }
 
 // fill reads how the elements of a buffer are drawn: a name, or a call with two numbers.
@@ -238,7 +316,7 @@ func (l *loader) fill(t *table, dtype array.DType) Fill {
 
 // tensorMap reads a tensor map of another argument.
 func (l *loader) tensorMap(t *table, a *Arg) {
-	l.forbid(t, "a tensor map takes it from its argument; remove the key", "type", "shape", "fill", "file")
+	l.forbid(t, "a tensor map takes it from its argument; remove the key", "type", "shape", "fill", "file", "zero")
 	m := t.inner("tensormap", fmt.Sprintf("tensormap of %s", t.name), required)
 	if m == nil {
 		return

@@ -287,6 +287,7 @@ func (l *loader) outputTolerance(t *table, a Arg) OutputTolerance {
 	}
 	if t.table["abs"] == nil && t.table["rel"] == nil {
 		o.Abs, o.Rel = a.Type.Rounding()
+		o.OneRounding = true
 	}
 	t.close()
 	return o

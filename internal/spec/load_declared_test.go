@@ -202,7 +202,7 @@ func TestDeclaredForms(t *testing.T) {
 			func(_ *Kernel, d *Declaration) any {
 				return words(d.Reference.Kind, d.Tolerance, d.Peers, d.FLOPs == nil)
 			},
-			"files map[y:{7.006492321624085e-46 5.960464477539063e-08 0.25 true}] [{torch_sum peers.py torch_sum}] true",
+			"files map[y:{7.006492321624085e-46 5.960464477539063e-08 0.25 true true}] [{torch_sum peers.py torch_sum}] true",
 		},
 	} {
 		k, err := loadDeclared(c.text)

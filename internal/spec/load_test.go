@@ -238,7 +238,7 @@ func TestAllow(t *testing.T) {
 	swap("error_share = 0.05", "error_share = 0.05\nallow = [\"clok\"]",
 		`kernel.toml:52: "allow" in [[stage]]: unknown kind of finding "clok"; did you mean "clock"?`)
 	swap("default = 0", "default = 0\nallow = [\"state\"]", `kernel.toml:9: "allow" in [[knob]]: unknown kind of finding "state"; `+
-		`there are module-memory, clock, launch-id, output-read, unset-register, unset-local, allocation, device-launch, external-call, indirect-call, absolute-address, texture, unreadable, not-repeatable`)
+		`there are module-memory, clock, launch-id, output-read, unset-register, unset-local, allocation, device-launch, external-call, indirect-call, absolute-address, texture, unreadable, not-repeatable, kept-memory`)
 	swap("about = \"a small", "allow = 1\nabout = \"a small", `kernel.toml:2: "allow" in the file is an integer; want an array of kinds of findings`)
 	swap("about = \"a small", "allow = []\nabout = \"a small", `kernel.toml:2: "allow" in the file is empty; want kinds of findings`)
 	swap("about = \"a small", "allow = [1]\nabout = \"a small", `kernel.toml:2: "allow" in the file: an item is an integer; want a string`)

@@ -32,7 +32,16 @@ type trial struct {
 }
 
 func newTrial(d *Declaration, v Variant, s Shape, report func(part any, line int, text string)) *trial {
-	return &trial{d, v, s, d.Values(v, s), report}
+	t := &trial{d, v, s, d.Values(v, s), report}
+	args, err := d.ArgsFor(t.values)
+	if err != nil {
+		report("type", 0, err.Error())
+		return t
+	}
+	typed := *d
+	typed.Args = args
+	t.Declaration = &typed
+	return t
 }
 
 // all tries every part of the declaration.
@@ -179,7 +188,7 @@ func (t *trial) buffer(a *Arg) []int {
 	elements := 1
 	for _, n := range extents {
 		if elements > maxElements/n {
-			t.report(a, a.Shape[0].line, fmt.Sprintf("%s %s: it has more than %d elements: %s",
+			t.report(a.Name, a.Shape[0].line, fmt.Sprintf("%s %s: it has more than %d elements: %s",
 				a.Shape[0].key, t.where(a.Shape...), maxElements, product(extents)))
 			return nil
 		}
@@ -249,7 +258,7 @@ func (t *trial) fill(a *Arg, extents []int) {
 			elements *= n
 		}
 		if last := float64(elements - 1); last > high {
-			t.report(a, a.Shape[0].line, fmt.Sprintf("%s %s: iota ends at %.0f; the largest %s is %.0f",
+			t.report(a.Name, a.Shape[0].line, fmt.Sprintf("%s %s: iota ends at %.0f; the largest %s is %.0f",
 				a.Shape[0].key, t.where(a.Shape...), last, a.Type, high))
 		}
 	}
@@ -338,7 +347,7 @@ func (t *trial) tensorMap(a *Arg, extents []int) {
 		return
 	}
 	if err := m.Check(); err != nil {
-		t.report(a, a.Map.Box[0].line, fmt.Sprintf("[[arg]] %q %s: the driver rejects the tensor map: %v",
+		t.report(a.Name, a.Map.Box[0].line, fmt.Sprintf("[[arg]] %q %s: the driver rejects the tensor map: %v",
 			a.Name, t.where(append(slices.Clone(a.Map.Box), t.Args[a.Map.Arg].Shape...)...), err))
 	}
 }

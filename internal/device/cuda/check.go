@@ -83,6 +83,9 @@ func (t *timedJob) compareCopy(c, spare *bufferCopy, untimed function) error {
 	if err := r.set(count); err != nil {
 		return err
 	}
+	if err := device.Clear(m, spare.buffers); err != nil {
+		return err
+	}
 	if err := m.Launch(untimed, &t.job, spare.args); err != nil {
 		return err
 	}

@@ -46,6 +46,7 @@ type driver struct {
 	cuMemFree_v2                func(address uint64) result
 	cuMemcpyHtoD_v2             func(to uint64, from unsafe.Pointer, bytes uint64) result
 	cuMemcpyDtoH_v2             func(to unsafe.Pointer, from uint64, bytes uint64) result
+	cuMemsetD8Async             func(to uint64, value uint32, bytes uint64, stream handle) result
 	cuMemsetD32Async            func(to uint64, value uint32, words uint64, stream handle) result
 	cuLaunchKernelEx            func(config *launchConfig, f handle, params *unsafe.Pointer, extra uintptr) result
 	cuStreamCreate              func(stream *handle, flags uint32) result
@@ -150,6 +151,7 @@ func (d *driver) entries() []entry {
 		{"cuMemFree_v2", &d.cuMemFree_v2},
 		{"cuMemcpyHtoD_v2", &d.cuMemcpyHtoD_v2},
 		{"cuMemcpyDtoH_v2", &d.cuMemcpyDtoH_v2},
+		{"cuMemsetD8Async", &d.cuMemsetD8Async},
 		{"cuMemsetD32Async", &d.cuMemsetD32Async},
 		{"cuLaunchKernelEx", &d.cuLaunchKernelEx},
 		{"cuStreamCreate", &d.cuStreamCreate},

@@ -39,6 +39,7 @@ type fake struct {
 	last      uint64
 	now       float64 // milliseconds
 	flushes   float64 // time of one flush, milliseconds
+	clears    float64 // milliseconds of a memset of scratch
 	overhead  float64 // of a launch outside of a graph, milliseconds
 	nvml      *nvml   // nil unless a test sets it
 	events    map[handle]float64
@@ -345,6 +346,21 @@ func (f *fake) memories() {
 			f.capture = append(f.capture, fakeNode{fakeFunction: flush})
 		} else {
 			f.launch(flush, nil)
+		}
+		return 0
+	}
+	d.cuMemsetD8Async = func(to uint64, value uint32, bytes uint64, stream handle) result {
+		if code := f.called("cuMemsetD8Async"); code != 0 {
+			return code
+		}
+		if uint64(len(f.at(to))) < bytes || f.captures && stream == 0 || value != 0 {
+			return 1
+		}
+		node := &fakeFunction{fakeKernel: &fakeKernel{name: "clear", milliseconds: f.clears}}
+		if f.captures {
+			f.capture = append(f.capture, fakeNode{fakeFunction: node})
+		} else {
+			f.launch(node, nil)
 		}
 		return 0
 	}

@@ -291,6 +291,37 @@ func TestTimeRestoresInOut(t *testing.T) {
 	}
 }
 
+// Scratch that every launch finds zero is cleared before each, and that is a part of its time.
+func TestTimeClearsScratch(t *testing.T) {
+	timed := func(zero bool, fails string) (*fake, []device.Series, error) {
+		f := newFakeWith("k")
+		f.kernels["k"].milliseconds, f.clears = 0.01, 0.003
+		if fails != "" {
+			f.fails[fails] = illegalAddress
+		}
+		job := newJob("k")
+		job.Args = append(job.Args, device.Arg{Scratch: 6, Zero: zero})
+		got, err := f.open(t).Time([]device.Job{job}, device.Plan{Samples: 2})
+		return f, got, err
+	}
+	for zero, want := range map[bool]float64{false: 10e-6, true: 13e-6} {
+		f, got, err := timed(zero, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff([]float64{want, want}, got[0].Seconds, about); diff != "" {
+			t.Errorf("cleared %t:\n%s", zero, diff)
+		}
+		if diff := cmp.Diff([]float64{want, want}, got[0].Single, about); diff != "" {
+			t.Errorf("cleared %t: single launches\n%s", zero, diff)
+		}
+		f.expectAllFreed(t)
+	}
+	if _, _, err := timed(true, "cuMemsetD8Async"); err == nil || !strings.Contains(err.Error(), "clear scratch: ") {
+		t.Errorf("a failure: %v", err)
+	}
+}
+
 // The restores of one job say nothing about those of another, nor about a flush alone.
 func TestSubtractRestore(t *testing.T) {
 	restoring := device.Job{Entry: "k", Args: []device.Arg{{InOut: []byte{1}}}}

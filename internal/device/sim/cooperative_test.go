@@ -6,6 +6,7 @@ import (
 
 	"attune/internal/device"
 	"attune/internal/device/sim"
+	"attune/internal/finding"
 )
 
 // meeting is a kernel of one thread per block. It counts itself in the buffer, waits until as many
@@ -51,5 +52,18 @@ func TestCooperativeGrid(t *testing.T) {
 	_, err = d.Run(t.Context(), job(5000))
 	if device.Classify(err) != device.KernelFault || !strings.Contains(err.Error(), "launch k: a cooperative grid of 5000 blocks; at most 4096 can be resident at once") {
 		t.Errorf("too many blocks: %v", err)
+	}
+}
+
+// A launch that is not cooperative must not wait for blocks that start later.
+func TestLaterBlock(t *testing.T) {
+	job := device.Job{
+		Image: []byte(meeting), Entry: "k", Grid: [3]int{4, 1, 1}, Block: [3]int{1, 1, 1},
+		Args: []device.Arg{{InOut: make([]byte, 4)}, device.Out(4), {Scalar: []byte{7}}},
+	}
+	got, err := sim.Open(sim.Options{Checks: true}).Run(t.Context(), job)
+	if err != nil || len(got.Findings) != 1 || got.Findings[0].Severity != finding.Error || got.Findings[0].Missing != finding.CooperativeLaunch ||
+		!strings.Contains(got.Findings[0].Remedy(), "cooperative = true in [launch]") {
+		t.Errorf("%+v, %v", got, err)
 	}
 }

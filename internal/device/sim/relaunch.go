@@ -21,48 +21,96 @@ type launched struct {
 	covered      *coverage.Launches
 }
 
-// repeat launches a job again if its first launch has written variables of the module. The outputs
-// count as unwritten and the inputs are the same, so the kernel must do the same work.
-func (d *Device) repeat(ctx context.Context, r *resident, first *launched, outcome *device.Outcome, reported map[string]bool) error {
-	if !r.instance.EndLaunch(r.memory) {
-		return nil
-	}
-	again, err := d.launchAgain(ctx, r, r.job)
+// sequence is the launches of a job in one memory, under one schedule: the job, its relaunches, and
+// repetitions of both.
+type sequence struct {
+	*Device
+	*resident
+	outcome  *device.Outcome
+	reported map[string]bool
+}
+
+// run launches the job and its relaunches. Outputs keep what the launch before has written, and the
+// module's variables and scratch keep their values.
+func (s *sequence) run(ctx context.Context) error {
+	job := s.job
+	first, err := s.launch(ctx, s.resident)
 	if err != nil {
 		return err
 	}
-	again.compareOutputs(&r.job, outcome, "between two launches on the same inputs")
-	again.compareWork(first)
-	d.add(outcome, again, reported)
-	return nil
-}
-
-// relaunch launches a job that has run, once for each of its relaunches, in the same memory. Outputs
-// keep what the launch before has written, and the module's variables keep their values.
-func (d *Device) relaunch(ctx context.Context, r *resident, first *launched, outcome *device.Outcome, reported map[string]bool) error {
-	job := r.job
-	for _, further := range job.Relaunches {
+	if s.schedule == 0 {
+		s.outcome.Outputs, s.outcome.Counters = first.outputs, first.counters
+		s.outcome.Schedules = s.schedules(first, s.hasState)
+	}
+	s.compareSchedule(first, 0, s.outcome.Outputs)
+	s.add(s.outcome, first, s.reported)
+	if err := s.repeat(ctx, first, 0); err != nil {
+		return err
+	}
+	for i, further := range job.Relaunches {
 		next, err := job.Relaunched(further)
 		if err != nil {
 			return err
 		}
-		r.instance.EndLaunch(r.memory)
-		result, err := d.launchAgain(ctx, r, next)
-		if err != nil {
+		if err := s.relaunch(ctx, next, first, i, sameInputs(job, next)); err != nil {
 			return err
 		}
-		if sameInputs(job, next) {
-			result.compareWork(first)
-		}
-		d.add(outcome, result, reported)
-		outcome.Relaunched = append(outcome.Relaunched, result.outputs)
 	}
+	return nil
+}
+
+// relaunch launches the job of the relaunch with an index. On the inputs of the first launch, the
+// kernel must do the work of that; a launch on others is repeated.
+func (s *sequence) relaunch(ctx context.Context, job device.Job, first *launched, index int, same bool) error {
+	result, err := s.launchAgain(ctx, job)
+	if err != nil {
+		return err
+	}
+	if s.schedule == 0 {
+		s.outcome.Relaunched = append(s.outcome.Relaunched, result.outputs)
+	}
+	s.compareSchedule(result, index+1, s.outcome.Relaunched[index])
+	if same {
+		s.compareWork(result, first)
+	}
+	s.add(s.outcome, result, s.reported)
+	if same {
+		return nil
+	}
+	return s.repeat(ctx, result, index+1)
+}
+
+// repeat launches a job again whose launch has left something that another one can read. The outputs
+// count as unwritten and the inputs are the same, so the kernel must do the same work. Launches on
+// inputs A and B are then in the order A, A, B, B, A: a kernel that keeps the result of the last launch
+// skips work in the second and the fourth, one that keeps several does so in the last too.
+func (s *sequence) repeat(ctx context.Context, of *launched, relaunch int) error {
+	if !s.hasState {
+		return nil
+	}
+	again, err := s.launchAgain(ctx, s.job)
+	if err != nil {
+		return err
+	}
+	f, differs := again.difference(&s.job, of.outputs, "between two launches on the same inputs")
+	switch {
+	case !differs:
+	case s.job.Unordered && s.schedule == 0 && relaunch == 0:
+		s.outcome.AddRepeated(again.outputs)
+	case s.schedule == 0 && !s.job.Unordered:
+		again.findings = append(again.findings, f)
+	default:
+		s.addDifference(again, f, relaunch)
+	}
+	s.compareWork(again, of)
+	s.add(s.outcome, again, s.reported)
 	return nil
 }
 
 // launchAgain launches a job in the memory of an earlier one. The outputs have the earlier result,
 // and count as unwritten: the kernel may neither read them nor leave them as they are.
-func (d *Device) launchAgain(ctx context.Context, r *resident, job device.Job) (*launched, error) {
+func (s *sequence) launchAgain(ctx context.Context, job device.Job) (*launched, error) {
+	r := s.resident
 	r.job = job
 	r.relaunches++
 	for i, arg := range job.Args {
@@ -75,6 +123,8 @@ func (d *Device) launchAgain(ctx context.Context, r *resident, job device.Job) (
 			err = r.memory.Write(r.buffers[i], content)
 		case arg.Output > 0:
 			err = r.memory.Forget(r.buffers[i])
+		case arg.Scratch > 0:
+			err = handOver(r.memory, r.buffers[i], arg)
 		}
 		if err != nil {
 			return nil, err
@@ -84,7 +134,7 @@ func (d *Device) launchAgain(ctx context.Context, r *resident, job device.Job) (
 	if r.params, err = r.program.Params(job.Entry, r.values); err != nil {
 		return nil, err
 	}
-	return d.launch(ctx, r, 0)
+	return s.launch(ctx, r)
 }
 
 // sameInputs reports whether two jobs with the same arguments have the same contents.
@@ -101,24 +151,13 @@ const (
 	workSlack = 64
 )
 
-// compareWork reports a launch that has executed markedly fewer instructions than the first one on
-// the same inputs. It has found results of an earlier launch.
-func (l *launched) compareWork(first *launched) {
-	if float64(l.instructions)+workSlack < float64(first.instructions)*(1-workShare) {
+// compareWork reports a launch that has executed markedly fewer instructions than an earlier one on
+// the same inputs. It has found results of an earlier launch. Schedule 0 alone shows it: under others
+// blocks wait for each other as long as chance has it.
+func (s *sequence) compareWork(l, first *launched) {
+	if s.schedule == 0 && float64(l.instructions)+workSlack < float64(first.instructions)*(1-workShare) {
 		l.findings = append(l.findings, finding.New(finding.RemembersResults, fmt.Sprintf(
 			"relaunched with the first inputs it executes %d warp instructions, in the first launch %d", l.instructions, first.instructions)))
-	}
-}
-
-// compareOutputs reports the first output that is not the same as in the first launch. The outputs
-// of an unordered job are left to the caller.
-func (l *launched) compareOutputs(job *device.Job, outcome *device.Outcome, between string) {
-	if job.Unordered {
-		outcome.AddRepeated(l.outputs)
-		return
-	}
-	if f, differs := l.difference(job, outcome.Outputs, between); differs {
-		l.findings = append(l.findings, f)
 	}
 }
 

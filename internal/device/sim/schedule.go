@@ -11,29 +11,41 @@ import (
 
 // schedules returns how many schedules a job runs under, after its first launch: as many as the
 // options say, or as many as the launch needs. A launch that is wrong already needs no more.
-func (d *Device) schedules(first *launched) int {
+func (d *Device) schedules(first *launched, hasState bool) int {
+	needed := first.schedules
+	if needed > 1 && hasState {
+		needed = max(needed, sim.StatefulSchedules)
+	}
 	switch {
 	case d.options.Schedules > 0:
 		return d.options.Schedules
 	case slices.ContainsFunc(first.findings, func(f finding.Finding) bool { return !d.isNote(f) }):
 		return 1
 	case first.instructions > sim.MaxRescheduled: // a smaller problem shows the same orders
-		return first.schedules
+		return needed
 	}
-	return max(first.schedules, d.options.Least)
+	return max(needed, d.options.Least)
 }
 
-// compareSchedule compares the outputs of a launch with those under schedule 0. Bits that differ
-// under a schedule that the user asked for are a finding. Where the simulator has chosen to run
-// several, or where sums have no order, the caller decides: a correct scan of floating-point numbers
-// adds what the order of blocks gives it.
-func (d *Device) compareSchedule(job *device.Job, outcome *device.Outcome, l *launched, seed int) {
-	f, differs := l.difference(job, outcome.Outputs, fmt.Sprintf("between schedule 0 and schedule %d", seed))
-	switch {
-	case !differs:
-	case d.options.Schedules == 0 || job.Unordered:
-		outcome.Rescheduled = append(outcome.Rescheduled, device.Rescheduled{Outputs: l.outputs, Difference: f})
-	default:
-		l.findings = append(l.findings, f)
+// compareSchedule compares the outputs of a launch with those under schedule 0. The launch is that of
+// the job, or of a relaunch from 1 on.
+func (s *sequence) compareSchedule(l *launched, relaunch int, outputs [][]byte) {
+	if f, differs := l.difference(&s.job, outputs, fmt.Sprintf("between schedule 0 and schedule %d", s.schedule)); differs {
+		s.addDifference(l, f, relaunch)
 	}
+}
+
+// addDifference adds the difference of a launch from one under schedule 0, or from one that it repeats.
+// Bits that differ under a schedule that the user asked for are a finding. Where the simulator has
+// chosen to run several, or where sums have no order, the caller decides: a correct scan of
+// floating-point numbers adds what the order of blocks gives it.
+func (s *sequence) addDifference(l *launched, f finding.Finding, relaunch int) {
+	if s.relaunches > 0 {
+		f.Launch = s.current()
+	}
+	if s.options.Schedules == 0 || s.job.Unordered {
+		s.outcome.Rescheduled = append(s.outcome.Rescheduled, device.Rescheduled{Relaunch: relaunch, Outputs: l.outputs, Difference: f})
+		return
+	}
+	l.findings = append(l.findings, f)
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"attune/internal/coverage"
@@ -82,28 +83,12 @@ func (d *Device) Run(ctx context.Context, job device.Job) (*device.Outcome, erro
 	}
 	outcome := &device.Outcome{Covered: &coverage.Launches{}, Loaded: device.Attributes{StaticSharedBytes: program.SharedBytes()}, Schedules: max(d.options.Schedules, 1)}
 	reported := map[string]bool{}
-	for seed := 0; seed < outcome.Schedules; seed++ {
-		r, err := d.newResident(program, job, uint64(seed))
+	for seed := uint64(0); seed < uint64(outcome.Schedules); seed++ {
+		r, err := d.newResident(program, job, seed)
 		if err != nil {
 			return nil, err
 		}
-		result, err := d.launch(ctx, r, uint64(seed))
-		if err != nil {
-			return nil, err
-		}
-		if seed == 0 {
-			outcome.Outputs, outcome.Counters = result.outputs, result.counters
-			outcome.Schedules = d.schedules(result)
-		}
-		d.compareSchedule(&job, outcome, result, seed)
-		d.add(outcome, result, reported)
-		if seed > 0 {
-			continue
-		}
-		if err := d.repeat(ctx, r, result, outcome, reported); err != nil {
-			return nil, err
-		}
-		if err := d.relaunch(ctx, r, result, outcome, reported); err != nil {
+		if err := (&sequence{d, r, outcome, reported}).run(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -147,7 +132,7 @@ func (d *Device) add(outcome *device.Outcome, l *launched, reported map[string]b
 
 // isNote reports whether a finding fails nothing.
 func (d *Device) isNote(f finding.Finding) bool {
-	return f.Severity == finding.Strict && !d.options.Strict
+	return f.Severity == finding.Note || f.Severity == finding.Strict && !d.options.Strict
 }
 
 // resident is a job in a memory of its own: its buffers and the variables of its module.
@@ -159,14 +144,16 @@ type resident struct {
 	values   [][]byte // of the arguments
 	buffers  []uint64 // by argument
 	params   []byte
+	schedule uint64
 
-	relaunches int // after the first launch
+	relaunches int  // after the first launch
+	hasState   bool // a launch has left something that a later one can read
 }
 
 // newResident places a job in memory. Its addresses differ between schedules, so that an output
 // that depends on them is not repeatable.
 func (d *Device) newResident(program *sim.Program, job device.Job, schedule uint64) (*resident, error) {
-	r := &resident{program: program, memory: mem.NewMemory(), job: job}
+	r := &resident{program: program, memory: mem.NewMemory(), job: job, schedule: schedule}
 	if seed := d.options.AddressSeed; seed != 0 {
 		r.memory.Scatter(seed, schedule)
 	}
@@ -179,23 +166,38 @@ func (d *Device) newResident(program *sim.Program, job device.Job, schedule uint
 }
 
 // launch runs a job once.
-func (d *Device) launch(ctx context.Context, r *resident, seed uint64) (*launched, error) {
+func (d *Device) launch(ctx context.Context, r *resident) (*launched, error) {
 	job := &r.job
 	result, err := r.program.Run(ctx, r.memory, sim.Launch{
 		Entry: job.Entry, Grid: job.Grid, Block: job.Block, Cluster: job.Cluster, DynamicShared: job.DynamicSharedBytes, Params: r.params,
 		Cooperative: job.Cooperative,
-	}, sim.Options{Seed: seed, Checks: d.options.Checks, Tensor: d.options.Tensor, Printf: d.options.Printf, Instance: &r.instance})
+	}, sim.Options{Seed: r.schedule, Checks: d.options.Checks, Tensor: d.options.Tensor, Printf: d.options.Printf, Instance: &r.instance, Residency: true})
 	if err != nil {
 		return nil, kernelError(ctx, err)
 	}
 	l := &launched{counters: named(&result.Counters), instructions: result.Counters.WarpInstructions(), schedules: result.Schedules, covered: result.Covered}
 	var found []finding.Finding
-	l.outputs, found, err = r.collect(d.options.Checks)
+	l.outputs, found, err = r.collect(d.options.Checks, result.Findings)
 	for _, f := range append(result.Findings, found...) {
-		f.Launch = finding.Launch{Relaunch: r.relaunches, Schedule: int(seed)}
+		f.Launch = r.current()
 		l.findings = append(l.findings, f)
 	}
+	r.endLaunch()
 	return l, err
+}
+
+// current identifies the last launch in findings.
+func (r *resident) current() finding.Launch {
+	return finding.Launch{Relaunch: r.relaunches, Schedule: int(r.schedule)}
+}
+
+// endLaunch notes whether the launch has left anything that a later one can read: written variables
+// of the module, or scratch that is not zero as before the first launch.
+func (r *resident) endLaunch() {
+	r.hasState = r.instance.EndLaunch(r.memory)
+	for i, arg := range r.job.Args {
+		r.hasState = r.hasState || arg.Scratch > 0 && !arg.Zero && !r.memory.IsZero(r.buffers[i])
+	}
 }
 
 // kernelError distinguishes a fault of the kernel from a cancelled context, from PTX that is not
@@ -254,17 +256,28 @@ func bind(memory *mem.Memory, job device.Job) (values [][]byte, buffers []uint64
 // place allocates the buffer of an argument, with its bytes. An output stays uninitialised.
 func place(memory *mem.Memory, index int, arg device.Arg) (uint64, error) {
 	base, err := memory.Alloc(arg.Variable(index), arg.BufferBytes())
-	if err != nil || arg.Output > 0 {
+	switch {
+	case err != nil || arg.Output > 0:
 		return base, err
+	case arg.Scratch > 0:
+		return base, errors.Join(memory.Initialise(base, nil), handOver(memory, base, arg))
+	case arg.Input != nil:
+		return base, errors.Join(memory.Write(base, arg.Input), memory.Protect(base))
 	}
-	if arg.Scratch > 0 {
-		return base, memory.Write(base, make([]byte, arg.Scratch))
+	return base, memory.Write(base, arg.InOut)
+}
+
+// handOver prepares scratch for the next launch.
+func handOver(memory *mem.Memory, base uint64, arg device.Arg) error {
+	if arg.Zero {
+		return memory.Initialise(base, nil)
 	}
-	return base, memory.Write(base, append(arg.Input, arg.InOut...)) // at most one of the two is set
+	return memory.Carry(base)
 }
 
 // collect reads the buffers back. Outputs must be written completely, and inputs must be unchanged.
-func (r *resident) collect(checks bool) (outputs [][]byte, findings []finding.Finding, err error) {
+// The checkers may have found the write to an input itself.
+func (r *resident) collect(checks bool, found []finding.Finding) (outputs [][]byte, findings []finding.Finding, err error) {
 	never := "never written"
 	if r.relaunches > 0 {
 		never = "not written"
@@ -278,7 +291,8 @@ func (r *resident) collect(checks bool) (outputs [][]byte, findings []finding.Fi
 			return nil, nil, err
 		}
 		if arg.Input != nil {
-			if !bytes.Equal(data, arg.Input) {
+			known := slices.ContainsFunc(found, func(f finding.Finding) bool { return f.Is(finding.InputChanged) && f.Variable.Index == i })
+			if !known && !bytes.Equal(data, arg.Input) {
 				findings = append(findings, finding.Of(finding.InputChanged, arg.Variable(i), arg.Variable(i).String()+": an input was changed"))
 			}
 			continue

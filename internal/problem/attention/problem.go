@@ -33,7 +33,7 @@ func New(k *spec.Kernel) *Problem { return &Problem{k} }
 func (p *Problem) Name() string { return spec.Attention }
 
 // DType is the format of q, k and v.
-func (p *Problem) DType() string { return "e4m3" }
+func (p *Problem) DType(spec.Variant) string { return "e4m3" }
 
 // CheckShapes refuses shapes that exceed a grid, and head dims that the variant is not built for.
 func (p *Problem) CheckShapes(v spec.Variant, shapes []spec.Shape) error {
@@ -174,9 +174,9 @@ func (p *Problem) Size(s spec.Shape) float64 { return s.(tensor.Shape).FLOPs() }
 
 // Work has the least memory traffic: inputs in a number format, and an output of two bytes an
 // element.
-func (p *Problem) Work(_ spec.Variant, s spec.Shape, dtype string) (problem.Work, error) {
+func (p *Problem) Work(v spec.Variant, s spec.Shape, dtype string) (problem.Work, error) {
 	shape, element := s.(tensor.Shape), 2.0
-	if dtype == p.DType() {
+	if dtype == p.DType(v) {
 		element = 1
 	}
 	rows, keys := float64(shape.Rows()), float64(shape.KVHeadCount())*float64(shape.SeqK)

@@ -16,8 +16,8 @@ import (
 
 func TestNames(t *testing.T) {
 	p := New(nil)
-	if p.Name() != "attention" || p.DType() != "e4m3" || p.Allowed() != nil || p.Hints() == nil || !strings.Contains(p.ParameterHelp(), "ATTUNE_OUTPUTS") {
-		t.Errorf("%s, %s, %v, %v, %s", p.Name(), p.DType(), p.Allowed(), p.Hints(), p.ParameterHelp())
+	if p.Name() != "attention" || p.DType(spec.Variant{}) != "e4m3" || p.Allowed() != nil || p.Hints() == nil || !strings.Contains(p.ParameterHelp(), "ATTUNE_OUTPUTS") {
+		t.Errorf("%s, %s, %v, %v, %s", p.Name(), p.DType(spec.Variant{}), p.Allowed(), p.Hints(), p.ParameterHelp())
 	}
 }
 

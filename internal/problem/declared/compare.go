@@ -16,11 +16,11 @@ import (
 
 // tolerance returns the tolerance of an output: that of kernel.toml, or one rounding.
 func (p *Problem) tolerance(a spec.Arg) spec.OutputTolerance {
-	if t, given := p.Tolerance[a.Name]; given {
-		return t
+	t, given := p.Tolerance[a.Name]
+	if !given || t.OneRounding {
+		t.Abs, t.Rel = a.Type.Rounding()
 	}
-	abs, rel := a.Type.Rounding()
-	return spec.OutputTolerance{Abs: abs, Rel: rel}
+	return t
 }
 
 // wanted is the right elements of one output: integers if the output has them, else floats.

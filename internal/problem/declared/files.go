@@ -28,8 +28,8 @@ func (r *references) readFiles(i problem.Instance, arrays []*array.Array) (map[s
 		if err != nil {
 			return nil, &problem.ReferenceError{Why: err.Error()}
 		}
-		if a.Type.Bytes() == 1 && a.Type.Float() && right.Type == array.U8 { // codes
-			if right, err = right.Convert(a.Type); err != nil {
+		if dtype := arrays[n].Type; dtype.Bytes() == 1 && dtype.Float() && right.Type == array.U8 { // codes
+			if right, err = right.Convert(dtype); err != nil {
 				return nil, &problem.ReferenceError{Why: fmt.Sprintf("%s: %q: %v", name, a.Name, err)}
 			}
 		}

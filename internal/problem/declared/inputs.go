@@ -14,17 +14,22 @@ import (
 	"attune/internal/spec"
 )
 
-// buffers are the extents and fills of the arguments, by index. They depend on the shape and, where
-// an expression uses a knob, on the variant. The extents of a null pointer are nil.
+// buffers are the types, extents and fills of the arguments, by index. They depend on the shape and,
+// where an expression uses a knob, on the variant. The extents of a null pointer are nil.
 type buffers struct {
+	args    []spec.Arg // with their types
 	extents [][]int
 	fills   [][2]float64
 }
 
 // buffers evaluates the extents and fills.
 func (p *Problem) buffers(values []int, s spec.Shape) (*buffers, error) {
-	b := &buffers{make([][]int, len(p.Args)), make([][2]float64, len(p.Args))}
-	for i, a := range p.Args {
+	args, err := p.ArgsFor(values)
+	if err != nil {
+		return nil, err
+	}
+	b := &buffers{args, make([][]int, len(args)), make([][2]float64, len(args))}
+	for i, a := range args {
 		present, err := a.IsPresent(values)
 		if err != nil {
 			return nil, p.EvalError(a.When, s, err)
@@ -45,7 +50,13 @@ func (p *Problem) buffers(values []int, s spec.Shape) (*buffers, error) {
 }
 
 // key identifies the buffers of a shape.
-func (b *buffers) key() string { return fmt.Sprint(b.extents, b.fills) }
+func (b *buffers) key() string {
+	types := make([]array.DType, len(b.args))
+	for i, a := range b.args {
+		types[i] = a.Type
+	}
+	return fmt.Sprint(types, b.extents, b.fills)
+}
 
 // checkMemory refuses buffers that the device cannot hold, before any of them exists: the inputs and
 // the reference of such a shape would use up the memory of the host first.
@@ -54,7 +65,7 @@ func (r *references) checkMemory(s spec.Shape, b *buffers) error {
 		return nil
 	}
 	sum, largest, most := 0.0, "", 0.0
-	for i, a := range r.Args {
+	for i, a := range b.args {
 		if !a.Role.IsBuffer() || b.extents[i] == nil {
 			continue
 		}
@@ -78,7 +89,7 @@ func (r *references) checkMemory(s spec.Shape, b *buffers) error {
 // for null pointers, scalars and tensor maps.
 func (r *references) arrays(i problem.Instance, b *buffers) ([]*array.Array, error) {
 	all := make([]*array.Array, len(r.Args))
-	for n, a := range r.Args {
+	for n, a := range b.args {
 		switch {
 		case b.extents[n] == nil:
 		case a.Role == spec.Out || a.Role == spec.Scratch:

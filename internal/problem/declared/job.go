@@ -60,29 +60,32 @@ func (p *Problem) job(l launch, values []int, s spec.Shape, arrays []*array.Arra
 		}
 		*dimension.to = [3]int(extents)
 	}
-	var err error
+	args, err := p.ArgsFor(values)
+	if err != nil {
+		return job, err
+	}
 	if job.DynamicSharedBytes, err = p.integer(l.shared, 0, values, s); err != nil {
 		return job, err
 	}
 	job.Cooperative = l.cooperative
-	for i := range p.Args {
-		arg, err := p.arg(&p.Args[i], values, s, arrays)
+	for i, declared := range args {
+		arg, err := p.arg(&declared, values, s, arrays)
 		if err != nil {
 			return job, err
 		}
 		if a := arrays[i]; a != nil {
-			switch p.Args[i].Role {
+			switch declared.Role {
 			case spec.In:
-				arg = device.Arg{Input: a.Data, Unit: rotationUnit(p.Args[i], len(a.Data))}
+				arg = device.Arg{Input: a.Data, Unit: rotationUnit(declared, len(a.Data))}
 			case spec.Out:
 				arg = device.Out(a.Len() * a.Type.Bytes())
 			case spec.InOut:
 				arg = device.Arg{InOut: a.Data}
 			case spec.Scratch:
-				arg = device.Arg{Scratch: a.Len() * a.Type.Bytes()}
+				arg = device.Arg{Scratch: a.Len() * a.Type.Bytes(), Zero: declared.Zero}
 			}
 		}
-		arg.Name = p.Args[i].Name
+		arg.Name = declared.Name
 		job.Args = append(job.Args, arg)
 	}
 	return job, nil

@@ -37,14 +37,27 @@ func New(k *spec.Kernel, folder fs.FS, dir string) *Problem {
 func (p *Problem) Name() string { return spec.DeclaredProblem }
 
 // DType lists the number formats of the inputs.
-func (p *Problem) DType() string {
+func (p *Problem) DType(v spec.Variant) string {
 	var names []string
-	for _, a := range p.Args {
+	for _, a := range p.argsOf(v) {
 		if (a.Role == spec.In || a.Role == spec.InOut) && !slices.Contains(names, string(a.Type)) {
 			names = append(names, string(a.Type))
 		}
 	}
 	return strings.Join(names, ", ")
+}
+
+// argsOf returns the arguments with the types of a variant, or of the defaults of all knobs if there is
+// none. CheckShapes reports types that cannot be evaluated.
+func (p *Problem) argsOf(v spec.Variant) []spec.Arg {
+	if v.Stage() == nil {
+		return p.Args
+	}
+	args, err := p.ArgsOf(v)
+	if err != nil {
+		return p.Args
+	}
+	return args
 }
 
 // CheckShapes refuses shapes that the variant is not built for, and evaluates all expressions for
@@ -121,9 +134,10 @@ func (p *Problem) Work(v spec.Variant, s spec.Shape, _ string) (problem.Work, er
 }
 
 // Parameters are the arguments.
-func (p *Problem) Parameters(problem.Build) []problem.Parameter {
-	all := make([]problem.Parameter, len(p.Args))
-	for i, a := range p.Args {
+func (p *Problem) Parameters(b problem.Build) []problem.Parameter {
+	args := p.argsOf(b.Variant)
+	all := make([]problem.Parameter, len(args))
+	for i, a := range args {
 		all[i] = problem.Parameter{Name: a.Name, Is: "pointer to " + string(a.Type), Bytes: 8, Output: a.Role == spec.Out}
 		switch a.Role {
 		case spec.Scalar:

@@ -200,8 +200,8 @@ func TestProblem(t *testing.T) {
 		t.Fatal(err)
 	}
 	small, large := p.kernel.Groups[0].Shapes[0], p.kernel.Groups[2].Shapes[0]
-	if p.Name() != "declared" || p.DType() != "f16, u8, i32, f64, f32" || !p.Common(v, other) || !p.Budget(v).Unlimited() || p.Hints() != nil {
-		t.Errorf("%s %s %v", p.Name(), p.DType(), p.Budget(v))
+	if p.Name() != "declared" || p.DType(spec.Variant{}) != "f16, u8, i32, f64, f32" || !p.Common(v, other) || !p.Budget(v).Unlimited() || p.Hints() != nil {
+		t.Errorf("%s %s %v", p.Name(), p.DType(spec.Variant{}), p.Budget(v))
 	}
 	if got := p.Instances([]spec.Shape{small, large}, []uint64{0, 5}); len(got) != 4 || got[1].String() != "rows=8,n=64 seed 5" {
 		t.Errorf("%v", got)

@@ -128,13 +128,14 @@ func (r *references) request(i problem.Instance, arrays []*array.Array) (*comput
 		}
 		if a.Role != spec.Out {
 			file, data := filepath.Join(r.python.folder, fmt.Sprintf("input%d", n)), arrays[n].Data
-			if a.Type.Float() && pythonTypes[a.Type] == "float32" {
+			dtype := arrays[n].Type
+			if dtype.Float() && pythonTypes[dtype] == "float32" {
 				data = array.FromFloats(array.F32, arrays[n].Shape, arrays[n].Floats()).Data
 			}
 			if err := os.WriteFile(file, data, 0o600); err != nil {
 				return nil, err
 			}
-			request.Inputs = append(request.Inputs, pythonArray{Name: a.Name, DType: pythonTypes[a.Type], Shape: arrays[n].Shape, File: file})
+			request.Inputs = append(request.Inputs, pythonArray{Name: a.Name, DType: pythonTypes[dtype], Shape: arrays[n].Shape, File: file})
 		}
 		if isOutput(a) {
 			file := filepath.Join(r.python.folder, fmt.Sprintf("output%d", n))

@@ -164,14 +164,16 @@ func (p *Problem) Stale(facts map[string]string) []string {
 
 // answer is the arrays of an instance and the right outputs.
 type answer struct {
+	values []int          // of axes and knobs
 	arrays []*array.Array // by argument; nil for null pointers, scalars and tensor maps
 	want   []*wanted      // by argument; nil for null pointers and all but outputs
 	took   time.Duration
 	again  bool // computed a second time
 }
 
-// newAnswer computes the right outputs of arrays, with the slack of their tolerances.
-func (r *references) newAnswer(ctx context.Context, i problem.Instance, arrays []*array.Array, slack float64) (*answer, error) {
+// newAnswer computes the right outputs of arrays, with the slack of their tolerances. The values are
+// those of the axes and of the knobs that the types of the arrays depend on.
+func (r *references) newAnswer(ctx context.Context, i problem.Instance, values []int, arrays []*array.Array, slack float64) (*answer, error) {
 	started := time.Now()
 	var right map[string]*array.Array
 	var err error
@@ -179,7 +181,7 @@ func (r *references) newAnswer(ctx context.Context, i problem.Instance, arrays [
 	case fromPython:
 		right, err = r.runPython(ctx, i, arrays)
 	case fromSource:
-		right, err = r.runSource(ctx, i, arrays)
+		right, err = r.runSource(ctx, i, values, arrays)
 	case fromFiles:
 		right, err = r.readFiles(i, arrays)
 	default:
@@ -188,11 +190,12 @@ func (r *references) newAnswer(ctx context.Context, i problem.Instance, arrays [
 	if err != nil {
 		return nil, err
 	}
-	a := &answer{arrays: arrays, want: make([]*wanted, len(arrays)), took: time.Since(started)}
+	a := &answer{values: values, arrays: arrays, want: make([]*wanted, len(arrays)), took: time.Since(started)}
 	for n, arg := range r.Args {
 		if !isOutput(arg) || arrays[n] == nil {
 			continue
 		}
+		arg.Type = arrays[n].Type
 		if a.want[n], err = newWanted(arg, r.tolerance(arg), arrays[n].Shape, right[arg.Name]); err != nil {
 			return nil, r.failure(err.Error(), "")
 		}
@@ -239,7 +242,7 @@ func (r *reference) answer(values []int) (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	a, err := r.refs.newAnswer(r.ctx, r.instance, arrays, r.slack())
+	a, err := r.refs.newAnswer(r.ctx, r.instance, values, arrays, r.slack())
 	if err != nil {
 		return nil, err
 	}
@@ -302,7 +305,7 @@ func (r *reference) Timed(ctx context.Context, b problem.Build, job device.Job, 
 			rotated[i] = &turned
 		}
 	}
-	timed, err := r.refs.newAnswer(ctx, r.instance, rotated, problem.TimedSlack)
+	timed, err := r.refs.newAnswer(ctx, r.instance, a.values, rotated, problem.TimedSlack)
 	if err != nil {
 		return nil, err
 	}
@@ -324,7 +327,7 @@ func (r *reference) Recompute(ctx context.Context, b problem.Build) error {
 		return err
 	}
 	a.again = true
-	second, err := r.refs.newAnswer(ctx, r.instance, a.arrays, 1)
+	second, err := r.refs.newAnswer(ctx, r.instance, a.values, a.arrays, 1)
 	if err != nil {
 		return err
 	}
@@ -375,7 +378,7 @@ func (r *reference) Peer() problem.PeerData {
 			data.Arrays = append(data.Arrays, a.arrays[i])
 		}
 		if isOutput(arg) {
-			data.Outputs = append(data.Outputs, &array.Array{Name: arg.Name, Type: arg.Type, Shape: a.arrays[i].Shape})
+			data.Outputs = append(data.Outputs, &array.Array{Name: arg.Name, Type: a.arrays[i].Type, Shape: a.arrays[i].Shape})
 		}
 	}
 	return data

@@ -12,8 +12,9 @@ import (
 	"attune/internal/toolchain"
 )
 
-// runSource launches the trusted kernel on arrays. Its architecture is that of the lab's device.
-func (r *references) runSource(ctx context.Context, i problem.Instance, arrays []*array.Array) (map[string]*array.Array, error) {
+// runSource launches the trusted kernel on arrays. Its architecture is that of the lab's device. It has
+// the defaults of all knobs but those that choose the types of the arrays.
+func (r *references) runSource(ctx context.Context, i problem.Instance, values []int, arrays []*array.Array) (map[string]*array.Array, error) {
 	if r.options.Launch == nil {
 		return nil, r.failure("there is no device for the trusted kernel", "")
 	}
@@ -21,13 +22,18 @@ func (r *references) runSource(ctx context.Context, i problem.Instance, arrays [
 		Kernel: r.kernel.Name, Variant: "reference", Source: r.Reference.Path, Entry: r.Reference.Entry, Flags: r.Flags, FlagsAt: r.FlagsAt,
 		Knobs: map[string]int{},
 	}
-	for _, knob := range r.kernel.Knobs {
-		t.Knobs[knob.Name] = knob.Default
+	own := r.defaults(i.Shape)
+	for n, knob := range r.kernel.Knobs {
+		at := len(r.Axes) + n
+		if r.ChoosesType(n) {
+			own[at] = values[at]
+		}
+		t.Knobs[knob.Name] = own[at]
 	}
 	outputs, err := r.options.Launch(ctx, t, func(image *toolchain.Image) (device.Job, error) {
 		r.hash(r.Reference.Path)
 		r.fact("source_sha256", image.Record.SourceHash)
-		job, err := r.job(r.referenceLaunch(), r.defaults(i.Shape), i.Shape, arrays)
+		job, err := r.job(r.referenceLaunch(), own, i.Shape, arrays)
 		job.Image, job.Entry, job.Unordered = image.PTX, image.Record.EntryName(), unordered(image)
 		return job, err
 	})
@@ -43,10 +49,10 @@ func (r *references) runSource(ctx context.Context, i problem.Instance, arrays [
 		if !isOutput(a) || arrays[n] == nil {
 			continue
 		}
-		if len(outputs) == 0 || len(outputs[0]) != arrays[n].Len()*a.Type.Bytes() {
+		if len(outputs) == 0 || len(outputs[0]) != arrays[n].Len()*arrays[n].Type.Bytes() {
 			return nil, r.failure(fmt.Sprintf("the launch returned no %q", a.Name), "")
 		}
-		right[a.Name] = &array.Array{Name: a.Name, Type: a.Type, Shape: arrays[n].Shape, Data: outputs[0]}
+		right[a.Name] = &array.Array{Name: a.Name, Type: arrays[n].Type, Shape: arrays[n].Shape, Data: outputs[0]}
 		outputs = outputs[1:]
 	}
 	return right, nil

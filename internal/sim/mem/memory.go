@@ -45,6 +45,8 @@ type Buffer struct {
 	Data     []byte
 	Marks    []byte // Unwritten or Written for each byte; nil where all of them are written
 	Shadow   *order.Pages
+	ReadOnly bool        // the kernel must not write it
+	Carried  bool        // launches leave it to later ones; it was zero before the first
 	isFreed  atomic.Bool // a kernel has freed it
 }
 
@@ -212,6 +214,36 @@ func (m *Memory) Keep(base uint64) bool {
 		}
 	}
 	return found
+}
+
+// Protect forbids kernels to write a buffer.
+func (m *Memory) Protect(base uint64) error {
+	b, _, err := m.inside(base, 0)
+	if err != nil {
+		return fmt.Errorf("protect simulated memory: %w", err)
+	}
+	b.ReadOnly = true
+	return nil
+}
+
+// Carry hands a buffer to the next launch as the caller, or an earlier launch, has left it. Its bytes
+// were zero before the first launch.
+func (m *Memory) Carry(base uint64) error {
+	b, _, err := m.inside(base, 0)
+	if err != nil {
+		return fmt.Errorf("mark simulated memory: %w", err)
+	}
+	if b.Carried = true; b.Marks == nil {
+		b.Marks = make([]byte, len(b.Data))
+	}
+	Fill(b.Marks, Kept)
+	return nil
+}
+
+// IsZero reports whether all bytes of a buffer are zero.
+func (m *Memory) IsZero(base uint64) bool {
+	b := m.Find(base)
+	return b == nil || !slices.ContainsFunc(b.Data, func(x byte) bool { return x != 0 })
 }
 
 // Forget marks all bytes of a buffer as unwritten. They keep their values.

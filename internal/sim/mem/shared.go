@@ -28,10 +28,11 @@ const (
 	Barrier // the byte belongs to a live mbarrier
 	Gap     // the byte lies between variables
 
-	// Marks of a variable of a module that outlives a launch. Written is a byte that the present
-	// launch has written.
+	// Marks of a variable of a module, or of a carried buffer, that outlives a launch. Written is a
+	// byte that the present launch has written.
 	Initial // no launch has written the byte
-	Kept    // an earlier launch has written the byte
+	Kept    // an earlier launch has written the byte, or the buffer is carried
+	Noted   // the byte of a carried buffer is kept, and a read of it was reported
 )
 
 // Poison fills memory that was never written, and the target of an asynchronous copy until a thread
@@ -74,7 +75,7 @@ func AllWritten16(marks []byte) bool {
 // MarkWritten marks bytes as written that are not, or that were written before the launch.
 func MarkWritten(marks []byte) {
 	for i, m := range marks {
-		if m == Unwritten || m == Initial || m == Kept {
+		if m == Unwritten || m >= Initial {
 			marks[i] = Written
 		}
 	}
