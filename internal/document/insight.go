@@ -86,10 +86,9 @@ func failures(s *RunStudy) []advice {
 	default:
 		return nil
 	}
-	key, line := causeOf(r)
 	cause := say("the verdict is ", from.text(string(r.Verdict), "verdict"))
-	if line != "" {
-		cause = say(from.text(line, "%s", key))
+	if reason := causeOf(r); reason.Text != "" {
+		cause = cell(reason)
 	}
 	return []advice{{cause: cause, next: next, gain: missing, effort: profile.Medium, first: true}}
 }

@@ -60,7 +60,7 @@ func (h *HeatMap) Finding() string {
 			continue
 		}
 		most = high.Value / low.Value
-		text = fmt.Sprintf("%s matters most: %s has %sx the value of %s.", named(row.Name), named(high.Label), number(most, 3), named(low.Label))
+		text = fmt.Sprintf("%s matters most: %s has %s the value of %s.", named(row.Name), named(high.Label), factor(most, 2), named(low.Label))
 	}
 	if text == "" {
 		return "No row has two values that differ."

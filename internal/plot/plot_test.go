@@ -167,44 +167,44 @@ func TestPlotsAreAccessibleAndHarmless(t *testing.T) {
 func TestFindings(t *testing.T) {
 	t.Parallel()
 	for want, f := range map[string]figure{
-		"stage7 is 1.78x as fast as stage6 on 1x8x512x64.": &plot.Strips{Groups: []plot.StripGroup{{
+		"stage7 is 1.780x as fast as stage6 on 1x8x512x64.": &plot.Strips{Groups: []plot.StripGroup{{
 			Name:   "1x8x512x64",
 			Series: []plot.StripSeries{{"stage6", plot.Other, []float64{17.8}}, {"stage7", plot.Own, []float64{10, 10, 10.1}}},
 		}}},
-		"b is 3.00x as fast as a on s2, the largest difference of 2 groups.": &plot.Strips{Groups: []plot.StripGroup{
+		"b is 3.000x as fast as a on s2, the largest difference of 2 groups.": &plot.Strips{Groups: []plot.StripGroup{
 			{Name: "s1", Series: []plot.StripSeries{{"a", plot.Other, []float64{2}}, {"b", plot.Own, []float64{1}}}}, {
 				Name:   "s2",
 				Series: []plot.StripSeries{{"a", plot.Other, []float64{3}}, {"b", plot.Own, []float64{1}}},
 			},
 		}},
-		"b is 1.51x as fast as a on s.": &plot.Strips{Groups: []plot.StripGroup{{Name: "s", Ratio: 1.51, Series: []plot.StripSeries{{
+		"b is 1.510x as fast as a on s.": &plot.Strips{Groups: []plot.StripGroup{{Name: "s", Ratio: 1.51, Series: []plot.StripSeries{{
 			"a", plot.Other,
 			[]float64{3},
 		}, {"b", plot.Own, []float64{2}}}}}},
-		"The median of a on s is 2.500 us.": &plot.Strips{Unit: "us", Groups: []plot.StripGroup{{Name: "s", Series: []plot.StripSeries{{"a", plot.Own, []float64{2, 3}}}}}},
+		"The median of a on s is 2.50 us.": &plot.Strips{Unit: "us", Groups: []plot.StripGroup{{Name: "s", Series: []plot.StripSeries{{"a", plot.Own, []float64{2, 3}}}}}},
 		"stage2 is 8.00x as fast as stage0; the largest gain, 4.00x, is from stage1 to stage2.": &plot.Ladder{Unit: "us", Steps: []plot.Step{
 			{Name: "stage0", Value: 8}, {Name: "stage1", Value: 4}, {Name: "slow", Value: 5}, {Name: "stage2", Value: 1},
 		}},
-		"a has the shortest time of the 2 steps, 1.000 us.": &plot.Ladder{Unit: "us", Steps: []plot.Step{{
+		"a has the shortest time of the 2 steps, 1.00 us.": &plot.Ladder{Unit: "us", Steps: []plot.Step{{
 			Name:  "a",
 			Value: 1,
 		}, {Name: "b", Value: 2}}},
 		"None of the 1 steps was timed.": &plot.Ladder{Steps: []plot.Step{{Name: "a", Value: math.NaN()}}},
-		"ours reaches 1000 TFLOP/s at keys 4096, 1.25x the best peer, theirs.": &plot.Lines{
+		"ours reaches 1000.00 TFLOP/s at keys 4096, 1.250x the best peer, theirs.": &plot.Lines{
 			X: "keys", Unit: "TFLOP/s",
 			Series: []plot.LineSeries{{"ours", false, []plot.LinePoint{{4096, 1000}, {8192, 1100}}}, {"theirs", true, []plot.LinePoint{{4096, 800}}}},
 		},
-		"second reaches 600.0 TFLOP/s at keys 4096, 0.750x the best peer, theirs.": &plot.Lines{
+		"second reaches 600.00 TFLOP/s at keys 4096, 0.750x the best peer, theirs.": &plot.Lines{
 			X: "keys", Unit: "TFLOP/s", Subject: "second", Series: []plot.LineSeries{
 				{Name: "ours", Points: []plot.LinePoint{{X: 4096, Y: 1000}}},
 				{Name: "second", Points: []plot.LinePoint{{X: 4096, Y: 600}}},
 				{Name: "theirs", Peer: true, Points: []plot.LinePoint{{X: 4096, Y: 800}}},
 			},
 		},
-		"ours reaches 900.0 TFLOP/s at keys 512.": &plot.Lines{
+		"ours reaches 900.00 TFLOP/s at keys 512.": &plot.Lines{
 			X: "keys", Unit: "TFLOP/s", Subject: "not in the plot", Series: []plot.LineSeries{{Name: "ours", Points: []plot.LinePoint{{X: 512, Y: 900}}}},
 		},
-		"ours reaches 1100 TFLOP/s at keys 8192.": &plot.Lines{
+		"ours reaches 1100.00 TFLOP/s at keys 8192.": &plot.Lines{
 			X: "keys", Unit: "TFLOP/s",
 			Series: []plot.LineSeries{{"ours", false, []plot.LinePoint{{4096, 1000}, {8192, 1100}}}},
 		},

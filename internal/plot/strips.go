@@ -78,7 +78,7 @@ func (s *Strips) Finding() string {
 		groups++
 		if apart := math.Abs(math.Log(r)); apart > largest {
 			largest = apart
-			text = fmt.Sprintf("%s is %sx as fast as %s on %s", named(g.Series[1].Name), number(r, 3), named(g.Series[0].Name), named(g.Name))
+			text = fmt.Sprintf("%s is %s as fast as %s on %s", named(g.Series[1].Name), factor(r, 3), named(g.Series[0].Name), named(g.Name))
 		}
 	}
 	switch {

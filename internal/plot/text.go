@@ -147,10 +147,22 @@ func whole(v float64) string {
 	return number(v, 4)
 }
 
-// quantity is a value with four significant digits and its unit.
+// quantity is a value and its unit, with two decimals as times in tables.
 func quantity(v float64, unit string) string {
 	if !finite(v) {
 		return number(v, 4)
 	}
-	return strings.TrimSpace(number(v, 4) + " " + unit)
+	return strings.TrimSpace(decimal(v, 2) + " " + unit)
 }
+
+// decimal is a value with so many decimals as tables have, or four significant digits if it is small or
+// very large.
+func decimal(v float64, decimals int) string {
+	if size := math.Abs(v); size >= 0.1 && size < 1e7 {
+		return strconv.FormatFloat(v, 'f', decimals, 64)
+	}
+	return number(v, 4)
+}
+
+// factor is a ratio.
+func factor(v float64, decimals int) string { return decimal(v, decimals) + "x" }
