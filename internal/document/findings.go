@@ -60,13 +60,31 @@ func (s *RunStudy) findings() Section {
 			all = append(all, f)
 		}
 	}
-	for _, f := range all[:min(mostFindings, len(all))] {
-		section.Blocks = append(section.Blocks, s.finding(f)...)
+	shown := map[string]bool{}
+	for _, f := range all {
+		if at := sourceKey(f); !shown[at] && len(shown) < mostFindings {
+			shown[at] = true
+			section.Blocks = append(section.Blocks, s.finding(f)...)
+		}
 	}
-	if len(all) > mostFindings {
-		section.Blocks = append(section.Blocks, say("The record has more."))
+	if len(all) > len(shown) {
+		section.Blocks = append(section.Blocks, say("The record has more, such as findings at the same source lines in other instances of the code."))
 	}
 	return section
+}
+
+// sourceKey identifies a finding in the source: code that is compiled several times has one at each copy.
+func sourceKey(f run.Reported) string {
+	own, known := f.Where.Own()
+	if !known {
+		return f.Key()
+	}
+	text := fmt.Sprintf("%s %v %s", f.Kind, f.Failed, own)
+	if f.Other != nil {
+		other, _ := f.Other.Own()
+		text += " " + other.String()
+	}
+	return text
 }
 
 // finding has the parts of a finding.

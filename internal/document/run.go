@@ -231,7 +231,7 @@ func (s *RunStudy) facts() Fields {
 	add("allowed", Always, from.summaries(allowedTexts(r), "audit")...)
 	add("notes", Brief, from.summaries(r.Notes(), "correctness")...)
 	var lines []Text
-	for _, text := range lineTexts(r.Lines) {
+	for _, text := range lineTexts(r) {
 		lines = append(lines, from.sentence(text, "lines"))
 	}
 	add("lines", Always, lines...)

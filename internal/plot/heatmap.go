@@ -78,8 +78,9 @@ func (h *HeatMap) draw(c *canvas) {
 		}
 	}
 	for _, row := range h.Rows {
-		c.write(margin, c.y+12, start, "t", smallSize, fitName(row.Name, right-margin, smallSize, false))
-		c.y += lineHeight
+		lines := nameLines(row.Name, right-margin, smallSize, false)
+		c.name(margin, c.y+12, "t", smallSize, lines)
+		c.y += float64(len(lines)) * lineHeight
 		x := margin
 		for i, cell := range row.Cells {
 			if i > 0 && x+cellWidth > right {

@@ -105,7 +105,9 @@ func (l *Ladder) draw(c *canvas) {
 		}
 		c.write(right, c.y+12, end, "m", smallSize, value)
 		room := right - margin - TextWidth(value, smallSize, false) - 10
-		c.write(margin, c.y+12, start, "t", smallSize, fitName(s.Name, room, smallSize, false))
+		lines := nameLines(s.Name, room, smallSize, false)
+		c.name(margin, c.y+12, "t", smallSize, lines)
+		c.y += float64(len(lines)-1) * lineHeight
 		y := c.y + 22
 		c.gridLine(a.from, y, a.to, y)
 		if known {

@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -90,7 +91,7 @@ func figuresOf(name string, values []float64) map[string]figure {
 	heat := &plot.HeatMap{Title: name, Value: "the median cost over the best"}
 	for i, v := range values {
 		label := fmt.Sprintf("%s %d", name, i)
-		ladder.Steps = append(ladder.Steps, plot.Step{label, v, v * 0.99, v * 1.01, plot.Outcome(i % 3)})
+		ladder.Steps = append(ladder.Steps, plot.Step{label, v, v * 0.99, v * 1.01, plot.Outcome(i % 4)})
 		roofline.Points = append(roofline.Points, plot.RooflinePoint{label, math.Abs(v), 1e12 * v})
 		if i >= 10 { // of the plots with all values for each
 			continue
@@ -120,6 +121,34 @@ func figuresOf(name string, values []float64) map[string]figure {
 		"convergence": &plot.Convergence{name, "time", "us", false, values, reference, name},
 		"maximised":   &plot.Convergence{name, name, "", true, values, math.NaN(), ""},
 		"bare":        &plot.Roofline{Title: name, Points: roofline.Points},
+	}
+}
+
+// Names that differ in one place, wherever that is, differ in the plot. They may take several lines.
+func TestNamesAreNotCut(t *testing.T) {
+	t.Parallel()
+	long := func(middle string) string {
+		return "stage7b+TILE_M=64+TILE_N=256+KEY_GROUPS=" + middle + "+USE_OVERLAP=0+USE_SKIP_MASKED=1+EXP2_LINEAR_EIGHTHS=8"
+	}
+	a, b := long("1"), long("2")
+	shape := "batch=8,heads=32,queries=4096,keys=16384,window=1024,head_dim=128"
+	for name, f := range map[string]figure{
+		"strips": &plot.Strips{Title: a, Unit: "us", Groups: []plot.StripGroup{{Name: shape, Series: []plot.StripSeries{{Name: a, Samples: []float64{1, 2}}, {Name: b, Samples: []float64{2, 3}}}}}},
+		"ladder": &plot.Ladder{Title: shape, Unit: "us", Steps: []plot.Step{{Name: a, Value: 2}, {Name: b, Value: 1}}},
+		"lines":  &plot.Lines{Title: shape, X: "n", Series: []plot.LineSeries{{Name: a, Points: []plot.LinePoint{{X: 1, Y: 1}}}, {Name: b, Points: []plot.LinePoint{{X: 1, Y: 2}}}}},
+		"errors": &plot.Errors{Title: shape, Rows: []plot.ErrorRow{{Name: a, Shares: []float64{0.1}}, {Name: b, Shares: []float64{0.2}}}},
+		"heat":   &plot.HeatMap{Title: shape, Rows: []plot.HeatRow{{Name: a, Cells: []plot.HeatCell{{Label: "1", Value: 1}}}, {Name: b, Cells: []plot.HeatCell{{Label: "1", Value: 1}}}}},
+	} {
+		svg := string(f.SVG())
+		drawn := regexp.MustCompile(`<[^>]*>|\s`).ReplaceAllString(svg[strings.Index(svg, `class="bg"`):], "")
+		for _, want := range []string{a, b, shape} {
+			if !strings.Contains(drawn, want) {
+				t.Errorf("%s does not have all of %s: %s", name, want, drawn)
+			}
+		}
+		if all := plottest.Faults([]byte(svg)); len(all) > 0 {
+			t.Errorf("%s: %s", name, all[0])
+		}
 	}
 }
 
@@ -208,7 +237,7 @@ func TestFindings(t *testing.T) {
 			X: "keys", Unit: "TFLOP/s",
 			Series: []plot.LineSeries{{"ours", false, []plot.LinePoint{{4096, 1000}, {8192, 1100}}}},
 		},
-		"stage7 reaches 734.0 TFLOP/s, 50.0 % of the FP8 ceiling at 1000 FLOPs per byte.": &plot.Roofline{
+		"stage7 reaches 734.00 TFLOP/s, 50.0 % of the FP8 ceiling at 1000 FLOPs per byte.": &plot.Roofline{
 			Memory:  plot.Ceiling{"DRAM", "", 4.22e12},
 			Compute: []plot.Ceiling{{"FP8", "", 1468e12}}, Points: []plot.RooflinePoint{{"stage7", 1000, 734e12}},
 		},
