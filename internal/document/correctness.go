@@ -233,9 +233,6 @@ func (s *RunStudy) wrong() List {
 	r, from := s.Run, runRecord(s.Run.ID)
 	var list List
 	known := map[string]bool{}
-	for _, f := range r.Reported() {
-		known[firstLine(f.String())], known[firstLine(f.Text())] = true, true
-	}
 	add := func(text, key string, args ...any) {
 		if line := firstLine(text); !known[line] && len(list) < mostFindings {
 			known[line] = true
@@ -243,6 +240,9 @@ func (s *RunStudy) wrong() List {
 		}
 	}
 	for i, c := range r.Correctness {
+		for _, f := range c.Findings {
+			known[firstLine(f.String())], known[firstLine(f.Text())] = true, true
+		}
 		for j, text := range c.Wrong {
 			add(text, "correctness.%d.wrong.%d", i, j)
 		}

@@ -50,7 +50,7 @@ func lineTexts(r *run.Run) []string {
 	add("a part behind a condition is never executed: ", s.Partly)
 	add("conditions with one outcome on "+shapes+": ", s.OneWay)
 	for _, shape := range s.Shapes {
-		add(fmt.Sprintf("`--shapes %s` reaches ", shape.Shape), shape.Lines)
+		add(fmt.Sprintf("`--shapes %s` reaches ", run.ShellWord(shape.Shape)), shape.Lines)
 	}
 	return texts
 }

@@ -47,7 +47,11 @@ func (s *RunStudy) headline() []Text {
 		verdict = append(verdict, say(meaning)...)
 	}
 	if cause := causeOf(r); cause.Text != "" {
-		verdict = append(verdict, say(". Cause: ", cause)...)
+		label := ". Cause: "
+		if shown.Text == correctUntimed {
+			label = ". No times: "
+		}
+		verdict = append(verdict, say(label, cause)...)
 	}
 	return []Text{append(verdict, say(".")...), s.timeLine(), s.evidenceLine()}
 }

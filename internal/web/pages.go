@@ -44,6 +44,7 @@ func parsePages() (pages, error) {
 // frame is what the layout shows around a page.
 type frame struct {
 	Title, Page, Ledger, Version string
+	LedgerFlag                   string // of commands that read a record
 	SignedIn                     bool
 	Data                         any
 }
@@ -56,7 +57,7 @@ func (s *Server) render(w http.ResponseWriter, r *http.Request, status int, page
 // renderPart writes one template of a page.
 func (s *Server) renderPart(w http.ResponseWriter, r *http.Request, status int, page, part, title string, data any) error {
 	var out bytes.Buffer
-	f := frame{Title: title, Page: page, Ledger: s.config.LedgerName, Version: s.config.Version, SignedIn: s.hasToken(r), Data: data}
+	f := frame{Title: title, Page: page, Ledger: s.config.LedgerName, Version: s.config.Version, LedgerFlag: s.config.Commands.LedgerFlag(), SignedIn: s.hasToken(r), Data: data}
 	if err := s.pages[page].ExecuteTemplate(&out, part, f); err != nil {
 		return err
 	}
