@@ -233,7 +233,7 @@ func (o *benchOptions) command(args []string) string {
 		words = append(words, "--arch", o.arch)
 	}
 	if o.kernelFlag != "" {
-		words = append(words, "--kernel", shellWord(filepath.ToSlash(o.kernelFlag)))
+		words = append(words, "--kernel", run.ShellWord(filepath.ToSlash(o.kernelFlag)))
 	}
 	return strings.Join(words, " ")
 }

@@ -158,26 +158,13 @@ func (a *app) printRuns(ctx context.Context, kept *ledger.Ledger, entries []ledg
 		return err
 	}
 	if !markdown {
-		explainVerdicts(ctx, kept, entries)
+		document.ShowVerdicts(entries, func(id string) (*run.Run, error) { return catalog.Run(ctx, kept, id) })
 	}
 	if err := a.printDocument(document.History(entries, champions, short, a.screen()), markdown); err != nil || markdown || len(entries) == total {
 		return err
 	}
 	_, err = fmt.Fprintf(a.stdout, "%d of %d runs; --all lists the others\n", len(entries), total)
 	return err
-}
-
-// explainVerdicts adds what is known about runs to verdicts that do not tell: not-measured (correct),
-// over-budget (not built). A record that cannot be read keeps its verdict alone.
-func explainVerdicts(ctx context.Context, kept *ledger.Ledger, entries []ledger.Entry) {
-	for i, e := range entries {
-		if v := gate.Verdict(e.Verdict); v != gate.Unknown && v != gate.OverBudget {
-			continue
-		}
-		if r, err := catalog.Run(ctx, kept, e.ID); err == nil {
-			entries[i].Verdict = document.VerdictInList(r)
-		}
-	}
 }
 
 // most is the limit of the list, or 0.

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"attune/examples"
+	"attune/internal/run"
 	"attune/internal/spec"
 )
 
@@ -82,20 +83,10 @@ func (a *app) printInitialised(dir string, folder fs.FS) error {
 	for _, entry := range entries {
 		files = append(files, entry.Name())
 	}
-	next := "attune run --kernel " + shellWord(filepath.ToSlash(dir))
+	next := "attune run --kernel " + run.ShellWord(filepath.ToSlash(dir))
 	if a.json {
 		return a.printJSON(map[string]any{"schema_version": 1, "folder": dir, "files": files, "next": next})
 	}
 	_, err = fmt.Fprintf(a.stdout, "%s: %s\nnext: %s\n", dir, strings.Join(files, ", "), next)
 	return err
-}
-
-// shellWord quotes a word for a shell if it needs that.
-func shellWord(word string) string {
-	for _, r := range word {
-		if !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./+=:,@%", r) {
-			return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
-		}
-	}
-	return word
 }

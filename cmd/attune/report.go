@@ -170,7 +170,7 @@ func (a *app) ladderDocument(ctx context.Context, reader document.Reader, device
 func (a *app) reader(kept *ledger.Ledger) document.Reader {
 	commands := document.Commands{KernelFolder: a.kernelFolder}
 	if a.ledgerDir != "" {
-		commands.Ledger = shellWord(filepath.ToSlash(a.ledgerDir))
+		commands.Ledger = run.ShellWord(filepath.ToSlash(a.ledgerDir))
 	}
 	return document.Reader{Ledger: kept, Commands: commands}
 }
@@ -183,7 +183,7 @@ func (a *app) kernelFolder(name string) (folder string, known bool) {
 		return err == nil && kernel.Name == name
 	}
 	if a.kernelDir != "" && is(a.kernelDir) {
-		return shellWord(filepath.ToSlash(a.kernelDir)), true
+		return run.ShellWord(filepath.ToSlash(a.kernelDir)), true
 	}
 	candidates := []string{""}
 	if filepath.Base(name) == name && filepath.IsLocal(name) { // a record may have any name
@@ -193,7 +193,7 @@ func (a *app) kernelFolder(name string) (folder string, known bool) {
 	}
 	for _, path := range candidates {
 		if is(path) {
-			return shellWord(filepath.ToSlash(path)), true
+			return run.ShellWord(filepath.ToSlash(path)), true
 		}
 	}
 	return "", false

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"attune/internal/ci"
+	"attune/internal/run"
 	"attune/internal/spec"
 	"attune/internal/terminal"
 )
@@ -235,7 +236,7 @@ func (a *app) withKernel(text string) string {
 		if strings.Contains(command, "--kernel") {
 			return command
 		}
-		return strings.TrimSuffix(command, "`") + " --kernel " + shellWord(filepath.ToSlash(a.kernelDir)) + "`"
+		return strings.TrimSuffix(command, "`") + " --kernel " + run.ShellWord(filepath.ToSlash(a.kernelDir)) + "`"
 	})
 }
 

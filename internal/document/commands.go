@@ -1,6 +1,10 @@
 package document
 
-import "strings"
+import (
+	"strings"
+
+	"attune/internal/run"
+)
 
 // Commands has what the commands of a report need beside the record, so that they work as printed.
 // The zero value adds nothing.
@@ -22,6 +26,9 @@ func (c Commands) kernelFlag(kernel string) string {
 	return ""
 }
 
+// LedgerFlag is the flag of a command that reads a record; empty for the default ledger.
+func (c Commands) LedgerFlag() string { return c.ledgerFlag("--ledger") }
+
 // ledgerFlag is a flag that names the ledger; empty for the default.
 func (c Commands) ledgerFlag(flag string) string {
 	if c.Ledger == "" {
@@ -33,7 +40,7 @@ func (c Commands) ledgerFlag(flag string) string {
 // reproduce repeats a run. The new run is recorded in the default ledger, so that the one of the
 // record stays as it is.
 func (c Commands) reproduce(id, kernel string) Code {
-	return Code{Text: Span{Text: "attune reproduce " + id + c.ledgerFlag("--from") + c.kernelFlag(kernel)}}
+	return Code{Text: Span{Text: "attune reproduce " + run.ShellWord(id) + c.ledgerFlag("--from") + c.kernelFlag(kernel)}}
 }
 
 // bench repeats a bench. Older records have no --kernel.

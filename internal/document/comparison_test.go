@@ -107,7 +107,7 @@ func TestRecordedComparison(t *testing.T) {
 	if err := ComparisonCSV(&table, c); err != nil {
 		t.Fatal(err)
 	}
-	want := &plot.Strips{Title: "stage2 and stage3b+TILE_N=64, NVIDIA H200", Unit: "us", Groups: []plot.StripGroup{{
+	want := &plot.Strips{Title: "stage2 and stage3b+TILE_N=64, NVIDIA H200", Unit: "us", Digits: 4, Groups: []plot.StripGroup{{
 		Name: c.Shapes[0].Shape, Ratio: c.Shapes[0].Ratio, Series: []plot.StripSeries{
 			{Name: "stage2", Kind: plot.Other, Samples: microseconds(c.Shapes[0].Samples.A)},
 			{Name: "stage3b+TILE_N=64", Kind: plot.Own, Samples: microseconds(c.Shapes[0].Samples.B)},

@@ -63,8 +63,8 @@ func (s *RunStudy) correctness(prefix string) Section {
 	if figure != nil {
 		blocks = append(blocks, Figure{Name: prefix + "errors", Plot: figure})
 	}
-	if list := s.findings(); len(list) > 0 {
-		blocks = append(blocks, say("Findings:"), list)
+	if list := s.wrong(); len(list) > 0 {
+		blocks = append(blocks, say("Wrong:"), list)
 	}
 	outputs := Details{Summary: say("Every output: shape, inputs and seed"), Blocks: []Block{s.outputs()}}
 	if len(r.Parts) > 0 { // the parts of a selection have their own
@@ -228,11 +228,8 @@ func outcomeCell(from record, pass bool, key string) Text {
 	return cell(from.summary(word, "%s", key))
 }
 
-// mostFindings is how many findings a report lists.
-const mostFindings = 20
-
-// findings lists what the checkers reported and what was wrong, each text once.
-func (s *RunStudy) findings() List {
+// wrong lists what was wrong with outputs beside the findings, each text once.
+func (s *RunStudy) wrong() List {
 	r, from := s.Run, runRecord(s.Run.ID)
 	var list List
 	known := map[string]bool{}
@@ -243,14 +240,14 @@ func (s *RunStudy) findings() List {
 		}
 	}
 	for i, c := range r.Correctness {
-		for j, f := range c.Findings {
-			add(f.Text(), "correctness.%d.findings.%d.text", i, j)
+		for _, f := range c.Findings {
+			known[firstLine(f.String())], known[firstLine(f.Text())] = true, true
 		}
 		for j, text := range c.Wrong {
 			add(text, "correctness.%d.wrong.%d", i, j)
 		}
 	}
-	if r.Simulated != nil {
+	if r.Simulated != nil && len(r.Simulated.Findings) == 0 {
 		for i, text := range r.Simulated.Wrong {
 			add(text, "simulated.wrong.%d", i)
 		}

@@ -112,7 +112,11 @@ func pagedBlocks(blocks []Block) []Block {
 // mostLines is how many lines of an output Markdown and pages have. The record has all.
 const mostLines = 400
 
-// paged is a table of the fields, and the texts with more than two lines in full.
+// mostFactLines is how many lines of a fact are in its cell, such as all that name lines of the source.
+const mostFactLines = 6
+
+// paged is a table of the fields, and the texts with more lines in full: of outcomes those with more than
+// two, because reasons may be outputs of a compiler.
 func (f Fields) paged() []Block {
 	t := Table{Columns: columns(f.Head...)}
 	var whole []Block
@@ -122,7 +126,11 @@ func (f Fields) paged() []Block {
 			name = field.Name
 		}
 		first := Text{}
-		for i, line := range field.Lines[:min(2, len(field.Lines))] {
+		most := mostFactLines
+		if field.Outcome != nil {
+			most = 2
+		}
+		for i, line := range field.Lines[:min(most, len(field.Lines))] {
 			if i > 0 {
 				first = append(first, say("; ")...)
 			}
@@ -138,7 +146,7 @@ func (f Fields) paged() []Block {
 			t.Columns[1].Colour = func(outcome string) terminal.Colour { return colours[outcome] }
 		}
 		t.Rows = append(t.Rows, row)
-		if len(field.Lines) > 2 {
+		if len(field.Lines) > most {
 			summary := say("All lines of ", name)
 			if field.Outcome != nil {
 				summary = say("All reasons of the ", f.Head[0], " ", name)

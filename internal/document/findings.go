@@ -8,6 +8,7 @@ import (
 
 	"attune/internal/finding"
 	"attune/internal/run"
+	"attune/internal/terminal"
 )
 
 // failedFindings are the findings that fail the correctness gate of a run: of the audit, or of the
@@ -41,6 +42,88 @@ func findingReasons(reasons []string, found []run.Reported) []string {
 		})
 	}
 	return append([]string{text}, slices.DeleteFunc(slices.Clone(reasons), isFinding)...)
+}
+
+// mostFindings is how many findings a report shows.
+const mostFindings = 20
+
+// findings shows each finding once, as a terminal does: the headline, the source lines of its places, what
+// happened and the remedy. A correct run may have notes.
+func (s *RunStudy) findings() Section {
+	section := Section{ID: "findings", Title: say("Findings"), Depth: Long}
+	all := failedFindings(s.Run)
+	if len(all) == 0 {
+		section.Title = say("Notes of the checkers")
+	}
+	for _, f := range s.Run.Reported() {
+		if !f.Failed {
+			all = append(all, f)
+		}
+	}
+	shown := map[string]bool{}
+	for _, f := range all {
+		if at := sourceKey(f); !shown[at] && len(shown) < mostFindings {
+			shown[at] = true
+			section.Blocks = append(section.Blocks, s.finding(f)...)
+		}
+	}
+	if len(all) > len(shown) {
+		section.Blocks = append(section.Blocks, say("The record has more, such as findings at the same source lines in other instances of the code."))
+	}
+	return section
+}
+
+// sourceKey identifies a finding in the source: code that is compiled several times has one at each copy.
+func sourceKey(f run.Reported) string {
+	own, known := f.Where.Own()
+	if !known {
+		return f.Key()
+	}
+	text := fmt.Sprintf("%s %v %s", f.Kind, f.Failed, own)
+	if f.Other != nil {
+		other, _ := f.Other.Own()
+		text += " " + other.String()
+	}
+	return text
+}
+
+// finding has the parts of a finding.
+func (s *RunStudy) finding(f run.Reported) []Block {
+	from, key := runRecord(s.Run.ID), "correctness"
+	switch {
+	case f.Simulated:
+		key = "simulated.findings"
+	case len(f.Rows) == 0:
+		key = "audit"
+	}
+	d := f.Describe(s.Run.Outputs(f), false)
+	word, rest, _ := strings.Cut(d.Headline, " ")
+	severity := from.summary(word, "%s", key)
+	severity.Colour = severityColour(f.Severity)
+	blocks := []Block{say(severity, from.summary(" "+rest, "%s", key))}
+	for _, p := range d.Places {
+		at := from.summary(p.At, "%s", key)
+		if s.SourceLink != nil && p.Own.File != "" {
+			at.Link = s.SourceLink(p.Own)
+		}
+		blocks = append(blocks, cell(at))
+		if p.Text != "" {
+			text := fmt.Sprintf("%6d | %s\n%6s | %*s^", p.Own.Line, p.Text, "", min(p.Mark, len(p.Text)), "")
+			blocks = append(blocks, Code{Text: from.summary(text, "%s", key), Excerpt: true})
+		}
+	}
+	blocks = append(blocks, cell(from.summary(d.Clauses[0], "%s", key)))
+	if d.Remedy != "" {
+		blocks = append(blocks, say("Help: ", from.summary(d.Remedy, "%s", key)))
+	}
+	return blocks
+}
+
+func severityColour(s finding.Severity) terminal.Colour {
+	if s == finding.Error {
+		return terminal.Red
+	}
+	return terminal.Yellow
 }
 
 // Findings writes all findings of a run, with every detail.

@@ -25,6 +25,7 @@ func (s *RunStudy) history(prefix string) Section {
 // figures.
 func historyBlocks(runs []*run.Run, shape, prefix string, approximate Approximate) []Block {
 	t := Table{Columns: columns("stage", "time us", "over the first", "over the parent", "required", "verdict", "run")}
+	t.Columns[5].Colour = verdictColour
 	p := &plot.Ladder{Title: "Time on " + shape + " over the stages", Unit: "us"}
 	first := ""
 	var firstTime float64
@@ -51,7 +52,7 @@ func historyBlocks(runs []*run.Run, shape, prefix string, approximate Approximat
 		p.Steps = append(p.Steps, step)
 		t.Rows = append(t.Rows, []Text{
 			cell(from.code(r.Variant, "variant")), time, overFirst, ratioCell(r, from), requiredCell(r, from),
-			cell(from.text(string(r.Verdict), "verdict")), cell(from.code(r.ID, "id")),
+			cell(verdictSpan(r)), cell(from.code(r.ID, "id")),
 		})
 	}
 	return []Block{
@@ -100,8 +101,10 @@ func outcomeOf(v gate.Verdict) plot.Outcome {
 	switch v {
 	case gate.Merge:
 		return plot.Accepted
-	case gate.ValidNegative, gate.Incorrect, gate.OverBudget:
+	case gate.ValidNegative:
 		return plot.Rejected
+	case gate.Incorrect, gate.OverBudget:
+		return plot.Failed
 	}
 	return plot.Open
 }
@@ -110,6 +113,7 @@ func outcomeOf(v gate.Verdict) plot.Outcome {
 func (s *RunStudy) lessons() Section {
 	section := Section{ID: "lessons", Title: say("Lessons: what was tried, and what it gave"), Depth: Long}
 	t := Table{Columns: columns("variant", "change", "time us", "shape", "over the parent", "required", "verdict", "run")}
+	t.Columns[6].Colour = verdictColour
 	for _, r := range append([]*run.Run{s.Run}, s.Siblings...) {
 		t.Rows = append(t.Rows, lessonRow(r))
 	}
@@ -133,7 +137,7 @@ func lessonRow(r *run.Run) []Text {
 	}
 	return []Text{
 		cell(from.code(r.Variant, "variant")), change, time, shape, ratioCell(r, from), requiredCell(r, from),
-		cell(from.text(string(r.Verdict), "verdict")), cell(from.code(r.ID, "id")),
+		cell(verdictSpan(r)), cell(from.code(r.ID, "id")),
 	}
 }
 

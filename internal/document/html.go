@@ -22,7 +22,7 @@ var pageCSS string
 var CSS = pageCSS + plot.CSS
 
 var page = template.Must(template.New("page").Funcs(template.FuncMap{
-	"kind": kindOf, "oneLine": keepSpace, "figure": inlineFigure, "numeric": Table.numeric, "lines": plainLines, "tone": tone,
+	"kind": kindOf, "oneLine": keepSpace, "figure": inlineFigure, "numeric": Table.numeric, "lines": plainLines, "tone": tone, "cellTone": cellTone,
 }).Parse(pageText))
 
 // Page is the document as one HTML file with everything in it.
@@ -53,19 +53,30 @@ func kindOf(b Block) string {
 	return strings.ToLower(strings.TrimPrefix(fmt.Sprintf("%T", b), "document."))
 }
 
-// tone is the class of an outcome, by its colour on a terminal.
-func tone(c Column, content Text) string {
+// cellTone is the class of a cell with an outcome.
+func cellTone(c Column, content Text) string {
 	if c.Colour == nil {
 		return ""
 	}
-	switch c.Colour(content.String()) {
+	return tone(c.Colour(content.String()))
+}
+
+// tone is the class of an outcome, by its colour on a terminal.
+func tone(c terminal.Colour) string {
+	switch c {
 	case terminal.Green:
 		return "good"
+	case terminal.Yellow:
+		return "warn"
 	case terminal.Red:
 		return "bad"
 	}
 	return ""
 }
+
+// VerdictTone is the class of a verdict that [VerdictInList] shows: good, warn, bad, or empty for what
+// was not checked.
+func VerdictTone(shown string) string { return tone(verdictColour(shown)) }
 
 // inlineFigure is a plot's SVG. internal/plot escapes all text in it.
 func inlineFigure(f Figure) template.HTML { return template.HTML(f.Plot.Inline("figure-" + f.Name)) }

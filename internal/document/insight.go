@@ -86,10 +86,9 @@ func failures(s *RunStudy) []advice {
 	default:
 		return nil
 	}
-	key, line := causeOf(r)
 	cause := say("the verdict is ", from.text(string(r.Verdict), "verdict"))
-	if line != "" {
-		cause = say(from.text(line, "%s", key))
+	if reason := causeOf(r); reason.Text != "" {
+		cause = cell(reason)
 	}
 	return []advice{{cause: cause, next: next, gain: missing, effort: profile.Medium, first: true}}
 }
@@ -106,7 +105,7 @@ func unsimulated(s *RunStudy) []advice {
 		next := say("run it without `" + run.NoSimFlag + "`; a run with it cannot be promoted")
 		return []advice{{cause: say("the simulator did not check the code: ", from.summary(run.NoSimFlag, "asked.no_sim")), next: next, gain: missing, effort: profile.Small}}
 	}
-	command := fmt.Sprintf("attune run %s --sanitizer auto%s", r.Variant, s.Commands.kernelFlag(r.Kernel))
+	command := fmt.Sprintf("attune run %s --sanitizer auto%s", run.ShellWord(r.Variant), s.Commands.kernelFlag(r.Kernel))
 	return []advice{{
 		cause: say("the simulator cannot run ", from.text(firstLine(why), "simulated.refused")), next: say("check it with compute-sanitizer: ", Span{Text: command, Code: true}),
 		gain: missing, effort: profile.Small,
@@ -116,9 +115,9 @@ func unsimulated(s *RunStudy) []advice {
 // simulateAlone is the command that repeats what the simulator did beside a GPU, with all details.
 func (s *RunStudy) simulateAlone() Span {
 	r := s.Run
-	command := fmt.Sprintf("attune run %s --device sim -v", r.Variant)
+	command := fmt.Sprintf("attune run %s --device sim -v", run.ShellWord(r.Variant))
 	if shapes := r.Simulated.Shapes; len(shapes) > 0 {
-		command += " --shapes " + strings.Join(shapes, ",")
+		command += " --shapes " + run.ShellWord(strings.Join(shapes, ","))
 	}
 	return Span{Text: command + s.Commands.kernelFlag(r.Kernel), Code: true}
 }
@@ -135,7 +134,7 @@ func (s *RunStudy) localise() Text {
 		if len(c.Findings) > 0 {
 			what = "correct the line that the finding names"
 		}
-		command := fmt.Sprintf("attune run %s --device sim --shapes %s --seeds %d -v", r.Variant, shapeLabel(c.Shape, c.ShapeName), c.Seed)
+		command := fmt.Sprintf("attune run %s --device sim --shapes %s --seeds %d -v", run.ShellWord(r.Variant), run.ShellWord(shapeLabel(c.Shape, c.ShapeName)), c.Seed)
 		return say(what, "; the first wrong shape alone, with its details: ", Span{Text: command + s.Commands.kernelFlag(r.Kernel), Code: true})
 	}
 	return say("correct what the reason names; `attune sim` runs the kernel alone")
@@ -338,7 +337,7 @@ func unprofiled(s *RunStudy) []advice {
 	}
 	return []advice{{
 		cause: say("no profile was taken of this code"),
-		next:  say("count what limits it: ", Span{Text: "attune profile " + r.Variant + s.Commands.kernelFlag(r.Kernel), Code: true}), gain: missing, effort: profile.Small,
+		next:  say("count what limits it: ", Span{Text: "attune profile " + run.ShellWord(r.Variant) + s.Commands.kernelFlag(r.Kernel), Code: true}), gain: missing, effort: profile.Small,
 	}}
 }
 

@@ -24,16 +24,21 @@ func Unexecuted(runs []*run.Run) []string {
 	case len(runs) > 1:
 		return []string{"note: no shape executes some lines of " + strings.Join(names, ", ") + "; `attune show ID` names them"}
 	}
-	texts := lineTexts(runs[0].Lines)
+	texts := lineTexts(runs[0])
 	texts[0] = "note: " + names[0] + ": " + texts[0]
 	return texts
 }
 
 // lineTexts name the lines and conditions that a run has not covered, and the shapes that cover them.
 // A run that covers everything has none.
-func lineTexts(s *coverage.Summary) []string {
+func lineTexts(r *run.Run) []string {
+	s := r.Lines
 	if s == nil {
 		return nil
+	}
+	shape, shapes := "no shape", "all shapes"
+	if r.Simulated != nil { // the GPU has run others, which count no lines
+		shape, shapes = "no simulated shape", "all simulated shapes"
 	}
 	var texts []string
 	add := func(what string, ranges []coverage.Range) {
@@ -41,11 +46,11 @@ func lineTexts(s *coverage.Summary) []string {
 			texts = append(texts, what+rangeList(ranges))
 		}
 	}
-	add("no shape executes ", s.Never)
+	add(shape+" executes ", s.Never)
 	add("a part behind a condition is never executed: ", s.Partly)
-	add("conditions with one outcome on all shapes: ", s.OneWay)
+	add("conditions with one outcome on "+shapes+": ", s.OneWay)
 	for _, shape := range s.Shapes {
-		add(fmt.Sprintf("`--shapes %s` reaches ", shape.Shape), shape.Lines)
+		add(fmt.Sprintf("`--shapes %s` reaches ", run.ShellWord(shape.Shape)), shape.Lines)
 	}
 	return texts
 }

@@ -44,7 +44,7 @@ func Ladder(runs []*run.Run, champions catalog.ChampionRuns, ids func(id string)
 		verdicts = append(verdicts, string(r.Verdict))
 		t.Rows = append(t.Rows, []Text{
 			say(r.Variant), parent, say(c.change), say(c.shape), say(c.time), say(c.speedup), say(c.required), say(c.overFirst),
-			say(c.registers), say(c.shared), say(string(r.Verdict)), say(cmp.Or(champions[r.ID], none)), say(ids(r.ID)), say(r.ID), say(c.why),
+			say(c.registers), say(c.shared), say(verdictWord(r)), say(cmp.Or(champions[r.ID], none)), say(ids(r.ID)), say(r.ID), say(c.why),
 		})
 		var notes []Text
 		if arch := champions[r.ID]; arch != "" {

@@ -130,6 +130,7 @@ var (
 type Code struct {
 	Text     Span
 	Language string // for Markdown; may be empty
+	Excerpt  bool   // source lines with marks below, whose columns must stay
 }
 
 // Details are blocks that a reader opens if they matter.
@@ -149,6 +150,7 @@ type Span struct {
 	Code   bool   // set in a fixed font
 	Output bool   // a message of the program, set in a fixed font too
 
+	Link    string          // address, in a page
 	Long    bool            // not on a terminal
 	Variant bool            // a name that a terminal shortens if it is long
 	Colour  terminal.Colour // of an outcome

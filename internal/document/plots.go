@@ -13,7 +13,7 @@ import (
 
 // ComparisonPlot has a strip for each series on each shape.
 func ComparisonPlot(c *run.Comparison) *plot.Strips {
-	p := &plot.Strips{Title: fmt.Sprintf("%s and %s, %s", c.A.Variant, c.B.Variant, cmp.Or(c.Facts.Name, "an unknown device")), Unit: "us"}
+	p := &plot.Strips{Title: fmt.Sprintf("%s and %s, %s", c.A.Variant, c.B.Variant, cmp.Or(c.Facts.Name, "an unknown device")), Unit: "us", Digits: 4}
 	for _, s := range c.Shapes {
 		group := plot.StripGroup{Name: s.Shape, Ratio: s.Ratio}
 		for _, series := range seriesOf(c, s) {

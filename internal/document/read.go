@@ -12,6 +12,7 @@ import (
 	"attune/internal/catalog"
 	"attune/internal/ledger"
 	"attune/internal/profile"
+	"attune/internal/ptx"
 	"attune/internal/run"
 	"attune/internal/spec"
 )
@@ -36,6 +37,7 @@ type RunStudy struct {
 
 	Approximate Approximate // of the run and its ancestors, on the run's headline shape
 	Commands    Commands
+	SourceLink  func(at ptx.Frame) string // the address of a source line in a page; may be nil
 }
 
 // Approximate has the ids of runs whose kernel on a shape computes exponentials so that the error is

@@ -13,7 +13,7 @@ import (
 func (s *RunStudy) Document() *Document {
 	r, from := s.Run, runRecord(s.Run.ID)
 	d := &Document{
-		Title:    say(from.text(r.Variant, "variant"), ": ", from.text(string(r.Verdict), "verdict")),
+		Title:    say(from.text(r.Variant, "variant"), ": ", verdictSpan(r)),
 		Headline: s.headline(),
 		Brief:    s.brief(),
 	}
@@ -25,7 +25,7 @@ func (s *RunStudy) Document() *Document {
 // document with several runs.
 func (s *RunStudy) sections(prefix string) []Section {
 	all := []Section{
-		s.verdict(), s.resources(), s.shapes(), s.correctness(prefix), s.performance(prefix), s.comparison(prefix), s.profile(prefix),
+		s.verdict(), s.findings(), s.resources(), s.shapes(), s.correctness(prefix), s.performance(prefix), s.comparison(prefix), s.profile(prefix),
 		s.history(prefix), s.lessons(), s.nextSteps(), s.build(), s.reproduce(),
 	}
 	kept := all[:0]
@@ -40,13 +40,18 @@ func (s *RunStudy) sections(prefix string) []Section {
 
 // headline is the run in three lines: the verdict, the time, and what it is worth.
 func (s *RunStudy) headline() []Text {
-	r, from := s.Run, runRecord(s.Run.ID)
-	verdict := say("Verdict: ", from.text(string(r.Verdict), "verdict"))
-	if meaning, first := strings.CutPrefix(verdictText(r), string(r.Verdict)); first {
+	r := s.Run
+	shown := verdictSpan(r)
+	verdict := say("Verdict: ", shown)
+	if meaning, first := strings.CutPrefix(verdictText(r), shown.Text); first {
 		verdict = append(verdict, say(meaning)...)
 	}
-	if key, line := causeOf(r); line != "" {
-		verdict = append(verdict, say(". Cause: ", from.text(line, "%s", key))...)
+	if cause := causeOf(r); cause.Text != "" {
+		label := ". Cause: "
+		if shown.Text == correctUntimed {
+			label = ". No times: "
+		}
+		verdict = append(verdict, say(label, cause)...)
 	}
 	return []Text{append(verdict, say(".")...), s.timeLine(), s.evidenceLine()}
 }
@@ -54,12 +59,12 @@ func (s *RunStudy) headline() []Text {
 // brief is the run on a terminal: the variant with its verdict and speedup, the device and the date.
 func (s *RunStudy) brief() []Text {
 	r, from := s.Run, runRecord(s.Run.ID)
-	word := string(r.Verdict)
-	text, first := strings.CutPrefix(verdictText(r), word)
+	word := verdictSpan(r)
+	text, first := strings.CutPrefix(verdictText(r), word.Text)
 	if !first { // it is at the end of the text, which may be long
-		word = ""
+		word.Text = ""
 	}
-	line := say(from.variant(r.Variant, "variant"), ": ", Span{Text: word, Colour: verdictColour(string(r.Verdict))}, text)
+	line := say(from.variant(r.Variant, "variant"), ": ", word, text)
 	if r.Speedup != nil {
 		line = append(line, say(", ", from.figure("%.3f", r.Speedup.Ratio, "speedup.ratio"), "x ", from.variant(r.Parent, "parent"))...)
 		if r.RequiredSpeedup > 0 {
@@ -72,15 +77,20 @@ func (s *RunStudy) brief() []Text {
 // dateLayout is how dates are printed.
 const dateLayout = "2006-01-02 15:04:05"
 
-// causeOf is the first line of the reason why the verdict is not merge, with its key.
-func causeOf(r *run.Run) (key, line string) {
-	cause := r.Cause()
+// causeOf is why the verdict is not merge: the kind and place of the first finding, or the first line of
+// the reason. It is empty without a reason.
+func causeOf(r *run.Run) Span {
+	cause, from := r.Cause(), runRecord(r.ID)
 	for _, g := range r.GateOutcomes() {
-		if cause != "" && g.Status != gate.Pass && len(g.Reasons) > 0 && firstLine(g.Reasons[0]) == strings.TrimSpace(cause) {
-			return "reasons." + g.Name + ".0", firstLine(cause)
+		if cause == "" || g.Status == gate.Pass || len(g.Reasons) == 0 || firstLine(g.Reasons[0]) != strings.TrimSpace(cause) {
+			continue
 		}
+		if short := kindFirst(r, cause); g.Name == "correctness" && g.Status == gate.Fail && short != cause && !strings.Contains(short, "\n") {
+			return from.summary(short, "reasons.correctness")
+		}
+		return from.text(firstLine(cause), "reasons.%s.0", g.Name)
 	}
-	return "", ""
+	return Span{}
 }
 
 func firstLine(text string) string {
@@ -180,7 +190,14 @@ func (s *RunStudy) gates() Fields {
 	summaries := map[string]Text{"resources": resourceLine(r, from), "correctness": correctLine(r, from)}
 	fields := Fields{Head: []string{"gate", "outcome", "because"}}
 	for _, g := range r.GateOutcomes() {
-		fields.Fields = append(fields.Fields, gateField(g, from, summaries[g.Name]))
+		field := gateField(g, from, summaries[g.Name])
+		if found := failedFindings(r); g.Name == "correctness" && g.Status == gate.Fail && len(found) > 0 {
+			field.Depth = Brief
+			long := gateField(run.GateOutcome{Name: g.Name, Status: g.Status}, from, summaries[g.Name])
+			long.Depth, long.Lines = Long, append(long.Lines, from.summaries(findingReasons(g.Reasons, found), "reasons."+g.Name)...)
+			fields.Fields = append(fields.Fields, long)
+		}
+		fields.Fields = append(fields.Fields, field)
 	}
 	return fields
 }
@@ -216,9 +233,9 @@ func (s *RunStudy) facts() Fields {
 		add("measured as", Always, cell(from.summary(measuredAsText(r.MeasuredAs), "measured_as")))
 	}
 	add("allowed", Always, from.summaries(allowedTexts(r), "audit")...)
-	add("notes", Always, from.summaries(r.Notes(), "correctness")...)
+	add("notes", Brief, from.summaries(r.Notes(), "correctness")...)
 	var lines []Text
-	for _, text := range lineTexts(r.Lines) {
+	for _, text := range lineTexts(r) {
 		lines = append(lines, from.sentence(text, "lines"))
 	}
 	add("lines", Always, lines...)
@@ -330,6 +347,7 @@ func (s *RunStudy) resources() Section {
 	}
 	if len(r.Parts) > 0 {
 		t := Table{Columns: columns("part", "verdict", "shapes", "run", "machine code")}
+		t.Columns[1].Colour = verdictColour
 		for i, p := range r.Parts {
 			hash := cell(missing)
 			if p.CodeHash != "" {

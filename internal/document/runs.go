@@ -29,7 +29,7 @@ func Runs(studies []*RunStudy) *Document {
 	}
 	for _, s := range studies {
 		from := runRecord(s.Run.ID)
-		d.Headline = append(d.Headline, append(say(from.code(s.Run.Variant, "variant"), ", ", from.text(string(s.Run.Verdict), "verdict"), ". "), s.timeLine()...))
+		d.Headline = append(d.Headline, append(say(from.code(s.Run.Variant, "variant"), ", ", verdictSpan(s.Run), ". "), s.timeLine()...))
 	}
 	if shape := headlineShape(runs); shape != "" {
 		d.Sections = append(d.Sections, Section{ID: "overview", Title: say("Overview"), Blocks: historyBlocks(runs, shape, "", approximate)})

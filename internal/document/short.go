@@ -67,7 +67,7 @@ func (n *shortNames) write(w io.Writer, s terminal.Screen, text string) {
 func verdictColour(verdict string) terminal.Colour {
 	word, _, _ := strings.Cut(verdict, " (")
 	switch gate.Verdict(word) {
-	case gate.Merge:
+	case gate.Merge, correctUntimed:
 		return terminal.Green
 	case gate.Incorrect, gate.OverBudget:
 		return terminal.Red

@@ -1,6 +1,7 @@
 package document
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -36,6 +37,9 @@ func TestColouredText(t *testing.T) {
 	for verdict, code := range map[gate.Verdict]string{gate.Merge: "32", gate.ValidNegative: "33", gate.Incorrect: "31", gate.Unknown: ""} {
 		r := passing()
 		r.Verdict = verdict
+		if verdict == gate.Unknown { // the outputs could not be checked
+			r.Gates.Correctness = gate.NotMeasured
+		}
 		var plain, coloured strings.Builder
 		if err := runText(&plain, r, screen); err != nil {
 			t.Fatal(err)
@@ -53,6 +57,34 @@ func TestColouredText(t *testing.T) {
 		if len(strings.Split(plain.String(), "\n")) != len(strings.Split(coloured.String(), "\n")) {
 			t.Errorf("colour changes the lines:\n%s\n%s", plain.String(), coloured.String())
 		}
+	}
+}
+
+// A correct run without times is green; one whose outputs could not be checked has no colour.
+func TestCorrectUntimed(t *testing.T) {
+	correct, unchecked := noted(), deviceless()
+	for _, c := range []struct {
+		run         *run.Run
+		shown, tone string
+	}{{correct, "correct, not timed", "good"}, {unchecked, "not-measured", ""}, {unsupported(), "not-measured", ""}} {
+		if c.run.Verdict != gate.Unknown {
+			t.Fatalf("%s is recorded as %s", c.run.Variant, c.run.Verdict)
+		}
+		shown := VerdictInList(c.run)
+		if shown != c.shown || VerdictTone(shown) != c.tone {
+			t.Errorf("%q in %q; want %q in %q", shown, VerdictTone(shown), c.shown, c.tone)
+		}
+		page, err := (&RunStudy{Run: c.run}).Document().Page()
+		if err != nil {
+			t.Fatal(err)
+		}
+		class := `<span class="good" data-source="` + c.run.ID + `/run.json#summary:verdict">correct, not timed</span>`
+		if strings.Contains(string(page), class) != (c.tone == "good") {
+			t.Errorf("%s: the page is green: %v", c.shown, c.tone != "good")
+		}
+	}
+	if !slices.ContainsFunc(VerdictLegend(), func(g VerdictGroup) bool { return slices.Equal(g.Verdicts, []string{"correct, not timed"}) }) {
+		t.Error("the legend does not explain it")
 	}
 }
 

@@ -2,6 +2,7 @@ package document
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"attune/internal/oracle"
 	"attune/internal/plot"
 	"attune/internal/profile"
+	"attune/internal/ptx"
 	"attune/internal/rule"
 	"attune/internal/run"
 	"attune/internal/spec"
@@ -172,7 +174,7 @@ func TestIncorrectRun(t *testing.T) {
 	c.NonFinite, c.FirstNonFinite = 1, &oracle.Place{}
 	text := w.verified(w.study(w.record(r, nil)).Document())
 	contains(
-		t, text, "- Verdict: incorrect. Cause: race at k.cu:12.", "- Time: not measured.", "135 of 136 outputs are correct", "- race at k.cu:12\n", "- max\\_err 3 exceeds 0.05\n",
+		t, text, "- Verdict: incorrect. Cause: race at k.cu:12.", "- Time: not measured.", "135 of 136 outputs are correct", "## Findings\n\nerror: race: two accesses that nothing orders\n", "- max\\_err 3 exceeds 0.05\n",
 		"All reasons of the gate correctness", "| high | race at k.cu:12 | find the first wrong output", "No times were measured: a gate before failed.",
 		"1 of 136 outputs exceed their limits",
 	)
@@ -180,6 +182,28 @@ func TestIncorrectRun(t *testing.T) {
 	text = w.verified(w.study(w.record(r, nil)).Document())
 	contains(t, text, "| high | race at k.cu:12 | correct the line that the finding names; the first wrong shape alone, with its details: "+
 		"`attune run stage6 --device sim --shapes 1x1x32x64 --seeds 0 -v` |")
+}
+
+// A report shows a finding once, with the source lines of both places, marks and the remedy.
+func TestFindingWithSources(t *testing.T) {
+	r := racy()
+	for i := range r.Correctness {
+		f := &r.Correctness[i].Findings[0]
+		f.Other = &finding.Place{PTXLine: 92, Source: "sdpa.cu:47", File: "sdpa.cu", Line: 47, Column: 5, Excerpt: "    scores[lane] = <x> & y;"}
+		f.Where.Excerpt = "  sum += scores[k];"
+	}
+	s := &RunStudy{Run: r, SourceLink: func(at ptx.Frame) string { return fmt.Sprintf("/kernel?file=%s#L%d", at.File, at.Line) }}
+	contains(t, string(s.Document().Markdown()), "error: race on shared variable scores, element 16: two accesses that nothing orders\n",
+		"```\n    47 | sum += scores[k];\n       | ^\n```\n", "```\n    47 | scores[lane] = <x> & y;\n       | ^\n```\n", "Help: add \\_\\_syncwarp() between the two\n")
+	body, err := s.Document().Body()
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := string(body)
+	contains(t, page, `<a href="/kernel?file=sdpa.cu#L47"`, "| scores[lane] = &lt;x&gt; &amp; y;\n       | ^", `<span class="bad"`)
+	if n := strings.Count(page, "nothing orders"); n != 1 {
+		t.Errorf("the finding is shown %d times:\n%s", n, page)
+	}
 }
 
 // A run over its budget says what it needs.

@@ -134,8 +134,8 @@ func TestVerdictsThatTellLittle(t *testing.T) {
 		run           *run.Run
 		text, inLists string
 	}{
-		{noted(), "not-measured: correct on the simulator, no GPU for times", "not-measured (correct)"},
-		{untimed, "not-measured: correct, no times", "not-measured (correct)"},
+		{noted(), "correct, not timed (on the simulator, no GPU)", "correct, not timed"},
+		{untimed, "correct, not timed", "correct, not timed"},
 		{deviceless(), "not-measured: the outputs were not checked", "not-measured"},
 		{failing, "not-measured: the reference failed", "not-measured"},
 		{refused(), `does not compile: sdpa.cu:20: identifier "a" | "b" is undefined (over-budget)`, "over-budget (not built)"},

@@ -101,6 +101,7 @@ func (s *TuningStudy) finals() Table {
 	unit := map[string]string{run.ObjectiveEnergy: "mJ", run.ObjectiveCost: "cost"}[t.Objective]
 	table := Table{Columns: columns("variant", cmp.Or(unit, "us"), "ratio", "interval", "verdict", "registers", "shared bytes")}
 	table.Columns[0].Keep = false
+	table.Columns[4].Colour = wordColour
 	add := func(v run.TunedVariant, key string, standard bool) {
 		if v.Failure != "" || v.Cost == nil {
 			return
@@ -198,7 +199,7 @@ func (s *TuningStudy) reproduce() Section {
 			", ", from.text(t.Identity.Arch, "search.arch"), "."),
 		say("Strategy ", from.text(t.Identity.Strategy, "search.strategy"), " with seed ", from.text(fmt.Sprint(t.Identity.SearchSeed), "search.search_seed"), ", compiler ",
 			from.text(t.Identity.Compiler, "search.compiler"), "."),
-		Code{Text: Span{Text: "attune show " + t.ID + s.Commands.ledgerFlag("--ledger")}},
+		Code{Text: Span{Text: "attune show " + run.ShellWord(t.ID) + s.Commands.LedgerFlag()}},
 	}
 	return Section{ID: "reproduce", Title: say("Reproduce it"), Depth: Long, Blocks: append(blocks, leftOut(s.LeftOut)...)}
 }

@@ -111,7 +111,7 @@ func tuningNext(t *run.Tuning, kernel *spec.Kernel, command func(string) string)
 			t.ID, t.Best.Patch, t.Best.Variant))
 	}
 	shapes := strings.Join(t.Identity.Shapes, ",")
-	compare := fmt.Sprintf("`attune compare %s %s --shapes %s`", t.Default.Variant, t.Best.Variant, shapes)
+	compare := fmt.Sprintf("`attune compare %s %s --shapes %s`", run.ShellWord(t.Default.Variant), run.ShellWord(t.Best.Variant), run.ShellWord(shapes))
 	if t.Simulated() {
 		compare += " on a GPU"
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"attune/internal/gate"
+	"attune/internal/ledger"
 	"attune/internal/run"
 )
 
@@ -23,49 +24,90 @@ func verdictText(r *run.Run) string {
 // negative verdict is about the units of the chip. A variant that was not built has no budget to be
 // over: its text begins with what is wrong.
 func verdictMeaning(r *run.Run) string {
-	switch known := knownText(r); {
+	switch shown := verdictWord(r); {
 	case unbuilt(r):
 		return fmt.Sprintf("%s (%s)", strings.TrimPrefix(r.Cause(), "it "), r.Verdict)
-	case known != "":
-		return string(r.Verdict) + ": " + known
+	case shown == correctUntimed && r.Requested.Simulation != nil:
+		return shown + " (on the simulator, no GPU)"
+	case shown == correctUntimed:
+		return shown
+	case r.Verdict == gate.Unknown && r.ReferenceError != "":
+		return string(r.Verdict) + ": the reference failed"
+	case r.Verdict == gate.Unknown:
+		return string(r.Verdict) + ": the outputs were not checked"
 	case r.Verdict == gate.ValidNegative && r.Gates.Performance != gate.Fail:
 		return string(r.Verdict) + " (no unit near its limit; the experiment is valid)"
 	}
 	return r.Verdict.Explained()
 }
 
-// VerdictInList is the verdict of a run with a word on what it does not tell: whether the outputs of
-// a run without times are correct, and whether a variant was built at all.
+// correctUntimed is how a correct run without times is shown. Its recorded verdict is not-measured, as
+// that of a run whose outputs could not be checked.
+const correctUntimed = "correct, not timed"
+
+// VerdictInList is the verdict of a run as lists show it. It tells what the recorded word does not:
+// whether the outputs of a run without times are correct, and whether a variant was built at all.
 func VerdictInList(r *run.Run) string {
-	switch {
-	case unbuilt(r):
+	if unbuilt(r) {
 		return string(r.Verdict) + " (not built)"
-	case r.Verdict == gate.Unknown && r.Gates.Correctness == gate.Pass:
-		return string(r.Verdict) + " (correct)"
+	}
+	return verdictWord(r)
+}
+
+// verdictWord is the verdict of a run as documents show it, which name the cause too.
+func verdictWord(r *run.Run) string {
+	if r.Verdict == gate.Unknown && r.Gates.Correctness == gate.Pass {
+		return correctUntimed
 	}
 	return string(r.Verdict)
+}
+
+// VerdictGroup are verdicts of one meaning and one colour, as lists show them.
+type VerdictGroup struct {
+	Verdicts []string
+	Text     string
+}
+
+// VerdictLegend explains what lists show.
+func VerdictLegend() []VerdictGroup {
+	return []VerdictGroup{
+		{[]string{string(gate.Merge)}, "correct, and as fast as required"},
+		{[]string{correctUntimed}, "every output is correct; no times, as without a GPU"},
+		{[]string{string(gate.ValidNegative)}, gate.ValidNegative.Meaning()},
+		{[]string{string(gate.Inconclusive)}, "correct and timed, but too close to call"},
+		{[]string{string(gate.Incorrect), string(gate.OverBudget)}, "a gate failed"},
+		{[]string{string(gate.Unknown)}, "the outputs could not be checked"},
+	}
+}
+
+// ShowVerdicts replaces the verdicts of a list by what [VerdictInList] shows. It reads the runs whose
+// recorded word does not tell; one that cannot be read keeps its word.
+func ShowVerdicts(entries []ledger.Entry, read func(id string) (*run.Run, error)) {
+	for i, e := range entries {
+		if v := gate.Verdict(e.Verdict); v != gate.Unknown && v != gate.OverBudget {
+			continue
+		}
+		if r, err := read(e.ID); err == nil {
+			entries[i].Verdict = VerdictInList(r)
+		}
+	}
+}
+
+// verdictSpan is the verdict of a run in a document, in its colour.
+func verdictSpan(r *run.Run) Span {
+	from, shown := runRecord(r.ID), verdictWord(r)
+	span := from.text(shown, "verdict")
+	if shown != string(r.Verdict) {
+		span = from.summary(shown, "verdict")
+	}
+	span.Colour = verdictColour(shown)
+	return span
 }
 
 // unbuilt reports whether a run failed because it has no code: the variant does not compile, or its
 // source breaks a rule.
 func unbuilt(r *run.Run) bool {
 	return r.Verdict == gate.OverBudget && r.Build == nil && len(r.Parts) == 0 && r.Cause() != ""
-}
-
-// knownText is what a run has shown that is not measured: whether the outputs are correct, and why
-// nothing was timed. It is empty for other verdicts.
-func knownText(r *run.Run) string {
-	switch {
-	case r.Verdict != gate.Unknown:
-		return ""
-	case r.Gates.Correctness == gate.NotMeasured && r.ReferenceError != "":
-		return "the reference failed"
-	case r.Gates.Correctness == gate.NotMeasured:
-		return "the outputs were not checked"
-	case r.Requested.Simulation != nil:
-		return "correct on the simulator, no GPU for times"
-	}
-	return "correct, no times"
 }
 
 // verdictNote explains the verdicts of a table that need it; it is empty if none does.

@@ -48,6 +48,7 @@ type Place struct {
 	Column  int    `json:"column,omitempty"` // from 1; 0 if it is not known
 
 	Callers []ptx.Frame `json:"callers,omitempty"` // the calls of inlined functions, from the inside outwards
+	Excerpt string      `json:"excerpt,omitempty"` // the source line of Own, as it was compiled; empty if it is not known
 }
 
 // PlaceOf describes an instruction of a module.

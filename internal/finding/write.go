@@ -27,13 +27,100 @@ func (s Sources) line(at ptx.Frame) string {
 	return strings.TrimRight(string(lines[at.Line-1]), " \t\r")
 }
 
+// longestExcerpt limits a source line in a record.
+const longestExcerpt = 400
+
+// Quote adds the source lines of the finding's places, so that it can be shown without the files.
+func (f *Finding) Quote(sources Sources) {
+	f.Where.quote(sources)
+	if f.Other != nil {
+		other := *f.Other // findings may share a place
+		other.quote(sources)
+		f.Other = &other
+	}
+}
+
+func (p *Place) quote(sources Sources) {
+	if own, known := p.Own(); known && p.Excerpt == "" {
+		line := strings.ToValidUTF8(sources.line(own), "?")
+		for len(line) > longestExcerpt {
+			_, size := utf8.DecodeLastRuneInString(line)
+			line = line[:len(line)-size]
+		}
+		p.Excerpt = line
+	}
+}
+
+// Description is a finding as people read it, in every form.
+type Description struct {
+	Headline string
+	Places   []Located
+	Clauses  []string // what happened; the first says most, the others repeat parts of the headline
+	Remedy   string   // may be empty
+}
+
+// Located is a place of a finding.
+type Located struct {
+	At   string    // source lines, or the PTX line and its instruction
+	Own  ptx.Frame // zero if it is not known
+	Text string    // the source line without its indentation; empty if it is not known
+	Mark int       // column of the mark below the text, from 0
+}
+
+// Describe describes the finding with the source lines that it has. A verbose description has both
+// places even on one line, with their instructions.
+func (f Finding) Describe(on string, verbose bool) Description {
+	d := Description{Headline: f.headline(), Clauses: strings.Split(strings.TrimSpace(f.Detail), "; "), Remedy: f.Remedy()}
+	note := f.times()
+	if on != "" {
+		note += ", on " + on
+	}
+	add := func(p Place, note string) {
+		if at, known := p.located(verbose); known {
+			if note != "" {
+				at.At += " (" + note + ")"
+			}
+			d.Places = append(d.Places, at)
+		}
+	}
+	add(f.Where, note)
+	if len(d.Places) == 0 {
+		d.Clauses[0] += " (" + note + ")"
+	}
+	if f.Other != nil && (verbose || !sameLine(f.Where, *f.Other)) {
+		add(*f.Other, "")
+	}
+	return d
+}
+
+// located is where an instruction is: the source line with a mark, or else the instruction.
+func (p Place) located(verbose bool) (at Located, known bool) {
+	own, inSource := p.Own()
+	if !inSource && p.PTXLine == 0 {
+		return at, false
+	}
+	at.At, at.Own = fmt.Sprintf("%s: %s", p, strings.Join(strings.Fields(p.PTX), " ")), own
+	if inSource && !verbose {
+		at.At = own.String()
+		if inner := p.Frames()[0]; inner != own {
+			at.At += ", in " + inner.String()
+		}
+	}
+	if inSource && p.Excerpt != "" {
+		at.Text = strings.TrimLeft(p.Excerpt, " \t")
+		at.Mark = markAt(at.Text, own.Column-1-(len(p.Excerpt)-len(at.Text)))
+		at.Text = printable(at.Text)
+	}
+	return at, true
+}
+
 // Form is how findings are written to a terminal.
 type Form struct {
 	Screen  terminal.Screen
 	Indent  string
-	Sources Sources
-	On      string // the outputs that the finding appeared on; may be empty
-	Verbose bool   // with all calls, instructions and details
+	Sources Sources // of findings without their source lines; may be nil
+	On      string  // the outputs that the finding appeared on; may be empty
+	Verbose bool    // with all calls, instructions and details
 }
 
 // most is how many lines a finding takes that is not verbose.
@@ -42,30 +129,27 @@ const most = 11
 // Write writes a finding as compilers write errors: a headline, the source lines of its places, what
 // happened first, and the remedy. It takes at most 11 lines, unless it is verbose.
 func (f Finding) Write(w io.Writer, form Form) {
+	f.Quote(form.Sources)
+	d := f.Describe(form.On, form.Verbose)
 	out := &writer{Form: form}
 	colour := terminal.Yellow
 	if f.Severity == Error {
 		colour = terminal.Red
 	}
-	out.text("", f.headline(), 2, colour)
-	note := f.times()
-	if form.On != "" {
-		note += ", on " + form.On
+	out.text("", d.Headline, 2, colour)
+	for _, p := range d.Places {
+		out.text("  ", p.At, 1, terminal.Plain)
+		if p.Text != "" {
+			out.excerpt(p)
+		}
 	}
-	located := out.place(f.Where, note)
-	if f.Other != nil && (form.Verbose || !sameLine(f.Where, *f.Other)) {
-		out.place(*f.Other, "")
-	}
-	clauses := strings.Split(strings.TrimSpace(f.Detail), "; ")
-	if !located {
-		clauses[0] += " (" + note + ")"
-	}
+	clauses := d.Clauses
 	if !form.Verbose {
-		clauses = clauses[:1] // the others repeat what the headline says
+		clauses = clauses[:1]
 	}
 	help := &writer{Form: form}
-	if remedy := f.Remedy(); remedy != "" {
-		help.text("  ", "help: "+remedy, 2, terminal.Plain)
+	if d.Remedy != "" {
+		help.text("  ", "help: "+d.Remedy, 2, terminal.Plain)
 	}
 	for _, clause := range clauses {
 		out.text("  ", clause, min(2, most-len(out.lines)-len(help.lines)), terminal.Plain)
@@ -161,38 +245,13 @@ func printable(text string) string {
 	}, text)
 }
 
-// place adds where an instruction is: the source line with a mark, or else the instruction.
-func (w *writer) place(p Place, note string) (located bool) {
-	own, known := p.Own()
-	if !known && p.PTXLine == 0 {
-		return false
-	}
-	at := fmt.Sprintf("%s: %s", p, strings.Join(strings.Fields(p.PTX), " "))
-	if known && !w.Verbose {
-		at = own.String()
-		if inner := p.Frames()[0]; inner != own {
-			at += ", in " + inner.String()
-		}
-	}
-	if note != "" {
-		at += " (" + note + ")"
-	}
-	w.text("  ", at, 1, terminal.Plain)
-	if source := w.Sources.line(own); known && source != "" {
-		w.excerpt(own, source)
-	}
-	return true
-}
-
-// excerpt adds a source line without its indentation and, below, a mark.
-func (w *writer) excerpt(at ptx.Frame, source string) {
-	text := strings.TrimLeft(source, " \t")
-	start := markAt(text, at.Column-1-(len(source)-len(text)))
-	number := fmt.Sprintf("%s  %6d | ", w.Indent, at.Line)
+// excerpt adds a source line and, below, a mark.
+func (w *writer) excerpt(at Located) {
+	number := fmt.Sprintf("%s  %6d | ", w.Indent, at.Own.Line)
 	room := max(w.Screen.Width-len(number), 20)
-	w.lines = append(w.lines, number+cut(printable(text), room))
-	if start < room-1 {
-		w.lines = append(w.lines, fmt.Sprintf("%s%8s | %*s%s", w.Indent, "", start, "", w.Screen.Paint(terminal.Red, "^")))
+	w.lines = append(w.lines, number+cut(at.Text, room))
+	if at.Mark < room-1 {
+		w.lines = append(w.lines, fmt.Sprintf("%s%8s | %*s%s", w.Indent, "", at.Mark, "", w.Screen.Paint(terminal.Red, "^")))
 	}
 }
 

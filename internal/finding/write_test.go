@@ -133,8 +133,9 @@ func TestMarks(t *testing.T) {
 		if column == 1+strings.Index(line, "ab") {
 			want = 4
 		}
+		at, _ := Place{File: "k.cu", Line: 1, Column: column, Excerpt: line}.located(false)
 		w := &writer{Form: Form{Screen: terminal.Screen{Width: 80}}}
-		w.excerpt(ptx.Frame{File: "k.cu", Line: 1, Column: column}, line)
+		w.excerpt(at)
 		if got := w.lines[1]; got != fmt.Sprintf("%8s | %*s^", "", want, "") {
 			t.Errorf("column %d: %q", column, got)
 		}

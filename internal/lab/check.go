@@ -75,6 +75,7 @@ func (l *Lab) check(ctx context.Context, s *session, b problem.Build, ref, secon
 		}
 		c.wrong = append(c.wrong, relaunchWrong(b, second, c.further, c.wrong)...)
 	}
+	l.quote(b, outcome.Findings, outcome.Notes)
 	return c, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"attune/internal/coverage"
+	"attune/internal/problem"
 	"attune/internal/spec"
 )
 
@@ -24,19 +25,41 @@ func (a *attempt) coverLines(ctx context.Context, took time.Duration) {
 		a.result.Lines = a.reused.run.Lines
 		return
 	}
-	summary := a.covered.Summary()
-	if a.result.Lines = summary; summary == nil || summary.Complete() || len(a.plan.entries) > 1 || a.selection != nil {
+	a.result.Lines = a.covered.Summary()
+	if len(a.plan.entries) > 1 || a.selection != nil {
+		return
+	}
+	search := lineSearch{Lab: a.Lab, refs: a.refs, build: a.build, shapes: a.shapes, seed: a.plan.Seeds[0]}
+	search.step = func(i, n int) { a.step("shapes for lines that were not executed", i, n) }
+	search.extend(ctx, a.result.Lines, &a.covered, took)
+}
+
+// lineSearch looks for shapes that execute lines which the shapes of a check have not.
+type lineSearch struct {
+	*Lab
+	refs   problem.References
+	build  problem.Build
+	shapes []spec.Shape // of the check
+	seed   uint64
+	step   func(done, total int) // may be nil
+}
+
+// extend adds the shapes to the summary of what a check has covered. The check took some time.
+func (s lineSearch) extend(ctx context.Context, summary *coverage.Summary, checked *coverage.Launches, took time.Duration) {
+	if summary == nil || summary.Complete() {
 		return
 	}
 	limited, cancel := context.WithTimeout(ctx, min(max(took, leastSearch), longestSearch))
 	defer cancel()
-	session := a.newSession() // a fault on another shape does not lose that of the attempt
+	session := s.newSession() // a fault on another shape does not lose that of the check
 	defer session.close()
-	covered := a.covered.Clone()
-	near := a.neighbours()
+	covered := checked.Clone()
+	near := s.neighbours()
 	for i, shape := range near {
-		a.step("shapes for lines that were not executed", i, len(near))
-		launch := a.coveredOn(limited, session, shape)
+		if s.step != nil {
+			s.step(i, len(near))
+		}
+		launch := s.coveredOn(limited, session, shape)
 		if limited.Err() != nil || len(summary.Shapes) == maxReaching {
 			return
 		}
@@ -47,26 +70,26 @@ func (a *attempt) coverLines(ctx context.Context, took time.Duration) {
 	}
 }
 
-// neighbours are those of the smallest shape of the attempt, the smallest first.
-func (a *attempt) neighbours() []spec.Shape {
-	near := a.Kernel.Neighbours(Runnable(a.problem(), a.variant, a.shapes)[0])
-	near = slices.DeleteFunc(near, func(s spec.Shape) bool { return slices.Contains(a.shapes, s) })
-	return Runnable(a.problem(), a.variant, near)
+// neighbours are those of the smallest shape of the check, the smallest first.
+func (s lineSearch) neighbours() []spec.Shape {
+	near := s.Kernel.Neighbours(Runnable(s.problem(), s.build.Variant, s.shapes)[0])
+	near = slices.DeleteFunc(near, func(shape spec.Shape) bool { return slices.Contains(s.shapes, shape) })
+	return Runnable(s.problem(), s.build.Variant, near)
 }
 
 // coveredOn is what a launch on a shape executes; nil for a shape that the kernel or its reference does
 // not take.
-func (a *attempt) coveredOn(ctx context.Context, s *session, shape spec.Shape) *coverage.Launches {
-	ref, err := a.refs.Get(ctx, a.problem().Plain(shape, a.plan.Seeds[0]))
+func (s lineSearch) coveredOn(ctx context.Context, on *session, shape spec.Shape) *coverage.Launches {
+	ref, err := s.refs.Get(ctx, s.problem().Plain(shape, s.seed))
 	if err != nil {
 		return nil
 	}
-	build := a.build
-	job, err := s.job(ctx, &build, ref)
+	build := s.build
+	job, err := on.job(ctx, &build, ref)
 	if err != nil {
 		return nil
 	}
-	outcome, err := s.run(ctx, job)
+	outcome, err := on.run(ctx, job)
 	if err != nil {
 		return nil
 	}

@@ -35,6 +35,7 @@ func (l *Lab) Run(ctx context.Context, request Request, done func(*run.Run)) err
 		Lab: l, plan: p, builds: l.startBuilds(ctx, p.Arch, p.variants(l.Device.Timed())...), refs: l.references(everyRow, nil),
 		simulations: l.startSimulations(ctx, len(p.NormalOnly) > 0, p.Shapes), work: newWork(p, l.Device.Timed()),
 	}
+	r.simulations.alone = len(p.entries) == 1
 	defer r.refs.Close()
 	defer r.simulations.stop() // after the builds, which it waits for
 	defer r.builds.stop()
@@ -229,6 +230,9 @@ func (a *attempt) proveSimulated(ctx context.Context) error {
 	var err error
 	if a.result.Simulated, err = result(ctx, a.build); err != nil {
 		return err
+	}
+	if a.gates.Correctness.Status == gate.Pass {
+		a.result.Lines = a.simulations.lines(a.build)
 	}
 	check := gateSimulated(a.result.Simulated)
 	if check.Status == gate.Pass || check.Status == gate.NotMeasured && a.gates.Correctness.Status != gate.Pass {

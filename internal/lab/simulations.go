@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"attune/internal/coverage"
 	"attune/internal/crash"
 	"attune/internal/device"
 	"attune/internal/finding"
@@ -27,6 +28,7 @@ type simulations struct {
 	lab    *Lab // with the simulator as its device; nil if there is none beside the device
 	gpu    *Lab
 	quick  bool
+	alone  bool         // of a single variant, for which shapes are sought that execute further lines
 	shapes []spec.Shape // of the request
 
 	ctx     context.Context
@@ -49,6 +51,7 @@ type simulation struct {
 	cancel    context.CancelFunc
 	done      chan struct{} // closed when result or err is set
 	result    *run.Simulated
+	lines     *coverage.Summary // of the source, that a correct build has executed
 	err       error
 	sanitized bool
 }
@@ -102,7 +105,7 @@ func (s *simulations) start(b problem.Build) *simulation {
 		refs := <-s.workers
 		defer func() { s.workers <- refs }()
 		defer crash.Catch(&one.err, func() string { return "the simulation of " + b.Variant.String() })
-		one.result, one.err = s.simulate(ctx, refs, b)
+		one.result, one.lines, one.err = s.simulate(ctx, refs, b)
 	})
 	return one
 }
@@ -182,6 +185,21 @@ func (s *simulations) result(ctx context.Context, b problem.Build) (*run.Simulat
 	return one.result, nil
 }
 
+// lines are the source lines that a build has executed; nil before its result is known, for a wrong build,
+// and where the simulator is not beside the device.
+func (s *simulations) lines(b problem.Build) *coverage.Summary {
+	one := s.start(b)
+	if one == nil {
+		return nil
+	}
+	select {
+	case <-one.done:
+		return one.lines
+	default:
+		return nil
+	}
+}
+
 // gateSimulated is the correctness gate of what the simulator found. Without a single finished
 // instance nothing was proven, unless the simulator cannot run the kernel at all.
 func gateSimulated(s *run.Simulated) gate.Check {
@@ -203,8 +221,24 @@ func wrongSimulated(v spec.Variant, s *run.Simulated) error {
 	return nil
 }
 
-// simulate runs the plain instances of a build's shapes, the smallest first, with all checkers.
-func (s *simulations) simulate(ctx context.Context, refs problem.References, b problem.Build) (*run.Simulated, error) {
+// simulate runs the plain instances of a build's shapes, the smallest first, with all checkers. Of a
+// correct build it returns the lines too.
+func (s *simulations) simulate(ctx context.Context, refs problem.References, b problem.Build) (*run.Simulated, *coverage.Summary, error) {
+	began, covered := time.Now(), &coverage.Launches{}
+	found, err := s.simulateShapes(ctx, refs, b, covered)
+	if err != nil || found.Instances == 0 || len(found.Wrong) > 0 {
+		return found, nil, err
+	}
+	lines := covered.Summary()
+	if s.alone && !b.Selected {
+		search := lineSearch{Lab: s.lab, refs: refs, build: b, shapes: s.shapesOf(b.Variant), seed: s.lab.Kernel.Run.SimSeeds[0]}
+		search.extend(ctx, lines, covered, time.Since(began))
+	}
+	return found, lines, nil
+}
+
+// simulateShapes runs the instances, and adds what they have executed to covered.
+func (s *simulations) simulateShapes(ctx context.Context, refs problem.References, b problem.Build, covered *coverage.Launches) (*run.Simulated, error) {
 	l, found := s.lab, &run.Simulated{Findings: []finding.Finding{}}
 	session := l.newSession()
 	defer session.close()
@@ -212,7 +246,7 @@ func (s *simulations) simulate(ctx context.Context, refs problem.References, b p
 	var reasons failureReasons
 	for _, shape := range shapes {
 		i := l.problem().Plain(shape, l.Kernel.Run.SimSeeds[0])
-		row, err := s.simulateOne(ctx, refs, session, b, i, shapes)
+		row, err := s.simulateOne(ctx, refs, session, b, i, shapes, covered)
 		var refused *device.Unsupported
 		switch {
 		case ctx.Err() != nil:
@@ -253,7 +287,9 @@ func (r *failureReasons) conclude(found *run.Simulated) {
 }
 
 // simulateOne runs one instance, and relaunches of the smallest.
-func (s *simulations) simulateOne(ctx context.Context, refs problem.References, session *session, b problem.Build, i problem.Instance, shapes []spec.Shape) (*run.Correctness, error) {
+func (s *simulations) simulateOne(
+	ctx context.Context, refs problem.References, session *session, b problem.Build, i problem.Instance, shapes []spec.Shape, covered *coverage.Launches,
+) (*run.Correctness, error) {
 	ref, err := refs.Get(ctx, i)
 	if err != nil {
 		return nil, fmt.Errorf("reference: %w", err)
@@ -269,6 +305,7 @@ func (s *simulations) simulateOne(ctx context.Context, refs problem.References, 
 	if err != nil {
 		return nil, err
 	}
+	covered.Add(c.outcome.Covered)
 	return &run.Correctness{Findings: c.outcome.Findings, Wrong: c.wrong, Schedules: c.outcome.Schedules}, nil
 }
 

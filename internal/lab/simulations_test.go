@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"attune/internal/device"
 	"attune/internal/device/devicetest"
 	simdevice "attune/internal/device/sim"
@@ -86,6 +88,30 @@ func TestSimulatedBesideGPU(t *testing.T) {
 		if p := r.Simulated; p == nil || p.Instances != 2 || p.Schedules != 4 || len(p.Shapes) != 2 || len(p.Findings) != 0 || p.Refused != "" || r.NotSimulated() != "" {
 			t.Errorf("simulated %+v", p)
 		}
+	}
+}
+
+// The record of a run on a GPU has the lines that its simulation has executed, as one on the simulator:
+// what no shape reaches, and for a single variant a shape that does.
+func TestLinesOfSimulationBesideGPU(t *testing.T) {
+	t.Parallel()
+	s := newProven(t, provenBy, "good")
+	one := s.runOne(s.tiny("good"))
+	expectOutcome(t, one, merged)
+	alone := newBroken(t)
+	alone.Device = simulator(provenBy)
+	request := alone.tiny("good")
+	request.Shapes = shapes(t, one.Simulated.Shapes...)
+	want := alone.runOne(request)
+	if one.Lines == nil || want.Lines == nil || one.Lines.Lines == 0 {
+		t.Fatalf("lines %+v; want %+v", one.Lines, want.Lines)
+	}
+	if diff := cmp.Diff(want.Lines.Never, one.Lines.Never); diff != "" {
+		t.Errorf("lines never executed (-simulator +GPU):\n%s", diff)
+	}
+	racy := newProven(t, provenBy, "racy")
+	if r := racy.runOne(racy.tiny("racy")); r.Lines != nil {
+		t.Errorf("a wrong kernel has lines: %+v", r.Lines)
 	}
 }
 

@@ -135,11 +135,11 @@ func escape(text string) string {
 
 // header writes the title and the finding.
 func (c *canvas) header(title, finding string) {
-	for _, line := range wrap(title, right-margin, fontSize+1, true, 2) {
+	for _, line := range wrap(title, right-margin, fontSize+1, true, 6) {
 		c.write(margin, c.y+fontSize, start, "t b", fontSize+1, line)
 		c.y += lineHeight + 1
 	}
-	for _, line := range wrap(finding, right-margin, fontSize, false, 4) {
+	for _, line := range wrap(finding, right-margin, fontSize, false, 8) {
 		c.write(margin, c.y+fontSize, start, "m", fontSize, line)
 		c.y += lineHeight
 	}
@@ -173,6 +173,13 @@ func (c *canvas) write(x, y float64, at anchor, class string, size float64, text
 		attributes += fmt.Sprintf(` font-size="%g"`, size)
 	}
 	fmt.Fprintf(&c.body, `<text class="%s" x="%s" y="%s"%s>%s</text>`+"\n", class, at1(x), at1(y), attributes, escape(text))
+}
+
+// name writes the lines of a name, the first at a baseline.
+func (c *canvas) name(x, y float64, class string, size float64, lines []string) {
+	for i, line := range lines {
+		c.write(x, y+float64(i)*lineHeight, start, class, size, line)
+	}
 }
 
 // label writes a text if it fits on the page beside the texts before it, with some space around. It
@@ -246,13 +253,14 @@ func (c *canvas) legend(keys []key) {
 	const sign, gap = 18.0, 14.0
 	x := margin
 	for i, k := range keys {
-		text := fitName(k.text, right-margin-sign, smallSize, false)
-		width := sign + TextWidth(text, smallSize, false)
+		lines := nameLines(k.text, right-margin-sign, smallSize, false)
+		width := sign + widest(lines, smallSize)
 		if i > 0 && x+width > right {
 			x, c.y = margin, c.y+lineHeight
 		}
 		k.mark(x+6, c.y+8)
-		c.write(x+sign, c.y+12, start, "t", smallSize, text)
+		c.name(x+sign, c.y+12, "t", smallSize, lines)
+		c.y += float64(len(lines)-1) * lineHeight
 		x += width + gap
 	}
 	if len(keys) > 0 {

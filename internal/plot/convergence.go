@@ -52,6 +52,14 @@ func (p *Convergence) failed() (n int) {
 	return n
 }
 
+// cost is a cost with its unit. Times have three decimals, as in the tables of a search.
+func (p *Convergence) cost(v float64) string {
+	if p.Unit == "us" && finite(v) {
+		return decimal(v, 3) + " us"
+	}
+	return strings.TrimSpace(number(v, 4) + " " + p.Unit)
+}
+
 // Finding states what the search found.
 func (p *Convergence) Finding() string {
 	n := len(p.Values)
@@ -60,9 +68,9 @@ func (p *Convergence) Finding() string {
 		return fmt.Sprintf("None of the %d evaluations has a result.", n)
 	}
 	last := bests[len(bests)-1]
-	text := fmt.Sprintf("The best %s, %s, was found at evaluation %d of %d", plain(p.Objective), quantity(p.Values[last], p.Unit), last+1, n)
+	text := fmt.Sprintf("The best %s, %s, was found at evaluation %d of %d", plain(p.Objective), p.cost(p.Values[last]), last+1, n)
 	if finite(p.Reference) {
-		text += fmt.Sprintf("; %s: %s", named(p.ReferenceName), quantity(p.Reference, p.Unit))
+		text += fmt.Sprintf("; %s: %s", named(p.ReferenceName), p.cost(p.Reference))
 	}
 	return fmt.Sprintf("%s. New bests after the first: %d. Failed evaluations: %d.", text, len(bests)-1, p.failed())
 }
@@ -148,7 +156,7 @@ func (p *Convergence) keys(c *canvas, bests []int) []key {
 		{fmt.Sprintf("failed (%d)", p.failed()), func(x, y float64) { c.path(fmt.Sprintf("l%d", badColour), cross(x, y)) }},
 	}
 	if finite(p.Reference) && len(bests) > 0 {
-		keys = append(keys, key{fmt.Sprintf("%s: %s", p.ReferenceName, quantity(p.Reference, p.Unit)), func(x, y float64) { c.line("i k", x-6, y, x+8, y) }})
+		keys = append(keys, key{fmt.Sprintf("%s: %s", p.ReferenceName, p.cost(p.Reference)), func(x, y float64) { c.line("i k", x-6, y, x+8, y) }})
 	}
 	return keys
 }

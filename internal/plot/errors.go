@@ -84,10 +84,12 @@ func (e *Errors) draw(c *canvas) {
 	a := newAxis(all, true, left+14, right-14)
 	top := c.y
 	for _, row := range e.Rows {
-		c.write(margin, c.y+14, start, "t", smallSize, fitName(row.Name, left-margin-10, smallSize, false))
+		lines := nameLines(row.Name, left-margin-10, smallSize, false)
+		c.name(margin, c.y+14, "t", smallSize, lines)
+		c.y += float64(len(lines)-1) * lineHeight / 2
 		c.gridLine(left, c.y+errorHeight/2, right, c.y+errorHeight/2)
 		e.row(c, row, a, left)
-		c.y += errorHeight
+		c.y += errorHeight + float64(len(lines)-1)*lineHeight/2
 	}
 	c.line(fmt.Sprintf("w k l%d", badColour), a.at(1), top, a.at(1), c.y)
 	c.label(a.at(1), c.y+13, middle, "t", smallSize, "limit")

@@ -60,7 +60,7 @@ func (h *HeatMap) Finding() string {
 			continue
 		}
 		most = high.Value / low.Value
-		text = fmt.Sprintf("%s matters most: %s has %sx the value of %s.", named(row.Name), named(high.Label), number(most, 3), named(low.Label))
+		text = fmt.Sprintf("%s matters most: %s has %s the value of %s.", named(row.Name), named(high.Label), factor(most, 2), named(low.Label))
 	}
 	if text == "" {
 		return "No row has two values that differ."
@@ -78,8 +78,9 @@ func (h *HeatMap) draw(c *canvas) {
 		}
 	}
 	for _, row := range h.Rows {
-		c.write(margin, c.y+12, start, "t", smallSize, fitName(row.Name, right-margin, smallSize, false))
-		c.y += lineHeight
+		lines := nameLines(row.Name, right-margin, smallSize, false)
+		c.name(margin, c.y+12, "t", smallSize, lines)
+		c.y += float64(len(lines)) * lineHeight
 		x := margin
 		for i, cell := range row.Cells {
 			if i > 0 && x+cellWidth > right {

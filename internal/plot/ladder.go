@@ -26,14 +26,17 @@ type Outcome int
 // The outcomes of a step.
 const (
 	Accepted Outcome = iota
-	Rejected         // such as slower than required
-	Open             // not decided
+	Rejected         // slower than required
+	Open             // too close to call
+	Failed           // incorrect, or over its budget
 )
 
 var outcomes = [...]struct {
 	text   string
 	colour int
-}{Accepted: {"accepted", goodColour}, Rejected: {"not accepted", badColour}, Open: {"not decided", controlColour}}
+}{
+	Accepted: {"accepted", goodColour}, Rejected: {"not accepted", warnColour}, Open: {"not decided", warnColour}, Failed: {"failed", badColour},
+}
 
 func (l *Ladder) name() string { return l.Title }
 
@@ -74,9 +77,9 @@ func (l *Ladder) Finding() string {
 	if gain == 1 {
 		return fmt.Sprintf("%s has the shortest time of the %d steps, %s.", named(first.Name), len(all), quantity(first.Value, l.Unit))
 	}
-	text := fmt.Sprintf("%s is %sx as fast as %s", named(best.Name), number(first.Value/best.Value, 3), named(first.Name))
+	text := fmt.Sprintf("%s is %s as fast as %s", named(best.Name), factor(first.Value/best.Value, 2), named(first.Name))
 	if from.Name != first.Name || to.Name != best.Name {
-		text += fmt.Sprintf("; the largest gain, %sx, is from %s to %s", number(gain, 3), named(from.Name), named(to.Name))
+		text += fmt.Sprintf("; the largest gain, %s, is from %s to %s", factor(gain, 2), named(from.Name), named(to.Name))
 	}
 	return text + "."
 }
@@ -98,11 +101,13 @@ func (l *Ladder) draw(c *canvas) {
 			if math.IsNaN(first) {
 				first = s.Value
 			}
-			value = fmt.Sprintf("%s, %sx", quantity(s.Value, l.Unit), number(first/s.Value, 3))
+			value = fmt.Sprintf("%s, %s", quantity(s.Value, l.Unit), factor(first/s.Value, 2))
 		}
 		c.write(right, c.y+12, end, "m", smallSize, value)
 		room := right - margin - TextWidth(value, smallSize, false) - 10
-		c.write(margin, c.y+12, start, "t", smallSize, fitName(s.Name, room, smallSize, false))
+		lines := nameLines(s.Name, room, smallSize, false)
+		c.name(margin, c.y+12, "t", smallSize, lines)
+		c.y += float64(len(lines)-1) * lineHeight
 		y := c.y + 22
 		c.gridLine(a.from, y, a.to, y)
 		if known {

@@ -82,7 +82,7 @@ func (l *Lines) Finding() string {
 	where := fmt.Sprintf("at %s %s", plain(l.X), whole(largest))
 	switch {
 	case both && b[1].y > 0:
-		return fmt.Sprintf("%s reaches %s %s, %sx the best peer, %s.", b[0].name, quantity(b[0].y, l.Unit), where, number(b[0].y/b[1].y, 3), b[1].name)
+		return fmt.Sprintf("%s reaches %s %s, %s the best peer, %s.", b[0].name, quantity(b[0].y, l.Unit), where, factor(b[0].y/b[1].y, 3), b[1].name)
 	case b[0].name != "":
 		return fmt.Sprintf("%s reaches %s %s.", b[0].name, quantity(b[0].y, l.Unit), where)
 	}

@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -90,7 +91,7 @@ func figuresOf(name string, values []float64) map[string]figure {
 	heat := &plot.HeatMap{Title: name, Value: "the median cost over the best"}
 	for i, v := range values {
 		label := fmt.Sprintf("%s %d", name, i)
-		ladder.Steps = append(ladder.Steps, plot.Step{label, v, v * 0.99, v * 1.01, plot.Outcome(i % 3)})
+		ladder.Steps = append(ladder.Steps, plot.Step{label, v, v * 0.99, v * 1.01, plot.Outcome(i % 4)})
 		roofline.Points = append(roofline.Points, plot.RooflinePoint{label, math.Abs(v), 1e12 * v})
 		if i >= 10 { // of the plots with all values for each
 			continue
@@ -120,6 +121,34 @@ func figuresOf(name string, values []float64) map[string]figure {
 		"convergence": &plot.Convergence{name, "time", "us", false, values, reference, name},
 		"maximised":   &plot.Convergence{name, name, "", true, values, math.NaN(), ""},
 		"bare":        &plot.Roofline{Title: name, Points: roofline.Points},
+	}
+}
+
+// Names that differ in one place, wherever that is, differ in the plot. They may take several lines.
+func TestNamesAreNotCut(t *testing.T) {
+	t.Parallel()
+	long := func(middle string) string {
+		return "stage7b+TILE_M=64+TILE_N=256+KEY_GROUPS=" + middle + "+USE_OVERLAP=0+USE_SKIP_MASKED=1+EXP2_LINEAR_EIGHTHS=8"
+	}
+	a, b := long("1"), long("2")
+	shape := "batch=8,heads=32,queries=4096,keys=16384,window=1024,head_dim=128"
+	for name, f := range map[string]figure{
+		"strips": &plot.Strips{Title: a, Unit: "us", Groups: []plot.StripGroup{{Name: shape, Series: []plot.StripSeries{{Name: a, Samples: []float64{1, 2}}, {Name: b, Samples: []float64{2, 3}}}}}},
+		"ladder": &plot.Ladder{Title: shape, Unit: "us", Steps: []plot.Step{{Name: a, Value: 2}, {Name: b, Value: 1}}},
+		"lines":  &plot.Lines{Title: shape, X: "n", Series: []plot.LineSeries{{Name: a, Points: []plot.LinePoint{{X: 1, Y: 1}}}, {Name: b, Points: []plot.LinePoint{{X: 1, Y: 2}}}}},
+		"errors": &plot.Errors{Title: shape, Rows: []plot.ErrorRow{{Name: a, Shares: []float64{0.1}}, {Name: b, Shares: []float64{0.2}}}},
+		"heat":   &plot.HeatMap{Title: shape, Rows: []plot.HeatRow{{Name: a, Cells: []plot.HeatCell{{Label: "1", Value: 1}}}, {Name: b, Cells: []plot.HeatCell{{Label: "1", Value: 1}}}}},
+	} {
+		svg := string(f.SVG())
+		drawn := regexp.MustCompile(`<[^>]*>|\s`).ReplaceAllString(svg[strings.Index(svg, `class="bg"`):], "")
+		for _, want := range []string{a, b, shape} {
+			if !strings.Contains(drawn, want) {
+				t.Errorf("%s does not have all of %s: %s", name, want, drawn)
+			}
+		}
+		if all := plottest.Faults([]byte(svg)); len(all) > 0 {
+			t.Errorf("%s: %s", name, all[0])
+		}
 	}
 }
 
@@ -170,48 +199,48 @@ func TestPlotsAreAccessibleAndHarmless(t *testing.T) {
 func TestFindings(t *testing.T) {
 	t.Parallel()
 	for want, f := range map[string]figure{
-		"stage7 is 1.78x as fast as stage6 on 1x8x512x64.": &plot.Strips{Groups: []plot.StripGroup{{
+		"stage7 is 1.780x as fast as stage6 on 1x8x512x64.": &plot.Strips{Groups: []plot.StripGroup{{
 			Name:   "1x8x512x64",
 			Series: []plot.StripSeries{{"stage6", plot.Other, []float64{17.8}}, {"stage7", plot.Own, []float64{10, 10, 10.1}}},
 		}}},
-		"b is 3.00x as fast as a on s2, the largest difference of 2 groups.": &plot.Strips{Groups: []plot.StripGroup{
+		"b is 3.000x as fast as a on s2, the largest difference of 2 groups.": &plot.Strips{Groups: []plot.StripGroup{
 			{Name: "s1", Series: []plot.StripSeries{{"a", plot.Other, []float64{2}}, {"b", plot.Own, []float64{1}}}}, {
 				Name:   "s2",
 				Series: []plot.StripSeries{{"a", plot.Other, []float64{3}}, {"b", plot.Own, []float64{1}}},
 			},
 		}},
-		"b is 1.51x as fast as a on s.": &plot.Strips{Groups: []plot.StripGroup{{Name: "s", Ratio: 1.51, Series: []plot.StripSeries{{
+		"b is 1.510x as fast as a on s.": &plot.Strips{Groups: []plot.StripGroup{{Name: "s", Ratio: 1.51, Series: []plot.StripSeries{{
 			"a", plot.Other,
 			[]float64{3},
 		}, {"b", plot.Own, []float64{2}}}}}},
-		"The median of a on s is 2.500 us.": &plot.Strips{Unit: "us", Groups: []plot.StripGroup{{Name: "s", Series: []plot.StripSeries{{"a", plot.Own, []float64{2, 3}}}}}},
+		"The median of a on s is 2.50 us.": &plot.Strips{Unit: "us", Groups: []plot.StripGroup{{Name: "s", Series: []plot.StripSeries{{"a", plot.Own, []float64{2, 3}}}}}},
 		"stage2 is 8.00x as fast as stage0; the largest gain, 4.00x, is from stage1 to stage2.": &plot.Ladder{Unit: "us", Steps: []plot.Step{
 			{Name: "stage0", Value: 8}, {Name: "stage1", Value: 4}, {Name: "slow", Value: 5}, {Name: "stage2", Value: 1},
 		}},
-		"a has the shortest time of the 2 steps, 1.000 us.": &plot.Ladder{Unit: "us", Steps: []plot.Step{{
+		"a has the shortest time of the 2 steps, 1.00 us.": &plot.Ladder{Unit: "us", Steps: []plot.Step{{
 			Name:  "a",
 			Value: 1,
 		}, {Name: "b", Value: 2}}},
 		"None of the 1 steps was timed.": &plot.Ladder{Steps: []plot.Step{{Name: "a", Value: math.NaN()}}},
-		"ours reaches 1000 TFLOP/s at keys 4096, 1.25x the best peer, theirs.": &plot.Lines{
+		"ours reaches 1000.00 TFLOP/s at keys 4096, 1.250x the best peer, theirs.": &plot.Lines{
 			X: "keys", Unit: "TFLOP/s",
 			Series: []plot.LineSeries{{"ours", false, []plot.LinePoint{{4096, 1000}, {8192, 1100}}}, {"theirs", true, []plot.LinePoint{{4096, 800}}}},
 		},
-		"second reaches 600.0 TFLOP/s at keys 4096, 0.750x the best peer, theirs.": &plot.Lines{
+		"second reaches 600.00 TFLOP/s at keys 4096, 0.750x the best peer, theirs.": &plot.Lines{
 			X: "keys", Unit: "TFLOP/s", Subject: "second", Series: []plot.LineSeries{
 				{Name: "ours", Points: []plot.LinePoint{{X: 4096, Y: 1000}}},
 				{Name: "second", Points: []plot.LinePoint{{X: 4096, Y: 600}}},
 				{Name: "theirs", Peer: true, Points: []plot.LinePoint{{X: 4096, Y: 800}}},
 			},
 		},
-		"ours reaches 900.0 TFLOP/s at keys 512.": &plot.Lines{
+		"ours reaches 900.00 TFLOP/s at keys 512.": &plot.Lines{
 			X: "keys", Unit: "TFLOP/s", Subject: "not in the plot", Series: []plot.LineSeries{{Name: "ours", Points: []plot.LinePoint{{X: 512, Y: 900}}}},
 		},
-		"ours reaches 1100 TFLOP/s at keys 8192.": &plot.Lines{
+		"ours reaches 1100.00 TFLOP/s at keys 8192.": &plot.Lines{
 			X: "keys", Unit: "TFLOP/s",
 			Series: []plot.LineSeries{{"ours", false, []plot.LinePoint{{4096, 1000}, {8192, 1100}}}},
 		},
-		"stage7 reaches 734.0 TFLOP/s, 50.0 % of the FP8 ceiling at 1000 FLOPs per byte.": &plot.Roofline{
+		"stage7 reaches 734.00 TFLOP/s, 50.0 % of the FP8 ceiling at 1000 FLOPs per byte.": &plot.Roofline{
 			Memory:  plot.Ceiling{"DRAM", "", 4.22e12},
 			Compute: []plot.Ceiling{{"FP8", "", 1468e12}}, Points: []plot.RooflinePoint{{"stage7", 1000, 734e12}},
 		},

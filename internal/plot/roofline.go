@@ -70,7 +70,7 @@ func (r *Roofline) Finding() string {
 		if share > best && !math.IsInf(limit, 1) {
 			best = share
 			text = fmt.Sprintf("%s reaches %s TFLOP/s, %s %% of the %s ceiling at %s FLOPs per byte.",
-				named(p.Name), number(p.PerSecond/1e12, 4), number(100*share, 3), named(name), number(p.Intensity, 3))
+				named(p.Name), decimal(p.PerSecond/1e12, 2), number(100*share, 3), named(name), number(p.Intensity, 3))
 		}
 	}
 	return text
@@ -141,13 +141,13 @@ func (r *Roofline) roofs(c *canvas, compute []Ceiling, horizontal, vertical axis
 func (r *Roofline) keys(c *canvas, compute []Ceiling, points []RooflinePoint) {
 	var keys []key
 	for i, p := range points {
-		keys = append(keys, key{fmt.Sprintf("%s: %s TFLOP/s", plain(p.Name), number(p.PerSecond/1e12, 4)), func(x, y float64) {
+		keys = append(keys, key{fmt.Sprintf("%s: %s TFLOP/s", plain(p.Name), decimal(p.PerSecond/1e12, 2)), func(x, y float64) {
 			c.mark(i, fmt.Sprintf("f%d", colourOf(i)), x, y)
 		}})
 	}
 	c.legend(keys)
 	for _, ceiling := range slices.Backward(compute) {
-		c.note(fmt.Sprintf("Ceiling %s: %s TFLOP/s, %s.", plain(ceiling.Name), number(ceiling.PerSecond/1e12, 4), plain(ceiling.Basis)))
+		c.note(fmt.Sprintf("Ceiling %s: %s TFLOP/s, %s.", plain(ceiling.Name), decimal(ceiling.PerSecond/1e12, 2), plain(ceiling.Basis)))
 	}
 	if positive(r.Memory.PerSecond) {
 		c.note(fmt.Sprintf("Slope %s: %s TB/s, %s.", plain(r.Memory.Name), number(r.Memory.PerSecond/1e12, 3), plain(r.Memory.Basis)))

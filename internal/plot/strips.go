@@ -12,6 +12,7 @@ import (
 type Strips struct {
 	Title  string
 	Unit   string
+	Digits int // significant digits of medians, as the table beside has them; 0 for two decimals
 	Groups []StripGroup
 }
 
@@ -78,7 +79,7 @@ func (s *Strips) Finding() string {
 		groups++
 		if apart := math.Abs(math.Log(r)); apart > largest {
 			largest = apart
-			text = fmt.Sprintf("%s is %sx as fast as %s on %s", named(g.Series[1].Name), number(r, 3), named(g.Series[0].Name), named(g.Name))
+			text = fmt.Sprintf("%s is %s as fast as %s on %s", named(g.Series[1].Name), factor(r, 3), named(g.Series[0].Name), named(g.Name))
 		}
 	}
 	switch {
@@ -95,11 +96,19 @@ func (s *Strips) alone() string {
 	for _, g := range s.Groups {
 		for _, series := range g.Series {
 			if m := median(series.Samples); finite(m) {
-				return fmt.Sprintf("The median of %s on %s is %s.", named(series.Name), named(g.Name), quantity(m, s.Unit))
+				return fmt.Sprintf("The median of %s on %s is %s.", named(series.Name), named(g.Name), s.value(m))
 			}
 		}
 	}
 	return "No samples were taken."
+}
+
+// value is a median with its unit.
+func (s *Strips) value(m float64) string {
+	if s.Digits == 0 || !finite(m) {
+		return quantity(m, s.Unit)
+	}
+	return strings.TrimSpace(number(m, s.Digits) + " " + s.Unit)
 }
 
 // median is that of the finite samples, NaN without any.
@@ -122,8 +131,9 @@ const stripHeight = 20.0
 
 func (s *Strips) draw(c *canvas) {
 	for _, g := range s.Groups {
-		c.write(margin, c.y+12, start, "t b", fontSize, fitName(g.Name, right-margin, fontSize, true))
-		c.y += lineHeight + 2
+		lines := nameLines(g.Name, right-margin, fontSize, true)
+		c.name(margin, c.y+12, "t b", fontSize, lines)
+		c.y += float64(len(lines))*lineHeight + 2
 		var all []float64
 		for _, series := range g.Series {
 			all = append(all, within99(series.Samples)...)
@@ -153,11 +163,12 @@ func within99(samples []float64) []float64 {
 func (s *Strips) strip(c *canvas, series StripSeries, a axis) {
 	colour := series.Kind.colour()
 	m := median(series.Samples)
-	value := quantity(m, s.Unit)
+	value := s.value(m)
 	c.write(right, c.y+12, end, "m", smallSize, value)
 	room := right - margin - TextWidth(value, smallSize, false) - 10
-	c.write(margin, c.y+12, start, "t", smallSize, fitName(series.Name, room, smallSize, false))
-	c.y += lineHeight
+	lines := nameLines(series.Name, room, smallSize, false)
+	c.name(margin, c.y+12, "t", smallSize, lines)
+	c.y += float64(len(lines)) * lineHeight
 	c.path(fmt.Sprintf("o l%d", colour), dots(series.Samples, a, c.y))
 	if finite(m) {
 		c.line(fmt.Sprintf("w l%d", colour), a.at(m), c.y, a.at(m), c.y+stripHeight)

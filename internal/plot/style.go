@@ -35,7 +35,7 @@ var (
 
 // The series of a plot that has a variant and what it is compared with.
 const (
-	ownColour, otherColour, goodColour, peerColour, badColour, controlColour = 0, 1, 2, 3, 4, 7
+	ownColour, otherColour, goodColour, peerColour, badColour, warnColour, controlColour = 0, 1, 2, 3, 4, 6, 7
 )
 
 // rules are the rules of a theme below a selector, which may be empty.

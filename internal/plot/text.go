@@ -51,7 +51,7 @@ func plain(text string) string {
 }
 
 // longestName is the length of a name in a finding, in characters.
-const longestName = 60
+const longestName = 100
 
 // named shortens a name for a finding.
 func named(name string) string {
@@ -71,6 +71,37 @@ func middleCut(runes []rune, kept int) []rune {
 // fitName shortens a name to a width, in its middle.
 func fitName(name string, width, size float64, bold bool) string {
 	return shortened(name, width, size, bold, middleCut)
+}
+
+// mostNameLines is how many lines a name may take. Only longer names are shortened.
+const mostNameLines = 8
+
+// nameLines breaks a name into lines of a width, if possible before a knob or behind a comma: names of
+// variants and shapes differ anywhere, so that none of their characters may be left out.
+func nameLines(name string, width, size float64, bold bool) []string {
+	var lines []string
+	rest := []rune(plain(name))
+	for len(rest) > 0 && len(lines) < mostNameLines-1 {
+		n := 0
+		for n < len(rest) && TextWidth(string(rest[:n+1]), size, bold) <= width {
+			n++
+		}
+		if n == len(rest) {
+			break
+		}
+		cut := max(n, 1)
+		for i := n; i > n/2; i-- {
+			if rest[i] == '+' || strings.ContainsRune(", /:", rest[i-1]) {
+				cut = i
+				break
+			}
+		}
+		lines, rest = append(lines, strings.TrimSpace(string(rest[:cut]))), rest[cut:]
+	}
+	if last := fitName(string(rest), width, size, bold); last != "" || len(lines) == 0 {
+		lines = append(lines, last)
+	}
+	return lines
 }
 
 // fit shortens a sentence to a width, at its end.
@@ -98,7 +129,10 @@ func shortened(text string, width, size float64, bold bool, cut func(runes []run
 // wrap breaks a text into at most so many lines of a width; the last one is shortened.
 func wrap(text string, width, size float64, bold bool, most int) []string {
 	var lines []string
-	words := strings.Fields(plain(text))
+	var words []string
+	for _, word := range strings.Fields(plain(text)) {
+		words = append(words, nameLines(word, width, size, bold)...)
+	}
 	for len(words) > 0 && len(lines) < most {
 		line, used := words[0], 1
 		for used < len(words) && TextWidth(line+" "+words[used], size, bold) <= width {
@@ -147,10 +181,22 @@ func whole(v float64) string {
 	return number(v, 4)
 }
 
-// quantity is a value with four significant digits and its unit.
+// quantity is a value and its unit, with two decimals as times in tables.
 func quantity(v float64, unit string) string {
 	if !finite(v) {
 		return number(v, 4)
 	}
-	return strings.TrimSpace(number(v, 4) + " " + unit)
+	return strings.TrimSpace(decimal(v, 2) + " " + unit)
 }
+
+// decimal is a value with so many decimals as tables have, or four significant digits if it is small or
+// very large.
+func decimal(v float64, decimals int) string {
+	if size := math.Abs(v); size >= 0.1 && size < 1e7 {
+		return strconv.FormatFloat(v, 'f', decimals, 64)
+	}
+	return number(v, 4)
+}
+
+// factor is a ratio.
+func factor(v float64, decimals int) string { return decimal(v, decimals) + "x" }

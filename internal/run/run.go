@@ -372,7 +372,7 @@ func (r *Run) Command() string {
 		verb = "profile"
 	}
 	command := fmt.Sprintf("attune %s %s --shapes %s --seeds %s",
-		verb, r.Variant, strings.Join(r.Requested.Shapes, ","), strings.Join(seeds, ","))
+		verb, ShellWord(r.Variant), ShellWord(strings.Join(r.Requested.Shapes, ",")), strings.Join(seeds, ","))
 	if r.Requested.Quick {
 		command += " --quick"
 	}
@@ -385,16 +385,16 @@ func (r *Run) Command() string {
 		}
 	}
 	if r.Requested.Arch != "" {
-		command += " --arch " + r.Requested.Arch
+		command += " --arch " + ShellWord(r.Requested.Arch)
 	}
 	if r.Requested.Against != "" {
-		command += " --against " + r.Requested.Against
+		command += " --against " + ShellWord(r.Requested.Against)
 	}
 	if r.Requested.L2 == Cold {
 		command += " --l2 cold"
 	}
 	if r.Requested.Sanitizer != "" {
-		command += " --sanitizer " + r.Requested.Sanitizer
+		command += " --sanitizer " + ShellWord(r.Requested.Sanitizer)
 	}
 	if r.Simulated != nil && len(r.Simulated.Sanitized) > 0 {
 		command += " --sanitizer auto"

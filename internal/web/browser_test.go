@@ -31,7 +31,10 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
+	"attune/internal/gate"
+	"attune/internal/ledger"
 	"attune/internal/python"
+	"attune/internal/run"
 	"attune/internal/toolchain"
 )
 
@@ -357,6 +360,133 @@ const overflowScript = `(() => {
   return document.documentElement.scrollWidth + ": " + (e ? e.outerHTML.slice(0, 150) : "unknown");
 })()`
 
+// hiddenScript lists rows whose first cell or verdict is not within the window, without scrolling, and
+// tables that go on beyond it without a shade.
+const hiddenScript = `(() => {
+  const width = document.documentElement.clientWidth, wrong = [];
+  const inside = (e) => { const r = e.getBoundingClientRect(); return r.left >= -1 && r.right <= width + 1; };
+  for (const row of document.querySelectorAll(".scroll:not(.lines) tbody tr")) {
+    if (row.offsetParent === null) continue; // in details that are closed
+    for (const e of [row.cells[0], ...row.querySelectorAll(".tag, td.outcome")])
+      if (!inside(e)) wrong.push(e.textContent.trim().slice(0, 40) + " in " + row.textContent.trim().slice(0, 40));
+  }
+  for (const e of document.querySelectorAll(".scroll:not(.lines)"))
+    if (e.scrollWidth > e.clientWidth && !getComputedStyle(e).backgroundImage.includes("linear-gradient")) wrong.push("no shade: " + e.getAttribute("aria-label"));
+  return wrong;
+})()`
+
+// TestBrowserNarrowTables looks at tables on a telephone: a row says what it is about and its verdict
+// without scrolling.
+func TestBrowserNarrowTables(t *testing.T) {
+	s := newServer(t, withRuns(t))
+	server := httptest.NewServer(s)
+	defer server.Close()
+	b := openTab(t, server.URL)
+	b.run(chromedp.EmulateViewport(360, 800))
+	for _, path := range []string{"/", "/runs", "/ladder", "/compare?a=20261116-160615-stage2-448d06&b=20261116-160644-stage3b-64f3ef", "/runs/20261117-074843-stage7-de5e53/report"} {
+		b.open(path)
+		for _, text := range value[[]string](b, hiddenScript) {
+			t.Errorf("%s: %s", path, text)
+		}
+	}
+	b.check("narrow tables")
+}
+
+// withRuns is the published ledger with a correct run without times, and one whose outputs could not be
+// checked, of another kernel.
+func withRuns(t testing.TB) *ledger.Ledger {
+	t.Helper()
+	kept := published(t)
+	addRun(t, kept, "20261118-010101-quick-00aa01", func(r *run.Run) {
+		r.Gates.Correctness = gate.Pass
+	})
+	addRun(t, kept, "20261118-010102-other-00aa02", func(r *run.Run) {
+		r.Kernel = "softmax"
+		r.Gates.Correctness = gate.NotMeasured
+		r.Reasons.Correctness = []string{"the simulator cannot run tcgen05"}
+	})
+	return kept
+}
+
+// addRun records a run on the simulator.
+func addRun(t testing.TB, kept *ledger.Ledger, id string, change func(r *run.Run)) {
+	t.Helper()
+	at, err := time.Parse("20060102-150405", id[:15])
+	if err != nil {
+		t.Fatal(err)
+	}
+	variant := strings.Split(id, "-")[2]
+	r := &run.Run{SchemaVersion: 1, ID: id, Time: at, Kernel: "sdpa", Variant: variant, Stage: variant, Device: "sim", Arch: "sm_90a", Verdict: gate.Unknown}
+	r.Gates.Resources, r.Gates.Performance, r.Gates.Profile = gate.Pass, gate.NotMeasured, gate.NotMeasured
+	change(r)
+	text, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := kept.Record(t.Context(), map[string][]byte{"run.json": text}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestBrowserOutcomes compares the colours and figures of the overview: a verdict has one colour in
+// tables and plots, and a time the same digits. Only what was not checked is grey.
+func TestBrowserOutcomes(t *testing.T) {
+	s := newServer(t, withRuns(t))
+	server := httptest.NewServer(s)
+	defer server.Close()
+	b := openTab(t, server.URL)
+	for _, theme := range []string{"light", "dark"} {
+		b.theme(theme)
+		b.open("/")
+		colour := func(verdict string) string {
+			return value[string](b, `getComputedStyle([...document.querySelectorAll("table .tag")].find((e) => e.textContent === "`+verdict+`")).color`)
+		}
+		mark := func(text string) string {
+			return value[string](b, `(() => {
+			  const label = [...document.querySelectorAll("svg text")].find((e) => e.textContent === "`+text+`");
+			  return getComputedStyle(label.previousElementSibling).fill;
+			})()`)
+		}
+		for verdict, text := range map[string]string{"merge": "accepted", "valid-negative": "not accepted"} {
+			if in, drawn := colour(verdict), mark(text); in != drawn {
+				t.Errorf("%s: %s is %s in the table and %s in the plot", theme, verdict, in, drawn)
+			}
+		}
+		if correct, unchecked := colour("correct, not timed"), colour("not-measured"); correct != colour("merge") || unchecked == correct {
+			t.Errorf("%s: correct, not timed is %s, not-measured %s", theme, correct, unchecked)
+		}
+	}
+	drawn := value[[]string](b, `[...document.querySelectorAll("svg text")].map((e) => e.textContent).filter((text) => / us, .*x$/.test(text))`)
+	listed := value[[]string](b, `[...document.querySelectorAll("#ladder tbody tr")].map((r) => r.cells[2].textContent.replace(/\s*~$/, "") + ", " + r.cells[3].textContent)`)
+	if !slices.Equal(drawn, listed) || len(drawn) < 5 {
+		t.Errorf("the plot has %q, the table %q", drawn, listed)
+	}
+	kernels := value[[]string](b, `[...document.querySelectorAll("[aria-label='Latest runs'] tbody tr")].slice(0, 2).map((r) => r.cells[2].textContent)`)
+	if !slices.Equal(kernels, []string{"softmax", "sdpa"}) {
+		t.Errorf("the kernels of the newest runs are %q", kernels)
+	}
+	if text := value[string](b, `document.querySelector(".rivals").textContent`); !strings.Contains(text, "stage7: 1.150x required") {
+		t.Errorf("what must beat the champion: %s", text)
+	}
+	b.check("outcomes")
+}
+
+// TestBrowserCopies presses the button of a command: what is pasted is the command in one line.
+func TestBrowserCopies(t *testing.T) {
+	s := newServer(t, published(t))
+	server := httptest.NewServer(s)
+	defer server.Close()
+	b := openTab(t, server.URL)
+	b.open("/runs/20261116-160615-stage2-448d06")
+	value[chromedp.Void](b, `(() => { Object.defineProperty(navigator, "clipboard", { value: { writeText: async (text) => { window.copied = text; } } }); })()`)
+	value[chromedp.Void](b, `document.querySelector("pre .copy").click()`)
+	b.until(`document.querySelector("pre .copy").textContent === "Copied"`, 2*time.Second)
+	if got := value[string](b, `window.copied`); got != "attune reproduce 20261116-160615-stage2-448d06" {
+		t.Errorf("copied %q", got)
+	}
+	b.check("copy")
+}
+
 // TestBrowserWeight adds up what a page and its assets have, uncompressed.
 func TestBrowserWeight(t *testing.T) {
 	s := newServer(t, published(t))
@@ -454,8 +584,8 @@ func TestBrowserSorts(t *testing.T) {
 	defer server.Close()
 	b := openTab(t, server.URL)
 	b.open("/runs")
-	const times = `[...document.querySelectorAll("tbody tr")].map((r) => parseFloat(r.cells[6].textContent)).filter((v) => !isNaN(v))`
-	head := `document.querySelectorAll("thead th")[6]`
+	const times = `[...document.querySelectorAll("tbody tr")].map((r) => parseFloat(r.cells[4].textContent)).filter((v) => !isNaN(v))`
+	head := `document.querySelectorAll("thead th")[4]`
 	value[chromedp.Void](b, head+`.querySelector("button").click()`)
 	if !value[bool](b, `(() => { const t = `+times+`; return t.length > 10 && t.every((v, i) => i === 0 || t[i - 1] <= v); })()`) || value[string](b, head+`.getAttribute("aria-sort")`) != "ascending" {
 		t.Error("the times do not rise after one click")

@@ -3,6 +3,7 @@ package web
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -14,6 +15,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"attune/internal/document"
 )
 
 // StartRequest is a run that a page or a program asks for. The command line checks it.
@@ -303,7 +306,7 @@ type startPage struct {
 func (startPage) Devices() []string { return []string{"auto", "sim", "cuda"} }
 
 func (s *Server) startPage(w http.ResponseWriter, r *http.Request) error {
-	page, err := s.newStartPage()
+	page, err := s.newStartPage(r.Context())
 	if err != nil {
 		return err
 	}
@@ -315,8 +318,15 @@ func (s *Server) startPage(w http.ResponseWriter, r *http.Request) error {
 	return s.renderPart(w, r, http.StatusOK, "start", part, "Start a run", page)
 }
 
-func (s *Server) newStartPage() (startPage, error) {
+func (s *Server) newStartPage(ctx context.Context) (startPage, error) {
 	page := startPage{Jobs: s.jobs.list()}
+	for i := range page.Jobs {
+		for n, of := range page.Jobs[i].Runs {
+			if found, err := s.records.run(ctx, of.ID); err == nil {
+				page.Jobs[i].Runs[n].Verdict = document.VerdictInList(found)
+			}
+		}
+	}
 	kernel, _, err := s.config.Kernel()
 	if err != nil {
 		return page, err
@@ -344,7 +354,7 @@ func (s *Server) startForm(w http.ResponseWriter, r *http.Request) error {
 		Seeds: r.PostForm.Get("seeds"), Quick: r.PostForm.Has("quick"),
 	}
 	if _, err := s.jobs.start(request); err != nil {
-		page, broken := s.newStartPage()
+		page, broken := s.newStartPage(r.Context())
 		if broken != nil {
 			return broken
 		}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"attune/internal/document"
+	"attune/internal/ledger"
 	"attune/internal/run"
 	"attune/internal/spec"
 )
@@ -24,7 +25,7 @@ type knobPage struct {
 	Reasons     []string
 	Change      string // from the stage
 	Constraints []*spec.Constraint
-	Runs        []recordedRun
+	Runs        runTable
 	Tuned       []tunedVariant
 }
 
@@ -41,12 +42,6 @@ type valueChoice struct {
 	Value  int
 	Chosen bool
 	Reason string // why not; empty if it could
-}
-
-// recordedRun is a run of the chosen variant.
-type recordedRun struct {
-	ID, Device, Arch, Verdict, Shape string
-	P50US, Ratio                     *float64
 }
 
 // tunedVariant is the result of the chosen variant in the finals of a search.
@@ -158,11 +153,13 @@ func (s *Server) readRecorded(ctx context.Context, p *knobPage) error {
 	if err != nil || !p.Valid {
 		return err
 	}
+	var own []ledger.Entry
 	for _, e := range l.entries {
-		if e.Kernel == p.Kernel && e.Variant == p.Variant && len(p.Runs) < most {
-			p.Runs = append(p.Runs, recordedRun{e.ID, e.Device, e.Arch, e.Verdict, e.Headline.Shape, e.Headline.P50US, e.Headline.ParentRatio})
+		if e.Kernel == p.Kernel && e.Variant == p.Variant && len(own) < most {
+			own = append(own, e)
 		}
 	}
+	p.Runs = runTable{Label: "Runs of the choice", Rows: s.records.shown(ctx, own)}
 	read := 0
 	for _, e := range l.tunings {
 		if e.Kernel != p.Kernel || e.Stage != p.Stage {

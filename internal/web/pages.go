@@ -2,7 +2,6 @@ package web
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"html/template"
 	"math"
@@ -12,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"attune/internal/gate"
+	"attune/internal/document"
 	"attune/internal/measure"
 )
 
@@ -45,6 +44,7 @@ func parsePages() (pages, error) {
 // frame is what the layout shows around a page.
 type frame struct {
 	Title, Page, Ledger, Version string
+	LedgerFlag                   string // of commands that read a record
 	SignedIn                     bool
 	Data                         any
 }
@@ -57,7 +57,7 @@ func (s *Server) render(w http.ResponseWriter, r *http.Request, status int, page
 // renderPart writes one template of a page.
 func (s *Server) renderPart(w http.ResponseWriter, r *http.Request, status int, page, part, title string, data any) error {
 	var out bytes.Buffer
-	f := frame{Title: title, Page: page, Ledger: s.config.LedgerName, Version: s.config.Version, SignedIn: s.hasToken(r), Data: data}
+	f := frame{Title: title, Page: page, Ledger: s.config.LedgerName, Version: s.config.Version, LedgerFlag: s.config.Commands.LedgerFlag(), SignedIn: s.hasToken(r), Data: data}
 	if err := s.pages[page].ExecuteTemplate(&out, part, f); err != nil {
 		return err
 	}
@@ -72,51 +72,40 @@ const none = "–"
 
 // functions are those of the templates. Figures that were not measured are pointers that may be nil.
 var functions = template.FuncMap{
-	"date":      func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04") },
-	"machine":   func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
-	"us":        microseconds,
-	"secondsUS": func(v float64) string { return microseconds(1e6 * v) },
-	"number":    func(v any) string { return figure(v, "") },
-	"ratio":     func(v any) string { return figure(v, "x") },
-	"speedup":   speedup,
-	"segments":  segments,
-	"clip":      func(n int, text any) string { return clip(fmt.Sprint(text), n) },
-	"short":     shortID,
-	"verdict":   verdictClass,
-	"status":    statusClass,
-	"json":      func(v any) (string, error) { text, err := json.MarshalIndent(v, "", "  "); return string(text), err },
-	"add":       func(a, b int) int { return a + b },
-	"seconds": func(v float64) string {
-		if math.IsNaN(v) || math.Abs(v) > 1e9 {
-			return number(v) + " s"
-		}
-		return (time.Duration(v*10) * (time.Second / 10)).String()
-	},
+	"date":     func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04") },
+	"machine":  func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
+	"us":       func(v any) string { return figure(v, 2, " us") },
+	"ratio":    func(v any) string { return figure(v, 3, "x") },
+	"times":    func(v any) string { return figure(v, 2, "x") },
+	"speedup":  speedup,
+	"legend":   func() []document.VerdictGroup { return document.VerdictLegend() },
+	"name":     clipName,
+	"segments": segments,
+	"clip":     func(n int, text any) string { return clip(fmt.Sprint(text), n) },
+	"short":    shortID,
+	"tone":     document.VerdictTone,
+	"add":      func(a, b int) int { return a + b },
 }
 
-// microseconds formats a time.
-func microseconds(v any) string {
-	text := figure(v, "")
-	if text == none {
-		return none
-	}
-	return text + " us"
-}
-
-// figure formats a number, or a pointer to one, with a unit behind it.
-func figure(v any, unit string) string {
+// figure formats a number, or a pointer to one, with the decimals that documents have, and a unit behind
+// it. Numbers of unusual size have four digits.
+func figure(v any, decimals int, unit string) string {
+	var value float64
 	switch v := v.(type) {
 	case *float64:
 		if v == nil {
 			return none
 		}
-		return number(*v) + unit
+		value = *v
 	case float64:
-		return number(v) + unit
-	case nil:
+		value = v
+	default:
 		return none
 	}
-	return fmt.Sprint(v) + unit
+	if size := math.Abs(value); size >= 1e-2 && size < 1e7 {
+		return strconv.FormatFloat(value, 'f', decimals, 64) + unit
+	}
+	return number(value) + unit
 }
 
 // number formats a figure of any size in a few characters.
@@ -154,9 +143,25 @@ func clip(text string, n int) string {
 	return string(runes[:n-1]) + "…"
 }
 
+// longestName is the length of a name on a page. Names of variants and shapes are shorter; a record may
+// have any.
+const longestName = 500
+
+// clipName limits a name. It is cut in its middle, because names differ at either end.
+func clipName(name string) string {
+	if len(name) <= longestName {
+		return name
+	}
+	runes := []rune(name)
+	if len(runes) <= longestName {
+		return name
+	}
+	return string(runes[:longestName/2]) + "…" + string(runes[len(runes)-longestName/2:])
+}
+
 // segments splits the name of a variant before each knob, where a line may break.
 func segments(name string) []string {
-	parts := strings.SplitAfter(clip(name, 160), "+")
+	parts := strings.SplitAfter(clipName(name), "+")
 	for i := 1; i < len(parts); i++ { // the plus sign begins a line
 		parts[i-1], parts[i] = strings.TrimSuffix(parts[i-1], "+"), "+"+parts[i]
 	}
@@ -170,26 +175,4 @@ func shortID(id string) string {
 		return id
 	}
 	return id[len(id)-hexDigits:]
-}
-
-// verdictClass is the style of a verdict: good, bad or neutral.
-func verdictClass(v any) string {
-	switch gate.Verdict(fmt.Sprint(v)) {
-	case gate.Merge:
-		return "good"
-	case gate.Incorrect, gate.OverBudget:
-		return "bad"
-	}
-	return "plain"
-}
-
-// statusClass is the style of a gate's outcome.
-func statusClass(s gate.Status) string {
-	switch s {
-	case gate.Pass:
-		return "good"
-	case gate.Fail:
-		return "bad"
-	}
-	return "plain"
 }

@@ -38,6 +38,7 @@ type lists struct {
 	settled   bool // a later change is sure to give another state
 	read      time.Time
 	entries   []ledger.Entry // newest first
+	kernels   []string       // of the entries, sorted
 	at        map[string]int // index of each run in entries
 	champions catalog.Champions
 	marked    catalog.ChampionRuns // champions by their run
@@ -91,6 +92,7 @@ func (k *records) now(ctx context.Context) (*lists, error) {
 	for i, e := range l.entries {
 		l.at[e.ID] = i
 	}
+	l.kernels = kernelNames(l.entries)
 	if l.champions, err = catalog.ReadChampions(ctx, k.kept, l.entries); err != nil {
 		l.damage = append(l.damage, damage{text: err.Error()})
 	}
@@ -243,6 +245,27 @@ func (k *records) readRun(ctx context.Context, id string) (*run.Run, error) {
 		k.damaged[id] = err.Error()
 	}
 	return r, err
+}
+
+// runTable is a table of runs.
+type runTable struct {
+	Label   string
+	Kernels bool           // with a column of kernels: the ledger has several
+	Rows    []ledger.Entry // with verdicts as they are shown
+}
+
+// table is a table of some runs of the lists.
+func (k *records) table(ctx context.Context, l *lists, label string, entries []ledger.Entry) runTable {
+	return runTable{label, len(l.kernels) > 1, k.shown(ctx, entries)}
+}
+
+// shown are runs with their verdicts as lists show them.
+func (k *records) shown(ctx context.Context, entries []ledger.Entry) []ledger.Entry {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	all := slices.Clone(entries)
+	document.ShowVerdicts(all, func(id string) (*run.Run, error) { return k.readRun(ctx, id) })
+	return all
 }
 
 // run returns a run by its id. A text that is no id of a listed run never becomes a path.

@@ -22,8 +22,7 @@ const pageRows = 100
 
 // runList is a page of the list of runs.
 type runList struct {
-	Runs           []ledger.Entry
-	Marked         catalog.ChampionRuns
+	Runs           runTable
 	Total, Matched int
 	Filter         filter
 	Verdicts       []gate.Verdict
@@ -110,14 +109,14 @@ func (s *Server) runList(w http.ResponseWriter, r *http.Request) error {
 	if err := checkVerdict(q); err != nil {
 		return err
 	}
-	page := runList{Marked: l.marked, Total: len(l.entries), Filter: newFilter(q), Verdicts: gate.Verdicts, Kernels: kernelNames(l.entries), Damage: s.records.damageIn(l, runFolder)}
+	page := runList{Total: len(l.entries), Filter: newFilter(q), Verdicts: gate.Verdicts, Kernels: l.kernels, Damage: s.records.damageIn(l, runFolder)}
 	matched := page.Filter.selected(l)
 	page.Matched = len(matched)
 	number, _ := strconv.Atoi(q.Get("page")) // what is no number is the first page
 	number = max(1, min(number, (len(matched)+pageRows-1)/pageRows))
 	first := (number - 1) * pageRows
-	page.Runs = matched[min(first, len(matched)):min(first+pageRows, len(matched))]
-	page.From, page.To = first+1, first+len(page.Runs)
+	page.Runs = s.records.table(r.Context(), l, "Runs", matched[min(first, len(matched)):min(first+pageRows, len(matched))])
+	page.From, page.To = first+1, first+len(page.Runs.Rows)
 	at := func(n int) string {
 		q.Set("page", strconv.Itoa(n))
 		return "/runs?" + q.Encode()
@@ -156,9 +155,8 @@ func body(d *document.Document) (template.HTML, error) { return d.Bounded(maxRow
 type runPage struct {
 	*run.Run
 	Body     template.HTML
-	Champion string // architecture
-	Link     string // the variant in addresses; empty if it is of another kernel, or too long
-	Findings []sourceFinding
+	Champion string         // architecture
+	Link     string         // the variant in addresses; empty if it is of another kernel, or too long
 	Others   []ledger.Entry // runs to compare with
 	Damage   []string
 }
@@ -173,7 +171,7 @@ func (s *Server) runPage(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	page := runPage{Run: found, Champion: l.marked[id], Findings: findingsOf(found), Others: comparable(l.entries, found)}
+	page := runPage{Run: found, Champion: l.marked[id], Others: comparable(l.entries, found)}
 	const longest = 500
 	if kernel, _, err := s.config.Kernel(); err == nil && kernel.Name == found.Kernel && len(found.Variant) <= longest {
 		page.Link = found.Variant
@@ -188,10 +186,16 @@ func (s *Server) runPage(w http.ResponseWriter, r *http.Request) error {
 		found = whole
 	} // without its samples the run has fewer plots; Damage says why
 	study := &document.RunStudy{Run: found, Approximate: l.linear, Commands: s.config.Commands}
+	if page.Link != "" {
+		study.SourceLink = func(at ptx.Frame) string {
+			q := url.Values{"variant": {page.Link}, "file": {at.File}, "line": {strconv.Itoa(at.Line)}}
+			return "/kernel?" + q.Encode() + "#L" + strconv.Itoa(at.Line)
+		}
+	}
 	if page.Body, err = body(study.Document()); err != nil {
 		return err
 	}
-	return s.render(w, r, http.StatusOK, "run", found.Variant+", "+string(found.Verdict), page)
+	return s.render(w, r, http.StatusOK, "run", found.Variant+", "+document.VerdictInList(found), page)
 }
 
 // comparable are some runs of the same kernel with times, the newest first.
@@ -209,7 +213,6 @@ func comparable(entries []ledger.Entry, with *run.Run) []ledger.Entry {
 // sourceFinding is a finding of a run.
 type sourceFinding struct {
 	run.Reported
-	Where  []string // shapes and seeds
 	Places []ptx.Frame
 }
 
@@ -234,14 +237,7 @@ func placesOf(f finding.Finding) []ptx.Frame {
 func findingsOf(r *run.Run) []sourceFinding {
 	var all []sourceFinding
 	for _, f := range r.Reported() {
-		found := sourceFinding{Reported: f, Places: placesOf(f.Finding)}
-		for _, row := range f.Rows {
-			found.Where = append(found.Where, r.Correctness[row].Name())
-		}
-		if f.Simulated {
-			found.Where = []string{r.Outputs(f)}
-		}
-		all = append(all, found)
+		all = append(all, sourceFinding{f, placesOf(f.Finding)})
 	}
 	return all[:min(len(all), maxRows)]
 }

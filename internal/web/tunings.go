@@ -59,7 +59,10 @@ func scaledCost(cost *float64, unit string) string {
 	if cost == nil {
 		return none
 	}
-	_, factor := document.CostScale(unit)
+	name, factor := document.CostScale(unit)
+	if name == "us" { // as in the document of the search
+		return figure(factor**cost, 3, "")
+	}
 	return number(factor * *cost)
 }
 

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -45,8 +47,46 @@ type placed struct {
 	room box
 }
 
-// read parses a plot: its texts and its size. Every coordinate must be a finite number.
-func read(svg []byte) (texts []placed, width, height float64, err error) {
+// segment is a straight piece of a dashed line.
+type segment struct{ x1, y1, x2, y2 float64 }
+
+// crosses reports whether a piece goes through a room, apart from its edge.
+func (s segment) crosses(b box) bool {
+	const edge, steps = 1, 200
+	for i := range steps + 1 {
+		t := float64(i) / steps
+		x, y := s.x1+t*(s.x2-s.x1), s.y1+t*(s.y2-s.y1)
+		if x > b.left+edge && x < b.right-edge && y > b.top+edge && y < b.bottom-edge {
+			return true
+		}
+	}
+	return false
+}
+
+// pathPoint is a point of a path of straight pieces.
+var pathPoint = regexp.MustCompile(`([ML])(-?[0-9.]+) (-?[0-9.]+)`)
+
+// dashed are the pieces of a dashed line or path.
+func dashed(element string, values map[string]string) (all []segment) {
+	if !slices.Contains(strings.Fields(values["class"]), "k") {
+		return nil
+	}
+	at := func(text string) float64 { v, _ := strconv.ParseFloat(text, 64); return v }
+	if element == "line" {
+		return []segment{{at(values["x1"]), at(values["y1"]), at(values["x2"]), at(values["y2"])}}
+	}
+	var x, y float64
+	for _, m := range pathPoint.FindAllStringSubmatch(values["d"], -1) {
+		if m[1] == "L" {
+			all = append(all, segment{x, y, at(m[2]), at(m[3])})
+		}
+		x, y = at(m[2]), at(m[3])
+	}
+	return all
+}
+
+// read parses a plot: its texts, its dashed lines and its size. Every coordinate must be a finite number.
+func read(svg []byte) (texts []placed, lines []segment, width, height float64, err error) {
 	decoder := xml.NewDecoder(bytes.NewReader(svg))
 	var current *placed
 	var x, y float64
@@ -55,10 +95,10 @@ func read(svg []byte) (texts []placed, width, height float64, err error) {
 	for {
 		token, err := decoder.Token()
 		if errors.Is(err, io.EOF) {
-			return texts, width, height, nil
+			return texts, lines, width, height, nil
 		}
 		if err != nil {
-			return nil, 0, 0, err
+			return nil, nil, 0, 0, err
 		}
 		switch t := token.(type) {
 		case xml.StartElement:
@@ -66,13 +106,15 @@ func read(svg []byte) (texts []placed, width, height float64, err error) {
 			for _, a := range t.Attr {
 				values[a.Name.Local] = a.Value
 				if strings.Contains(a.Value, "NaN") && a.Name.Local != "class" || strings.Contains(a.Value, "Inf") {
-					return nil, 0, 0, fmt.Errorf("<%s %s=%q>", t.Name.Local, a.Name.Local, a.Value)
+					return nil, nil, 0, 0, fmt.Errorf("<%s %s=%q>", t.Name.Local, a.Name.Local, a.Value)
 				}
 			}
 			switch t.Name.Local {
+			case "line", "path":
+				lines = append(lines, dashed(t.Name.Local, values)...)
 			case "svg":
 				if _, err := fmt.Sscanf(values["viewBox"], "0 0 %g %g", &width, &height); err != nil {
-					return nil, 0, 0, err
+					return nil, nil, 0, 0, err
 				}
 			case "text":
 				x, _ = strconv.ParseFloat(values["x"], 64)
@@ -96,10 +138,10 @@ func read(svg []byte) (texts []placed, width, height float64, err error) {
 	}
 }
 
-// Faults are the texts of a plot that overlap, leave the page or are too small, and coordinates that
-// are no numbers.
+// Faults are the texts of a plot that overlap, leave the page, are too small or are crossed by a dashed
+// line, and coordinates that are no numbers.
 func Faults(svg []byte) []string {
-	texts, width, height, err := read(svg)
+	texts, lines, width, height, err := read(svg)
 	if err != nil {
 		return []string{err.Error()}
 	}
@@ -110,6 +152,9 @@ func Faults(svg []byte) []string {
 		}
 		if t.size < smallest {
 			all = append(all, fmt.Sprintf("%q has %g units", t.text, t.size))
+		}
+		if slices.ContainsFunc(lines, func(s segment) bool { return s.crosses(t.room) }) {
+			all = append(all, fmt.Sprintf("a dashed line crosses %q", t.text))
 		}
 		for _, other := range texts[i+1:] {
 			if t.room.overlaps(other.room) {

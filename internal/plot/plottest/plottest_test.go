@@ -14,6 +14,8 @@ func TestFaultsAreFound(t *testing.T) {
 		"beyond":     `<text class="t" x="380" y="20">stage7</text>`,
 		"above":      `<text class="t" x="10" y="5">stage7</text>`,
 		"small":      `<text class="t" x="10" y="20" font-size="9">stage7</text>`,
+		"crossed":    `<text class="t" x="10" y="20">stage7</text><line class="i k" x1="0" y1="15" x2="90" y2="17"/>`,
+		"path":       `<text class="t" x="10" y="20">stage7</text><path class="k l7" d="M0 0L90 30"/>`,
 		"nan":        `<circle cx="NaN"/>`,
 		"broken":     `<text>`,
 	} {
@@ -21,7 +23,7 @@ func TestFaultsAreFound(t *testing.T) {
 			t.Errorf("%s was not found", name)
 		}
 	}
-	if all := Faults(page(`<text class="t" x="10" y="20">stage7</text><text class="t" x="10" y="40">stage6</text>`)); len(all) > 0 {
+	if all := Faults(page(`<text class="t" x="10" y="20">stage7</text><text class="t" x="10" y="40">stage6</text><path class="k l7" d="M0 25L90 26M0 5L0 40"/>`)); len(all) > 0 {
 		t.Error(all)
 	}
 }

@@ -116,6 +116,36 @@
     }
   }
 
+  // Commands: a button copies one that a user would paste. A page that is not served securely has no
+  // clipboard; there the browser's own command does it.
+  async function copyText(code) {
+    try {
+      await navigator.clipboard.writeText(code.textContent);
+      return true;
+    } catch {
+      const selection = getSelection();
+      selection.selectAllChildren(code);
+      return document.execCommand("copy");
+    }
+  }
+
+  function makeCopyable(root) {
+    for (const code of root.querySelectorAll("code")) {
+      if (!code.textContent.startsWith("attune ") || code.closest("a, .log, .job")) continue;
+      const button = document.createElement("button");
+      button.type = "button";
+      button.className = "copy";
+      button.textContent = "Copy";
+      button.setAttribute("aria-label", "Copy: " + code.textContent.slice(0, 80));
+      button.addEventListener("click", async () => {
+        button.textContent = (await copyText(code)) ? "Copied" : "Select and copy";
+        setTimeout(() => { button.textContent = "Copy"; }, 1500);
+      });
+      if (code.parentElement.tagName === "PRE") code.before(button);
+      else code.after(button);
+    }
+  }
+
   // Live parts: an event says that something changed; the server renders the part again. At most one
   // request is on its way.
   function follow(live) {
@@ -175,6 +205,7 @@
     const scrolled = window.scrollY;
     live.replaceChildren(...parsed.body.childNodes);
     makeSortable(live);
+    makeCopyable(live);
     if (label) {
       const again = [...live.querySelectorAll("a, button, [tabindex]")].find((e) => (e.getAttribute("aria-label") || e.textContent) === label);
       if (again) again.focus({ preventScroll: true });
@@ -188,6 +219,7 @@
     document.getElementById("keys").addEventListener("click", () => document.getElementById("help").showModal());
     applyTheme();
     makeSortable(document);
+    makeCopyable(document);
     document.addEventListener("keydown", onKey);
     const live = document.getElementById("live");
     if (live && live.dataset.events) follow(live);
