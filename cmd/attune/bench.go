@@ -113,7 +113,7 @@ func (a *app) bench(ctx context.Context, o benchOptions, args []string) error {
 		return err
 	}
 	defer w.close()
-	o.reference.set(w)
+	a.prepareReference(ctx, w, &o.reference)
 	defer a.endFiles(&o.files, o.markdown)
 	if err := o.files.create(); err != nil {
 		return err

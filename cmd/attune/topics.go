@@ -105,7 +105,8 @@ trusted kernel, or safetensors files. Its failure is not the kernel's: the
 verdict is not-measured, standard error has the reason, the exit code is 14.
 
   --python PROGRAM       Python of the reference (default: ATTUNE_PYTHON, else
-                         python3 in PATH); bench runs its peers by it too
+                         that of attune doctor --fix, else python3 in PATH);
+                         bench runs its peers by it too
   --reference-timeout T  limit of one computation (default 2m)
 
   attune run --kernel rmsnorm --device sim

@@ -44,7 +44,7 @@ func Examine(ctx context.Context, m Machine) []Ability {
 		compile(ctx, compiler, compilerErr),
 		disassemble(compiler),
 		install(ctx),
-		numpy(ctx),
+		numpy(ctx, m.CacheDir),
 		pytorch(ctx),
 		tool("find bad accesses on the GPU", "compute-sanitizer", "install the CUDA toolkit"),
 		tool("read the GPU's counters", "ncu", "install Nsight Compute"),
@@ -137,9 +137,9 @@ func install(ctx context.Context) Ability {
 }
 
 // numpy examines the Python that references of declared kernels run in.
-func numpy(ctx context.Context) Ability {
+func numpy(ctx context.Context, cacheDir string) Ability {
 	a := Ability{Name: "compute references in Python"}
-	path, err := python.Find("")
+	path, err := python.ForReferences("", cacheDir)
 	if err != nil {
 		a.Why = oneLine(err.Error())
 		if reason := (*python.Error)(nil); errors.As(err, &reason) {
@@ -151,7 +151,10 @@ func numpy(ctx context.Context) Ability {
 	defer cancel()
 	out, err := exec.CommandContext(ctx, path, "-c", "import numpy; print(numpy.__version__)").Output()
 	if err != nil {
-		a.Why, a.Do = path+" has no numpy that works", path+" -m pip install numpy, or "+python.UseAnother
+		a.Why, a.Do = path+" has no numpy that works", python.UseAnother
+		if fix, err := python.FixNumpy(cacheDir); err == nil {
+			a.Do = fmt.Sprintf("attune doctor --fix, which runs %s; or %s", fix, python.UseAnother)
+		}
 		return a
 	}
 	a.OK, a.Why = true, fmt.Sprintf("numpy %s of %s", oneLine(string(out)), path)

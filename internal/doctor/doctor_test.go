@@ -16,8 +16,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"attune/internal/child/childtest"
 	"attune/internal/arch"
+	"attune/internal/child/childtest"
 	"attune/internal/device"
 	"attune/internal/peer"
 	"attune/internal/toolchain"
