@@ -98,6 +98,9 @@ func outcomeWord(r *run.Run) string {
 func lineEnd(r *run.Run) string {
 	for _, g := range r.GateOutcomes() {
 		if g.Status == gate.Fail && g.Name != "performance" {
+			if _, _, refused := r.CompilerOutput(); refused {
+				return g.Name + ": " + run.NotCompiled // the error is below, once
+			}
 			return g.Name + ": " + kindFirst(r, r.Cause())
 		}
 	}
@@ -187,17 +190,45 @@ func Unchecked(r *run.Run) bool { return outcomeWord(r) == openWord }
 // correctness gate, with their reasons. Findings are written with the lines of the sources.
 func Failure(w io.Writer, r *run.Run, s terminal.Screen, sources finding.Sources) error {
 	out := &strings.Builder{}
+	if output, advice, refused := r.CompilerOutput(); refused {
+		writeRefused(out, r, s, output, advice)
+		_, err := io.WriteString(w, out.String())
+		return err
+	}
 	s.Paragraph(out, "", r.Variant+": "+verdictText(r), 2)
 	for _, g := range r.GateOutcomes() {
 		if g.Status == gate.Fail || Unchecked(r) && g.Name == "correctness" {
 			writeGate(out, r, g, s, sources)
 		}
 	}
-	if r.ID != "" {
-		fmt.Fprintf(out, "  %-12s attune show %s\n", "details", r.ID)
-	}
+	writeDetails(out, r)
 	_, err := io.WriteString(w, out.String())
 	return err
+}
+
+// writeDetails names the command that prints all of a run.
+func writeDetails(w io.Writer, r *run.Run) {
+	if r.ID != "" {
+		fmt.Fprintf(w, "  %-12s attune show %s\n", "details", r.ID)
+	}
+}
+
+// writeRefused writes a run that does not compile. The compiler's lines stay as they are: a wrapped
+// line would move its caret away from what it points at.
+func writeRefused(w io.Writer, r *run.Run, s terminal.Screen, output string, advice []string) {
+	const most = 20 // lines
+	s.Paragraph(w, "", fmt.Sprintf("%s: %s (%s)", r.Variant, strings.TrimPrefix(run.NotCompiled, "it "), r.Verdict), 2)
+	lines := strings.Split(output, "\n")
+	if more := len(lines) - most; more > 0 {
+		lines = append(lines[:most], fmt.Sprintf("and %d more lines", more))
+	}
+	for _, line := range lines {
+		fmt.Fprintln(w, strings.TrimRight("  "+terminal.Printable(line), " "))
+	}
+	for _, line := range advice {
+		s.Paragraph(w, "  help: ", line, 4)
+	}
+	writeDetails(w, r)
 }
 
 // Excused is the note of a run about differences that its gates accept: floating-point atomics have
