@@ -14,28 +14,12 @@ import (
 	"attune/internal/terminal"
 )
 
-// maxName is the width of the names in the lines of a command's runs on a narrow terminal. Longer names
-// are cut there, and nowhere else.
-const maxName = 24
-
-// NameWidth is the width of the first column of RunLine for the runs of a command.
-func NameWidth(names []string, s terminal.Screen) int {
-	width := 0
-	for _, name := range names {
-		width = max(width, utf8.RuneCountInString(name))
-	}
-	if s.Height > 0 && s.Width < wideScreen {
-		return min(width, maxName)
-	}
-	return width
-}
-
 // leastRoom is the room behind a long name and an outcome. Such lines may be wider than 80 columns.
 const leastRoom = 54
 
 // RunLine is a finished run in one line that fits the screen: the outcome, the correct outputs, the
 // resources and the time.
-func RunLine(r *run.Run, nameWidth int, s terminal.Screen) string {
+func RunLine(r *run.Run, names RunNames, s terminal.Screen) string {
 	resources := ""
 	switch {
 	case len(r.Parts) == 1:
@@ -52,10 +36,10 @@ func RunLine(r *run.Run, nameWidth int, s terminal.Screen) string {
 		outputs = "-"
 	}
 	word := outcomeWord(r)
-	before := fmt.Sprintf("%-*s  ", nameWidth, cut(r.Variant, nameWidth))
+	before := fmt.Sprintf("%-*s  ", names.width, names.of(r.Variant))
 	after := fmt.Sprintf("%*s %7s  %-17s  %s", 4-len(word), "", outputs, resources, lineEnd(r))
 	room := s.Width - utf8.RuneCountInString(before) - len(word)
-	if nameWidth > maxName {
+	if names.width > maxName {
 		room = max(room, leastRoom)
 	}
 	return before + s.Paint(outcomeColour(word), word) + cut(strings.TrimRight(after, " "), room)
@@ -355,7 +339,7 @@ func (s Summary) totals() string {
 // first reasons.
 func Gates(w io.Writer, r *run.Run, s terminal.Screen, sources finding.Sources) error {
 	out := &strings.Builder{}
-	fmt.Fprintf(out, "%s\n\n", RunLine(r, NameWidth([]string{r.Variant}, s), s))
+	fmt.Fprintf(out, "%s\n\n", RunLine(r, NewRunNames([]string{r.Variant}, s), s))
 	for _, g := range r.GateOutcomes() {
 		writeGate(out, r, g, s, sources)
 	}
