@@ -113,7 +113,7 @@ func (a *app) bench(ctx context.Context, o benchOptions, args []string) error {
 		return err
 	}
 	defer w.close()
-	o.reference.set(w)
+	a.prepareReference(ctx, w, &o.reference)
 	defer a.endFiles(&o.files, o.markdown)
 	if err := o.files.create(); err != nil {
 		return err
@@ -249,16 +249,19 @@ func (a *app) printBench(b *run.Bench, markdown bool) error {
 	return a.printDocument((&document.BenchStudy{Bench: b}).Document(), markdown)
 }
 
-// benchOutcome fails if a variant is wrong.
+// benchOutcome fails if a variant is wrong, or else if one could not be checked.
 func benchOutcome(request lab.BenchRequest, result *run.Bench) error {
+	var unchecked error
 	for _, row := range result.Rows {
 		switch {
 		case row.Peer || row.Wrong == "":
+		case row.Unchecked:
+			unchecked = gateError{exitUnchecked}
 		case len(request.Variants)+len(request.Selections) == 1:
 			return gateError{exitCorrectness}
 		default:
 			return gateError{exitSomeFailed}
 		}
 	}
-	return nil
+	return unchecked
 }

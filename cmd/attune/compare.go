@@ -132,7 +132,7 @@ func (a *app) compare(ctx context.Context, o compareOptions, args []string) erro
 		return err
 	}
 	defer w.close()
-	o.reference.set(w)
+	a.prepareReference(ctx, w, &o.reference)
 	if w.Device, err = a.findDevice(ctx, o.device); err != nil {
 		return err
 	}

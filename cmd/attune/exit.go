@@ -9,7 +9,9 @@ import (
 	"attune/internal/device"
 	"attune/internal/gate"
 	"attune/internal/lab"
+	"attune/internal/problem"
 	"attune/internal/run"
+	"attune/internal/sim"
 	"attune/internal/toolchain"
 )
 
@@ -23,6 +25,7 @@ const (
 	exitCorrectness = 11
 	exitPerformance = 12
 	exitProfile     = 13
+	exitUnchecked   = 14
 	exitNoGPU       = 20
 	exitNoCompiler  = 21
 	exitTimeout     = 22
@@ -47,6 +50,8 @@ func (e gateError) Error() string {
 		return "the performance gate failed"
 	case exitProfile:
 		return "the profile gate failed"
+	case exitUnchecked:
+		return "the outputs could not be checked"
 	case exitTimeout:
 		return "the kernel did not end within the time limit"
 	}
@@ -90,20 +95,32 @@ func (a *app) exitCode(ctx context.Context, err error) int {
 		return exitCorrectness
 	case errors.Is(err, device.ErrNoDevice):
 		return exitNoGPU
+	case isUnchecked(err):
+		return exitUnchecked
 	case errors.Is(err, toolchain.ErrNoCompiler), errors.As(err, &fault):
 		return exitNoCompiler
 	}
 	return exitFailure
 }
 
+// isUnchecked reports whether outputs could not be checked: there is no reference, or the simulator
+// cannot run the kernel.
+func isUnchecked(err error) bool {
+	var reference *problem.ReferenceError
+	var instruction *sim.UnsupportedError
+	var unchecked *lab.UncheckedError
+	return errors.As(err, &reference) || errors.As(err, &instruction) || errors.As(err, &unchecked) ||
+		device.Classify(err) == device.KernelUnsupported
+}
+
 // outcome is the error of finished runs: with the code of the only run, or 3 if some of several
-// failed. References that failed are no failures of variants.
+// failed. A variant that was not checked has not failed, and is not green either.
 func outcome(runs []*run.Run) error {
 	code := exitOK
 	for _, r := range runs {
 		switch failed := runCode(r); {
-		case failed == exitOK || failed == exitFailure && code != exitOK:
-		case failed == exitFailure || len(runs) == 1:
+		case failed == exitOK || failed == exitUnchecked && code != exitOK:
+		case failed == exitUnchecked || len(runs) == 1:
 			code = failed
 		default:
 			code = exitSomeFailed
@@ -127,8 +144,8 @@ func runCode(r *run.Run) int {
 		return exitPerformance
 	case r.Gates.Profile == gate.Fail:
 		return exitProfile
-	case r.ReferenceError != "": // the reference's failure; the kernel was not checked
-		return exitFailure
+	case r.Gates.Correctness == gate.NotMeasured, r.ReferenceError != "": // of the timed launches
+		return exitUnchecked
 	}
 	return exitOK
 }

@@ -9,7 +9,9 @@ import (
 	"attune/internal/device"
 	"attune/internal/gate"
 	"attune/internal/lab"
+	"attune/internal/problem"
 	"attune/internal/run"
+	"attune/internal/sim"
 	"attune/internal/toolchain"
 )
 
@@ -33,6 +35,10 @@ func TestExitCode(t *testing.T) {
 	check(true, wrapped(&device.Timeout{}), exitTimeout)
 	check(true, wrapped(device.ErrNoDevice), exitNoGPU)
 	check(true, wrapped(toolchain.ErrNoCompiler), exitNoCompiler)
+	check(true, wrapped(&device.Unsupported{}), exitUnchecked)
+	check(true, wrapped(&problem.ReferenceError{}), exitUnchecked)
+	check(true, wrapped(&lab.UncheckedError{}), exitUnchecked)
+	check(true, wrapped(&sim.UnsupportedError{}), exitUnchecked)
 	check(true, gateError{exitPerformance}, exitPerformance)
 
 	cancelled, cancel := context.WithCancel(t.Context())
@@ -67,7 +73,11 @@ func TestOutcome(t *testing.T) {
 		}
 	}
 	check(exitOK)
-	check(exitOK, held, unmeasured)
+	check(exitUnchecked, unmeasured)
+	check(exitUnchecked, held, unmeasured)
+	check(exitUnchecked, unmeasured, held)
+	check(exitSomeFailed, unmeasured, correctness)
+	check(exitOK, held, failing(func(r *run.Run) { r.Gates.Performance = gate.NotMeasured }))
 	check(exitResources, resources)
 	check(exitCorrectness, correctness)
 	check(exitPerformance, performance)
@@ -77,8 +87,8 @@ func TestOutcome(t *testing.T) {
 	check(exitSomeFailed, performance, held)
 	check(exitSomeFailed, resources, timeout)
 	reference := failing(func(r *run.Run) { r.Gates.Correctness, r.ReferenceError = gate.NotMeasured, "no numpy" })
-	check(exitFailure, reference)
-	check(exitFailure, reference, held)
+	check(exitUnchecked, reference)
+	check(exitUnchecked, reference, held)
 	check(exitSomeFailed, reference, correctness)
 	check(exitSomeFailed, resources, reference)
 }

@@ -115,7 +115,7 @@ func (a *app) mutate(ctx context.Context, o mutateOptions, text string) error {
 		return err
 	}
 	defer w.close()
-	o.reference.set(w)
+	a.prepareReference(ctx, w, &o.reference)
 	o.device.sim.strict = true // a mutant that only the letter of PTX forbids is detected too
 	w.Device = a.simulator(o.device)
 	mutation := lab.MutationRequest{Request: request, Count: o.count, Seed: o.seed}

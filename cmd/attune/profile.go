@@ -89,7 +89,7 @@ func (a *app) profile(ctx context.Context, o profileOptions, text string) error 
 		return err
 	}
 	defer w.close()
-	o.reference.set(w)
+	a.prepareReference(ctx, w, &o.reference)
 	w.status.Set("looking for a device")
 	if w.Device, err = a.findDevice(ctx, o.device); err != nil {
 		return err

@@ -66,7 +66,7 @@ func (a *app) reproduce(ctx context.Context, o reproduceOptions, ref string) err
 		return err
 	}
 	defer w.close()
-	o.reference.set(w)
+	a.prepareReference(ctx, w, &o.reference)
 	recorded, err := o.find(ctx, a, w.Ledger, ref)
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"attune/internal/python"
 	"attune/internal/run"
 	"attune/internal/spec"
+	"attune/internal/toolchain"
 )
 
 // defaultProcesses is the number of processes in which times are taken unless a flag says another:
@@ -57,8 +59,27 @@ func (o *referenceOptions) check() error {
 	return nil
 }
 
-// set makes a workplace compute references with the options.
-func (o *referenceOptions) set(w *workplace) { w.ReferenceLimit, w.Python = o.limit, o.python }
+// prepareReference makes a workplace compute references with the options. If the Python of one lacks
+// numpy, it says so before any work, with the command that installs it.
+func (a *app) prepareReference(ctx context.Context, w *workplace, o *referenceOptions) {
+	w.ReferenceLimit, w.Python = o.limit, o.python
+	if d := w.Kernel.Declared; d == nil || d.Reference.Kind != "python" {
+		return
+	}
+	cacheDir, _ := toolchain.CacheDir() // without one there is no Python in it
+	path, err := python.ForReferences(o.python, cacheDir)
+	if err != nil {
+		return // the reference reports it
+	}
+	if w.Python = path; python.HasNumpy(ctx, path) || ctx.Err() != nil {
+		return
+	}
+	do := "`attune doctor --fix` installs it"
+	if o.python != "" {
+		do = "`" + run.ShellWord(path) + " -m pip install numpy` installs it"
+	}
+	a.note(fmt.Sprintf("%s needs numpy, which %s does not have; %s", w.Kernel.Declared.Reference.Path, path, do))
+}
 
 // request makes a request of the options. Shapes and seeds that are not given are the spec's, for
 // the simulator or for a GPU. All errors are reported together.

@@ -144,7 +144,7 @@ func (a *app) run(ctx context.Context, o runOptions, args []string) error {
 		return err
 	}
 	defer w.close()
-	o.reference.set(w)
+	a.prepareReference(ctx, w, &o.reference)
 	defer a.endFiles(&o.files, false)
 	if err := o.files.create(resultFile{flag: "html", path: o.html}); err != nil {
 		return err

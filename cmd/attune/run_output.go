@@ -22,7 +22,7 @@ type runPrinter struct {
 	verbose bool
 	lines   bool     // the progress is written as JSON lines
 	names   []string // requested variants and selections
-	column  int      // width of the names
+	column  document.RunNames
 	started time.Time
 	runs    []*run.Run // finished, with the parts of selections
 	quick   string
@@ -44,7 +44,7 @@ func (a *app) newRunPrinter(w *workplace, verbose bool, request lab.Request) *ru
 	for _, s := range request.Selections {
 		p.names = append(p.names, s.Name)
 	}
-	p.column = document.NameWidth(p.names, p.screen())
+	p.column = document.NewRunNames(p.names, p.screen())
 	w.Progress = func(step lab.Progress) {
 		p.mu.Lock()
 		p.last, p.lastAt = step, time.Since(p.started)

@@ -266,18 +266,21 @@ func (d *simulated) summary() string {
 }
 
 // code is the exit code: of a failed case, else of one that does not end, else of one that cannot
-// be run.
+// be run, else of one that the simulator refuses.
 func (d *simulated) code() int {
 	var timeout *device.Timeout
 	endless := func(s *simulation) bool { return errors.As(s.err, &timeout) }
+	faulty := func(s *simulation) bool { return s.err != nil && !isUnchecked(s.err) }
 	_, failed, broken := d.count()
 	switch {
 	case failed > 0:
 		return exitCorrectness
 	case slices.ContainsFunc(d.Cases, endless):
 		return exitTimeout
-	case broken > 0:
+	case slices.ContainsFunc(d.Cases, faulty):
 		return exitFailure
+	case broken > 0:
+		return exitUnchecked
 	}
 	return exitOK
 }

@@ -1,6 +1,10 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"github.com/spf13/cobra"
+
+	"attune/internal/arch"
+)
 
 // isTopic reports whether a command is a page of help and nothing else.
 func isTopic(cmd *cobra.Command) bool { return cmd.Annotations["topic"] != "" }
@@ -13,6 +17,7 @@ func topics() []*cobra.Command {
 	return []*cobra.Command{
 		page("exit-codes", "the exit codes of all commands", exitCodesText),
 		page("kernels", "how to bring a kernel of your own", kernelsText),
+		page("architectures", "which GPUs code is compiled, checked and shipped for", architecturesText),
 		page("variants", "how to write a variant, a stage and a selection", variantsText),
 		page("shapes", "how to write shapes and groups of shapes", shapesText),
 		page("proposers", "programs that take part in a search", proposersText),
@@ -24,8 +29,8 @@ func topics() []*cobra.Command {
 const exitCodesText = `Exit codes of all commands:
 
     0  all held
-    1  failure (disk, reference); refused promotion; damaged ledger; sim case
-       that cannot run
+    1  failure (disk, network); refused promotion; damaged ledger; sim case that
+       cannot be read
     2  usage: an unknown name or flag, an error in kernel.toml, parameters not
        as launched
     3  finished, some of several variants failed; a run that is not reproduced;
@@ -35,6 +40,8 @@ const exitCodesText = `Exit codes of all commands:
    11  the correctness gate failed
    12  the performance gate failed
    13  the profile gate failed
+   14  the outputs could not be checked: no reference, or the simulator cannot
+       run the kernel
    20  no GPU, and the command needs one
    21  no compiler, or one that is damaged, crashed or was killed: never a
        verdict
@@ -42,10 +49,21 @@ const exitCodesText = `Exit codes of all commands:
        not-measured
   130  interrupted; finished runs and shapes are recorded
 
-A gate that could not be measured fails nothing. A run of several variants ends
+A time that could not be measured fails nothing. A run of several variants ends
 with 3 if one of them failed, and with the code of the gate if it was the only
 one. With --json the code is also in the error document on standard error. After
 an internal error the message names a report in the folder of temporary files.`
+
+var architecturesText = `An architecture, such as sm_90a, is what code is compiled for. There are
+
+  compiled    ` + arch.CompiledText + `, those of CUDA 13.0
+  simulated   ` + arch.SimulatedText + `
+  libraries   ` + arch.LibraryText + `: attention for C, Go and Python
+
+kernel.toml lists those of a kernel (archs), and --arch chooses one. Code for an
+architecture runs on later GPUs too; with an "a" it runs on that one alone. A
+kernel that the simulator cannot run is not-measured, with the reason, and the
+exit code is 14: check it on a GPU.`
 
 const proposersText = `A proposer is a program that takes part in a search of attune tune:
 
@@ -84,10 +102,11 @@ The commands take the kernel of
 
 The reference computes the right outputs: a Python function with numpy, a
 trusted kernel, or safetensors files. Its failure is not the kernel's: the
-verdict is not-measured, standard error has the reason, and the exit code is 1.
+verdict is not-measured, standard error has the reason, the exit code is 14.
 
   --python PROGRAM       Python of the reference (default: ATTUNE_PYTHON, else
-                         python3 in PATH); bench runs its peers by it too
+                         that of attune doctor --fix, else python3 in PATH);
+                         bench runs its peers by it too
   --reference-timeout T  limit of one computation (default 2m)
 
   attune run --kernel rmsnorm --device sim

@@ -239,7 +239,7 @@ func (a *app) tuneDevice(ctx context.Context, o tuneOptions, args []string) erro
 	if w.compiler == nil {
 		return fmt.Errorf("tune builds variants: %w", a.noCompiler)
 	}
-	o.reference.set(w)
+	a.prepareReference(ctx, w, &o.reference)
 	w.status.Set("looking for a device")
 	o.device.sim, o.device.simulates = defaultSim, true
 	a.kernels = &kernelOutput{w: io.Discard, json: &a.json} // hundreds of variants may print

@@ -185,7 +185,7 @@ func (a *app) checkWatched(ctx context.Context, o runOptions, args []string, dev
 	}
 	defer w.close()
 	w.Device = device
-	o.reference.set(w)
+	a.prepareReference(ctx, w, &o.reference)
 	p := a.newRunPrinter(w, false, request)
 	var result *run.Run
 	err = w.Run(ctx, request, func(r *run.Run) { result = r }) // the last one is that of the selection

@@ -69,8 +69,52 @@ func (l *Launch) Resolve() error {
 			return fmt.Errorf("argument %d is %s, %d bytes; parameter %d of %s has %d bytes (%s)%s", i, what, have, i, f.Name, p.Size(), parameterType(p),
 				tensorMapHint([]*ptx.Variable{p}))
 		}
+		if need := arg.mistaken(p); need != "" {
+			return fmt.Errorf("argument %d is %s; parameter %d of %s is %s (%s); check the order of --arg", i, arg.kind(), i, f.Name, need, parameterType(p))
+		}
 	}
 	return nil
+}
+
+// The kinds of parameters that the PTX tells apart.
+const (
+	integerKind = "an integer"
+	floatKind   = "a floating-point number"
+	bufferKind  = "a buffer"
+)
+
+// kind is the kind of the argument. It is empty for a number of 8 or 16 bits that is no integer, which
+// a parameter has as plain bytes.
+func (a LaunchArg) kind() string {
+	switch {
+	case a.Role != Scalar:
+		return bufferKind
+	case !a.Array.Type.Float():
+		return integerKind
+	case a.Array.Type == array.F32 || a.Array.Type == array.F64:
+		return floatKind
+	}
+	return ""
+}
+
+// mistaken is the kind of a parameter for which the argument is another; empty if the argument may be
+// right. An address and an integer have the same type, and .b32 says nothing.
+func (a LaunchArg) mistaken(p *ptx.Variable) string {
+	kind := a.kind()
+	if p.IsArray || p.Vector > 1 || kind == "" {
+		return ""
+	}
+	switch p.Type {
+	case ptx.F32, ptx.F64:
+		if kind != floatKind {
+			return floatKind
+		}
+	case ptx.S8, ptx.S16, ptx.S32, ptx.S64, ptx.U8, ptx.U16, ptx.U32, ptx.U64:
+		if kind == floatKind {
+			return integerKind
+		}
+	}
+	return ""
 }
 
 // tensorMapHint says what to do about a parameter that looks like a tensor map: 128 aligned bytes.

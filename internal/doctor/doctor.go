@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"attune/internal/arch"
 	"attune/internal/device"
 	"attune/internal/peer"
 	"attune/internal/python"
@@ -33,20 +34,17 @@ type Machine struct {
 	Open func(ctx context.Context) (device.Device, error)
 }
 
-// simulates describes the simulator's scope.
-const simulates = "the simulator runs PTX for sm_80 to sm_90a, with wgmma, tensor maps and clusters; it rejects other instructions by name"
-
 // Examine checks every ability.
 func Examine(ctx context.Context, m Machine) []Ability {
 	compiler, compilerErr := toolchain.Find(ctx, m.CacheDir)
 	return []Ability{
 		{"run shipped stages' resource gate", true, "the stages and their build records are embedded in the program", ""},
 		gpu(ctx, m),
-		{"check kernels with no GPU", true, simulates, ""},
+		{"check kernels with no GPU", true, "the simulator runs PTX for " + arch.SimulatedText, ""},
 		compile(ctx, compiler, compilerErr),
 		disassemble(compiler),
 		install(ctx),
-		numpy(ctx),
+		numpy(ctx, m.CacheDir),
 		pytorch(ctx),
 		tool("find bad accesses on the GPU", "compute-sanitizer", "install the CUDA toolkit"),
 		tool("read the GPU's counters", "ncu", "install Nsight Compute"),
@@ -69,6 +67,9 @@ func gpu(ctx context.Context, m Machine) Ability {
 	defer d.Close()
 	f := d.Facts()
 	a.OK, a.Why = true, fmt.Sprintf("%s, %s, %d SMs, driver %s", f.Name, f.Arch, f.Multiprocessors, f.Driver)
+	if !arch.HasLibrary(f.Arch) {
+		a.Why += "; the attention libraries need " + arch.LibraryText
+	}
 	return a
 }
 
@@ -91,7 +92,7 @@ func compile(ctx context.Context, c *toolchain.Compiler, err error) Ability {
 	case len(damaged) > 0:
 		a.Why, a.Do = found+" is damaged: "+toolchain.Summary(damaged), installCompiler
 	default:
-		a.OK, a.Why = true, found
+		a.OK, a.Why = true, found+", for "+arch.CompiledText
 	}
 	return a
 }
@@ -136,9 +137,9 @@ func install(ctx context.Context) Ability {
 }
 
 // numpy examines the Python that references of declared kernels run in.
-func numpy(ctx context.Context) Ability {
+func numpy(ctx context.Context, cacheDir string) Ability {
 	a := Ability{Name: "compute references in Python"}
-	path, err := python.Find("")
+	path, err := python.ForReferences("", cacheDir)
 	if err != nil {
 		a.Why = oneLine(err.Error())
 		if reason := (*python.Error)(nil); errors.As(err, &reason) {
@@ -150,7 +151,10 @@ func numpy(ctx context.Context) Ability {
 	defer cancel()
 	out, err := exec.CommandContext(ctx, path, "-c", "import numpy; print(numpy.__version__)").Output()
 	if err != nil {
-		a.Why, a.Do = path+" has no numpy that works", path+" -m pip install numpy, or "+python.UseAnother
+		a.Why, a.Do = path+" has no numpy that works", python.UseAnother
+		if fix, err := python.FixNumpy(cacheDir); err == nil {
+			a.Do = fmt.Sprintf("attune doctor --fix, which runs %s; or %s", fix, python.UseAnother)
+		}
 		return a
 	}
 	a.OK, a.Why = true, fmt.Sprintf("numpy %s of %s", oneLine(string(out)), path)

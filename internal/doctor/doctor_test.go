@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"attune/internal/arch"
 	"attune/internal/child/childtest"
 	"attune/internal/device"
 	"attune/internal/peer"
@@ -112,8 +113,8 @@ func TestCompleteMachine(t *testing.T) {
 	want := []Ability{
 		{"run shipped stages' resource gate", true, "the stages and their build records are embedded in the program", ""},
 		{"run and time kernels on a GPU", true, "NVIDIA H200, sm_90, 132 SMs, driver 580.159.04, CUDA 13.0", ""},
-		{"check kernels with no GPU", true, simulates, ""},
-		{"build variants", true, "nvcc 13.0.88 from PATH (" + in("nvcc") + ")", ""},
+		{"check kernels with no GPU", true, "the simulator runs PTX for " + arch.SimulatedText, ""},
+		{"build variants", true, "nvcc 13.0.88 from PATH (" + in("nvcc") + "), for sm_75 to sm_121a", ""},
 		{"show machine code (--emit sass)", true, in("nvdisasm"), ""},
 		{"install the compiler", true, "pip 24.0", ""},
 		{"compute references in Python", true, "numpy 2.3.4 of " + in("python3"), ""},

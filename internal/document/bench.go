@@ -169,7 +169,7 @@ func benchRow(b *run.Bench, i int, alone bool) []Text {
 	}
 	switch {
 	case r.Wrong != "":
-		row[4] = say("WRONG")
+		row[4] = say(wrongWord(r))
 	case r.Speedup != nil:
 		row[10] = cell(from.figure("%.3fx", r.Speedup.Ratio, "%sspeedup.ratio", at))
 		row[11] = from.interval("%.3f", &r.Speedup.Low, &r.Speedup.High, at+"speedup.low", at+"speedup.high")
@@ -232,6 +232,14 @@ func approximationNote(b *run.Bench) string {
 	return ""
 }
 
+// wrongWord is the outcome of a row without times.
+func wrongWord(r run.BenchRow) string {
+	if r.Unchecked {
+		return "not checked"
+	}
+	return "WRONG"
+}
+
 // benchConditions says what was wrong, and how the times were taken.
 func benchConditions(b *run.Bench) Section {
 	from := benchRecord(b.ID)
@@ -242,7 +250,7 @@ func benchConditions(b *run.Bench) Section {
 	section.Blocks = append(section.Blocks, only(Long, cell(from.summary(benchDevice(b), "facts"))))
 	for i, r := range b.Rows {
 		if r.Wrong != "" {
-			add(fmt.Sprintf("WRONG: %s on %s: %s", r.Name, r.Shape, r.Wrong), "rows.%d.wrong", i)
+			add(fmt.Sprintf("%s: %s on %s: %s", wrongWord(r), r.Name, r.Shape, r.Wrong), "rows.%d.wrong", i)
 		}
 	}
 	for i, c := range b.Checked {

@@ -100,7 +100,7 @@ func byShapeTable(b *run.Bench) (header []string, rows [][]string) {
 		}
 		switch {
 		case r.Wrong != "":
-			cells[[2]string{r.Shape, name}] = "WRONG"
+			cells[[2]string{r.Shape, name}] = wrongWord(r)
 		case r.P50US != nil:
 			cells[[2]string{r.Shape, name}] = byShapeCell(b, r)
 		}

@@ -147,6 +147,8 @@ func tuningLesson(t *run.Tuning) Text {
 	text := say("Search ", from.code(t.ID, "id"), ", ", from.count(t.Evaluations, "evaluations"), " evaluations: ")
 	if t.Faster && t.Best.Ratio != nil {
 		text = append(text, say(from.code(t.Best.Variant, "best.variant"), " is ", from.figure("%.3f", t.Best.Ratio.Ratio, "best.ratio.ratio"), "x the default.")...)
+	} else if t.Simulated() {
+		text = append(text, say("no variant has fewer simulated cycles than the default.")...)
 	} else {
 		text = append(text, say("no variant is better than the default beyond doubt.")...)
 	}

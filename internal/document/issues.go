@@ -45,7 +45,8 @@ func inSource(frames []ptx.Frame, locate Locate) (at ci.Location, callers []ci.L
 }
 
 // RunFindings are the findings of a run: those that failed its correctness gate as errors, the others
-// as notices.
+// as notices. That the outputs could not be checked is an error too: without it a reader of the list
+// would take the run for one in which nothing was found.
 func RunFindings(r *run.Run, locate Locate) []ci.Issue {
 	var all []ci.Issue
 	for _, f := range r.Reported() {
@@ -62,6 +63,9 @@ func RunFindings(r *run.Run, locate Locate) []ci.Issue {
 			i.Message, i.Key = f.String()+"; "+f.Remedy(), f.Variable.Name
 			all = append(all, i)
 		}
+	}
+	if i, unchecked := uncheckedIssue(r); unchecked {
+		all = append(all, i)
 	}
 	for n := range all {
 		if all[n].Location.File == "" {
@@ -107,13 +111,25 @@ func RunIssues(r *run.Run, locate Locate) []ci.Issue {
 		}
 		all = append(all, i)
 	}
-	if r.ReferenceError != "" {
-		all = append(all, ci.Issue{Level: ci.Error, Rule: "reference", Subject: r.Variant, Message: r.ReferenceError})
-	}
 	if r.TimedOut {
 		all = append(all, ci.Issue{Level: ci.Error, Rule: "timeout", Subject: r.Variant, Message: r.Failure})
 	}
 	return all
+}
+
+// The rules of a kernel whose outputs could not be checked.
+const (
+	uncheckedRule = "not-checked"
+	referenceRule = "reference"
+)
+
+// uncheckedIssue is why the outputs of a run could not be checked. A timeout is an issue of its own.
+func uncheckedIssue(r *run.Run) (i ci.Issue, unchecked bool) {
+	i = ci.Issue{Level: ci.Error, Rule: uncheckedRule, Subject: r.Variant, Message: firstReason(r.Reasons.Correctness)}
+	if r.ReferenceError != "" {
+		i.Rule, i.Message = referenceRule, r.ReferenceError
+	}
+	return i, r.ReferenceError != "" || Unchecked(r) && !r.TimedOut
 }
 
 var sourcePlace = regexp.MustCompile(`([\w./+-]+\.(?:cuh?|h|hpp|toml|py)):(\d+)`)
@@ -165,13 +181,18 @@ func findingPlace(p finding.Place, locate Locate, ptx string) (ci.Location, []ci
 	return ci.Location{File: ptx, Line: p.PTXLine}, nil
 }
 
-// BenchIssues are the variants with a wrong output.
+// BenchIssues are the variants with an output that is wrong or could not be checked.
 func BenchIssues(b *run.Bench) []ci.Issue {
 	var all []ci.Issue
 	for _, row := range b.Rows {
-		if !row.Peer && row.Wrong != "" {
-			all = append(all, ci.Issue{Level: ci.Error, Rule: "wrong output", Subject: row.Name, Message: row.Shape + ": " + row.Wrong})
+		if row.Peer || row.Wrong == "" {
+			continue
 		}
+		i := ci.Issue{Level: ci.Error, Rule: "wrong output", Subject: row.Name, Message: row.Shape + ": " + row.Wrong}
+		if row.Unchecked {
+			i.Rule = uncheckedRule
+		}
+		all = append(all, i)
 	}
 	return all
 }
@@ -192,11 +213,19 @@ func MutationIssues(kernel string, r *mutate.Report, ptx string) []ci.Issue {
 }
 
 // FindingRules are the rules of all kinds of findings, of the simulator's checkers, of every device
-// and of the audit.
+// and of the audit, and those of kernels that could not be checked.
 func FindingRules() []ci.Rule {
 	var rules []ci.Rule
 	for _, k := range finding.AllKinds() {
 		rules = append(rules, ci.Rule{ID: string(k), Short: k.Short(), Help: k.Help()})
 	}
-	return rules
+	return append(rules,
+		ci.Rule{
+			ID: uncheckedRule, Short: "The outputs could not be checked",
+			Help: "The device cannot run the kernel, so nothing is known about it. The simulator names the instruction that it does not run; check the kernel on a GPU.",
+		},
+		ci.Rule{
+			ID: referenceRule, Short: "The reference failed",
+			Help: "There was nothing to compare the outputs with. Correct the reference, or install what its Python lacks: attune doctor.",
+		})
 }

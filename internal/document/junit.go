@@ -15,7 +15,7 @@ import (
 )
 
 // JUnit writes runs as a test suite with one case per gate, classed by kernel and variant. A gate
-// that was not measured is skipped. Run and device are in the texts, which are what viewers show.
+// that was not measured is skipped, except that outputs which could not be checked are an error. Run and device are in the texts, which are what viewers show.
 // elapsed is the time of all runs; 0 if it is not known.
 func JUnit(w io.Writer, runs []*run.Run, elapsed time.Duration) error {
 	suite := ci.Suite{Name: "attune", Elapsed: elapsed}
@@ -30,6 +30,9 @@ func JUnit(w io.Writer, runs []*run.Run, elapsed time.Duration) error {
 				c.Text += "\n" + strings.Join(g.Reasons, "\n")
 			case gate.NotMeasured:
 				c.Outcome = ci.Skipped
+				if g.Name == "correctness" && Unchecked(r) {
+					c.Outcome = ci.Broken
+				}
 				c.Message = strings.Join(g.Reasons, "; ") // the text has no reasons
 			default:
 				c.Text = strings.Join(append([]string{c.Text}, g.Reasons...), "\n")

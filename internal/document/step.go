@@ -11,7 +11,7 @@ import (
 )
 
 // RunsStep summarises runs for a step of GitHub Actions: a row each, and the reasons of those that
-// failed.
+// failed or could not be checked.
 func RunsStep(runs []*run.Run) string {
 	if len(runs) == 0 {
 		return ""
@@ -21,8 +21,8 @@ func RunsStep(runs []*run.Run) string {
 	for _, r := range runs {
 		row := []string{ci.Code(r.Variant), ci.Markdown(verdictText(r))}
 		for _, g := range r.GateOutcomes() {
-			row = append(row, stepStatus(g.Status))
-			if g.Status == gate.Fail {
+			row = append(row, stepStatus(r, g))
+			if g.Status == gate.Fail || g.Name == "correctness" && Unchecked(r) {
 				failed = append(failed, failedGate(r, g)...)
 			}
 		}
@@ -59,12 +59,16 @@ func failedGate(r *run.Run, g run.GateOutcome) []string {
 	return lines
 }
 
-// stepStatus is the outcome of a gate. A failure is found at a glance.
-func stepStatus(s gate.Status) string {
-	if s == gate.Fail {
+// stepStatus is the outcome of a gate. A failure, and outputs that could not be checked, are found at
+// a glance.
+func stepStatus(r *run.Run, g run.GateOutcome) string {
+	switch {
+	case g.Status == gate.Fail:
 		return "**fail**"
+	case g.Name == "correctness" && Unchecked(r):
+		return "**not checked**"
 	}
-	return statusWord(s)
+	return statusWord(g.Status)
 }
 
 // Step is the document as the summary of a step of GitHub Actions: what a terminal and a page both

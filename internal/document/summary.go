@@ -14,28 +14,12 @@ import (
 	"attune/internal/terminal"
 )
 
-// maxName is the width of the names in the lines of a command's runs on a narrow terminal. Longer names
-// are cut there, and nowhere else.
-const maxName = 24
-
-// NameWidth is the width of the first column of RunLine for the runs of a command.
-func NameWidth(names []string, s terminal.Screen) int {
-	width := 0
-	for _, name := range names {
-		width = max(width, utf8.RuneCountInString(name))
-	}
-	if s.Height > 0 && s.Width < wideScreen {
-		return min(width, maxName)
-	}
-	return width
-}
-
 // leastRoom is the room behind a long name and an outcome. Such lines may be wider than 80 columns.
 const leastRoom = 54
 
 // RunLine is a finished run in one line that fits the screen: the outcome, the correct outputs, the
 // resources and the time.
-func RunLine(r *run.Run, nameWidth int, s terminal.Screen) string {
+func RunLine(r *run.Run, names RunNames, s terminal.Screen) string {
 	resources := ""
 	switch {
 	case len(r.Parts) == 1:
@@ -52,10 +36,10 @@ func RunLine(r *run.Run, nameWidth int, s terminal.Screen) string {
 		outputs = "-"
 	}
 	word := outcomeWord(r)
-	before := fmt.Sprintf("%-*s  ", nameWidth, cut(r.Variant, nameWidth))
+	before := fmt.Sprintf("%-*s  ", names.width, names.of(r.Variant))
 	after := fmt.Sprintf("%*s %7s  %-17s  %s", 4-len(word), "", outputs, resources, lineEnd(r))
 	room := s.Width - utf8.RuneCountInString(before) - len(word)
-	if nameWidth > maxName {
+	if names.width > maxName {
 		room = max(room, leastRoom)
 	}
 	return before + s.Paint(outcomeColour(word), word) + cut(strings.TrimRight(after, " "), room)
@@ -98,6 +82,9 @@ func outcomeWord(r *run.Run) string {
 func lineEnd(r *run.Run) string {
 	for _, g := range r.GateOutcomes() {
 		if g.Status == gate.Fail && g.Name != "performance" {
+			if _, _, refused := r.CompilerOutput(); refused {
+				return g.Name + ": " + run.NotCompiled // the error is below, once
+			}
 			return g.Name + ": " + kindFirst(r, r.Cause())
 		}
 	}
@@ -187,17 +174,45 @@ func Unchecked(r *run.Run) bool { return outcomeWord(r) == openWord }
 // correctness gate, with their reasons. Findings are written with the lines of the sources.
 func Failure(w io.Writer, r *run.Run, s terminal.Screen, sources finding.Sources) error {
 	out := &strings.Builder{}
+	if output, advice, refused := r.CompilerOutput(); refused {
+		writeRefused(out, r, s, output, advice)
+		_, err := io.WriteString(w, out.String())
+		return err
+	}
 	s.Paragraph(out, "", r.Variant+": "+verdictText(r), 2)
 	for _, g := range r.GateOutcomes() {
 		if g.Status == gate.Fail || Unchecked(r) && g.Name == "correctness" {
 			writeGate(out, r, g, s, sources)
 		}
 	}
-	if r.ID != "" {
-		fmt.Fprintf(out, "  %-12s attune show %s\n", "details", r.ID)
-	}
+	writeDetails(out, r)
 	_, err := io.WriteString(w, out.String())
 	return err
+}
+
+// writeDetails names the command that prints all of a run.
+func writeDetails(w io.Writer, r *run.Run) {
+	if r.ID != "" {
+		fmt.Fprintf(w, "  %-12s attune show %s\n", "details", r.ID)
+	}
+}
+
+// writeRefused writes a run that does not compile. The compiler's lines stay as they are: a wrapped
+// line would move its caret away from what it points at.
+func writeRefused(w io.Writer, r *run.Run, s terminal.Screen, output string, advice []string) {
+	const most = 20 // lines
+	s.Paragraph(w, "", fmt.Sprintf("%s: %s (%s)", r.Variant, strings.TrimPrefix(run.NotCompiled, "it "), r.Verdict), 2)
+	lines := strings.Split(output, "\n")
+	if more := len(lines) - most; more > 0 {
+		lines = append(lines[:most], fmt.Sprintf("and %d more lines", more))
+	}
+	for _, line := range lines {
+		fmt.Fprintln(w, strings.TrimRight("  "+terminal.Printable(line), " "))
+	}
+	for _, line := range advice {
+		s.Paragraph(w, "  help: ", line, 4)
+	}
+	writeDetails(w, r)
 }
 
 // Excused is the note of a run about differences that its gates accept: floating-point atomics have
@@ -324,7 +339,7 @@ func (s Summary) totals() string {
 // first reasons.
 func Gates(w io.Writer, r *run.Run, s terminal.Screen, sources finding.Sources) error {
 	out := &strings.Builder{}
-	fmt.Fprintf(out, "%s\n\n", RunLine(r, NameWidth([]string{r.Variant}, s), s))
+	fmt.Fprintf(out, "%s\n\n", RunLine(r, NewRunNames([]string{r.Variant}, s), s))
 	for _, g := range r.GateOutcomes() {
 		writeGate(out, r, g, s, sources)
 	}

@@ -41,7 +41,7 @@ func TestRunLines(t *testing.T) {
 	for _, width := range []int{60, 80, 100, 160} {
 		out := &bytes.Buffer{}
 		for _, r := range outcomes() {
-			out.WriteString(RunLine(r, NameWidth(names, terminal.Screen{Width: width}), terminal.Screen{Width: width}) + "\n")
+			out.WriteString(RunLine(r, NewRunNames(names, terminal.Screen{Width: width}), terminal.Screen{Width: width}) + "\n")
 		}
 		for _, r := range outcomes() {
 			if Failed(r) || Unchecked(r) {
@@ -78,9 +78,42 @@ func TestLongNamesOfRuns(t *testing.T) {
 		{Width: 160, Height: 40}: r.Variant + "  ok",
 		{Width: 80, Height: 24}:  "stage7b+TILE_M=64+TILE_…  ok",
 	} {
-		line := RunLine(r, NameWidth([]string{r.Variant}, s), s)
+		line := RunLine(r, NewRunNames([]string{r.Variant}, s), s)
 		if !strings.HasPrefix(line, want) || !strings.Contains(line, "4/4") || !strings.Contains(line, "12.35 us") {
 			t.Errorf("%+v: %s", s, line)
+		}
+	}
+}
+
+// No two names look the same, on no terminal and in no pipe, wherever they differ.
+func TestNamesThatDiffer(t *testing.T) {
+	knobs := func(first, middle, last string) string {
+		return "stage7b+TILE_M=" + first + "+TILE_N=256+KEY_GROUPS=" + middle + "+KV_STAGES=2+USE_DIRECT_V=" + last
+	}
+	groups := map[string][]string{
+		"start":  {"a" + knobs("64", "2", "1"), "b" + knobs("64", "2", "1"), "stage0"},
+		"middle": {knobs("64", "2", "1"), knobs("64", "4", "1"), knobs("64", "2", "1"), "stage0"},
+		"end":    {knobs("64", "2", "1"), knobs("64", "2", "0"), "stage0"},
+		"all":    {knobs("64", "2", "1"), knobs("128", "2", "1"), knobs("64", "4", "1"), knobs("64", "2", "0"), "a" + knobs("64", "2", "1")},
+		"knobs":  {"stage7b+TILE_M=64+TILE_N=128", "stage7b+TILE_M=64+TILE_N=256", "stage7b+TILE_M=64+TILE_N=128+KEY_GROUPS=4"},
+	}
+	for name, names := range groups {
+		for width := 60; width <= 160; width++ {
+			for _, height := range []int{0, 24} {
+				s := terminal.Screen{Width: width, Height: height}
+				column, seen := NewRunNames(names, s), map[string]string{}
+				for _, variant := range names {
+					r := passing()
+					r.Variant = variant
+					text, _, _ := strings.Cut(RunLine(r, column, s), "  ")
+					if other, ok := seen[text]; ok && other != variant {
+						t.Errorf("%s at %+v: %s and %s are both %s", name, s, variant, other, text)
+					}
+					if seen[text] = variant; height == 0 && text != variant {
+						t.Errorf("%s is cut in a pipe: %s", variant, text)
+					}
+				}
+			}
 		}
 	}
 }
@@ -177,7 +210,7 @@ func TestSimulatedBesideGPU(t *testing.T) {
 		if got := verdictText(c.run); got != c.verdict {
 			t.Errorf("%q; want %q", got, c.verdict)
 		}
-		if got := RunLine(c.run, 20, terminal.Screen{Width: 200}); !strings.Contains(got, c.line) {
+		if got := RunLine(c.run, RunNames{width: 20}, terminal.Screen{Width: 200}); !strings.Contains(got, c.line) {
 			t.Errorf("%q; want %q", got, c.line)
 		}
 		out := &bytes.Buffer{}
@@ -194,7 +227,7 @@ func TestSimulatedBesideGPU(t *testing.T) {
 		r.Simulated.Findings, r.Simulated.Wrong = []finding.Finding{race}, []string{"on the simulator, 1x1x32x64 seed 0: " + race.String()}
 		r.Reasons.Correctness = r.Simulated.Wrong
 	})
-	if got := RunLine(found, 20, terminal.Screen{Width: 200}); !strings.HasSuffix(got, "correctness: "+race.String()+", the simulator") {
+	if got := RunLine(found, RunNames{width: 20}, terminal.Screen{Width: 200}); !strings.HasSuffix(got, "correctness: "+race.String()+", the simulator") {
 		t.Errorf("the line of a race: %q", got)
 	}
 	out := &bytes.Buffer{}

@@ -67,7 +67,7 @@ func TestTuning(t *testing.T) {
 	for want, change := range map[string]func(*run.Tuning){
 		"best: the default stage2; no variant is better beyond doubt": func(t *run.Tuning) { t.Faster = false },
 		"best: the default stage2; no other variant ran":              func(t *run.Tuning) { t.Faster, t.Elites = false, nil },
-		"1.125x the default (geometric mean of 2 shapes, NVIDIA H200; simulated cost, no time)": func(t *run.Tuning) {
+		"1.125x the default (geometric mean of 2 shapes, NVIDIA H200; simulated cost, no time: an exact count of the simulator)": func(t *run.Tuning) {
 			t.Objective = run.ObjectiveCost
 			t.Best.Ratio = &measure.Speedup{Ratio: 1.1248, Low: 1.1248, High: 1.1248}
 		},

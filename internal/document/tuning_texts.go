@@ -17,7 +17,7 @@ func tuningHeadline(t *run.Tuning) string {
 		over = fmt.Sprintf("geometric mean of %d shapes, %s", n, over)
 	}
 	if t.Simulated() {
-		over += "; " + run.CostLabel
+		over += "; " + run.CostLabel + ": an exact count of the simulator"
 	}
 	switch {
 	case t.Faster:
@@ -25,7 +25,11 @@ func tuningHeadline(t *run.Tuning) string {
 	case len(t.Elites) == 0:
 		return fmt.Sprintf("best: the default %s; no other variant ran (%s)", t.Default.Variant, over)
 	}
-	return fmt.Sprintf("best: the default %s; no variant is better beyond doubt (%s)", t.Default.Variant, over)
+	better := "is better beyond doubt"
+	if t.Simulated() {
+		better = "costs less"
+	}
+	return fmt.Sprintf("best: the default %s; no variant %s (%s)", t.Default.Variant, better, over)
 }
 
 // tunedRatio is the ratio to the default with its interval.

@@ -3,9 +3,9 @@ package lab
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
+	"attune/internal/arch"
 	"attune/internal/spec"
 )
 
@@ -24,9 +24,9 @@ func Arch(stage *spec.Stage, requested, deviceArch string) (string, error) {
 		return requested, nil
 	}
 	best, bestNumber := "", -1
-	for _, arch := range stage.Archs {
-		if number, _ := ArchNumber(arch); runsOn(arch, deviceArch) && number > bestNumber {
-			best, bestNumber = arch, number
+	for _, name := range stage.Archs {
+		if number, _ := arch.Number(name); runsOn(name, deviceArch) && number > bestNumber {
+			best, bestNumber = name, number
 		}
 	}
 	if best == "" {
@@ -35,28 +35,17 @@ func Arch(stage *spec.Stage, requested, deviceArch string) (string, error) {
 	return best, nil
 }
 
-// runsOn reports whether a device can run a build for arch, as machine code or by compiling its
+// runsOn reports whether a device can run a build for an architecture, as machine code or by compiling its
 // PTX. Without a device it is true.
-func runsOn(arch, deviceArch string) bool {
-	number, specific := ArchNumber(arch)
-	have, _ := ArchNumber(deviceArch)
+func runsOn(code, deviceArch string) bool {
+	number, specific := arch.Number(code)
+	have, _ := arch.Number(deviceArch)
 	return deviceArch == "" || number == have || number < have && !specific
 }
 
-// ArchNumber is 89 for sm_89. For sm_90a it is 90, and specific: code for an "a" architecture runs
-// only on that chip.
-func ArchNumber(arch string) (number int, specific bool) {
-	digits := strings.TrimPrefix(arch, "sm_")
-	if rest, ok := strings.CutSuffix(digits, "a"); ok {
-		digits, specific = rest, true
-	}
-	number, _ = strconv.Atoi(digits) // the spec has checked the form, and the driver's is well-formed
-	return number, specific
-}
-
-// native reports whether the device runs machine code for arch without compiling.
-func native(arch, deviceArch string) bool {
-	code, _ := ArchNumber(arch)
-	have, _ := ArchNumber(deviceArch)
-	return code == have
+// native reports whether the device runs machine code without compiling.
+func native(code, deviceArch string) bool {
+	number, _ := arch.Number(code)
+	have, _ := arch.Number(deviceArch)
+	return number == have
 }

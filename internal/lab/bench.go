@@ -284,34 +284,36 @@ func (b *bench) checkVariants(ctx context.Context, ref problem.Reference) ([]*co
 		if result.failure != nil {
 			c.row.Wrong = result.failure.Error()
 			if device.Classify(result.failure) == device.KernelTimeout {
-				c.row.Wrong = "not checked: " + c.row.Wrong
+				c.row.Unchecked, c.row.Wrong = true, "not checked: "+c.row.Wrong
 			}
 			continue
 		}
-		wrong, err := b.simulatedWrong(ctx, c.build)
+		proof, err := b.proveSimulated(ctx, c.build)
 		if err != nil {
 			return nil, err
 		}
-		c.setErrors(result.result, cmp.Or(result.firstWrong(), wrong))
+		wrong := result.firstWrong()
+		if wrong == "" && proof.Status == gate.NotMeasured {
+			c.row.Unchecked, wrong = true, "not checked: "+proof.Reasons[0]
+		} else if wrong == "" && proof.Status == gate.Fail {
+			wrong = proof.Reasons[0]
+		}
+		c.setErrors(result.result, wrong)
 	}
 	return all, nil
 }
 
-// simulatedWrong is the first thing that the simulator found wrong with a variant; empty if there is
-// none.
-func (b *bench) simulatedWrong(ctx context.Context, built problem.Build) (string, error) {
+// proveSimulated waits for what the simulator found in a variant, and keeps it.
+func (b *bench) proveSimulated(ctx context.Context, built problem.Build) (gate.Check, error) {
 	found, err := b.simulations.result(ctx, built)
 	if err != nil || found == nil {
-		return "", err
+		return gateSimulated(nil), err
 	}
 	if b.result.Simulated == nil {
 		b.result.Simulated = map[string]*run.Simulated{}
 	}
 	b.result.Simulated[built.Variant.String()] = found
-	if check := gateSimulated(found); check.Status != gate.Pass {
-		return check.Reasons[0], nil
-	}
-	return "", nil
+	return gateSimulated(found), nil
 }
 
 // peerGraph is what one sample of a peer replays: as many launches and input copies as one of ours.

@@ -248,3 +248,12 @@ type WrongError struct {
 func (e *WrongError) Error() string {
 	return e.Variant + " itself does not pass the correctness gate: " + e.Wrong
 }
+
+// UncheckedError is the error of a command that needs a correct kernel, about one whose outputs could
+// not be checked.
+type UncheckedError struct {
+	Variant string
+	Why     string
+}
+
+func (e *UncheckedError) Error() string { return e.Variant + " could not be checked: " + e.Why }

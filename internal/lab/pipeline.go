@@ -100,8 +100,8 @@ func (p *Pipeline) Check(ctx context.Context, b problem.Build, shapes []spec.Sha
 // Simulate begins to run a build on the simulator, if one is beside the GPU.
 func (p *Pipeline) Simulate(b problem.Build) { p.simulations.start(b) }
 
-// Simulated waits for the simulation of a build. The error is a WrongError if the simulator did not
-// find it right.
+// Simulated waits for the simulation of a build. The error is a WrongError if the simulator finds
+// it wrong, and an UncheckedError if the simulator finishes no shape.
 func (p *Pipeline) Simulated(ctx context.Context, b problem.Build) (*run.Simulated, error) {
 	found, err := p.simulations.result(ctx, b)
 	if err == nil {

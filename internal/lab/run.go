@@ -290,7 +290,7 @@ func (a *attempt) resources() error {
 
 // compileReasons are the first error of the compiler, its likely cause, and all that it printed.
 func compileReasons(refused *toolchain.CompileError) []string {
-	reasons := []string{"it does not compile: " + refused.Summary()}
+	reasons := []string{run.NotCompiled + ": " + refused.Summary()}
 	if advice := refused.Advice(); advice != "" {
 		reasons = append(reasons, advice)
 	}

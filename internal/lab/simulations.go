@@ -215,8 +215,11 @@ func gateSimulated(s *run.Simulated) gate.Check {
 // wrongSimulated is the error of a command that needs a correct kernel, after the simulator checked
 // it; nil if it is correct.
 func wrongSimulated(v spec.Variant, s *run.Simulated) error {
-	if check := gateSimulated(s); check.Status != gate.Pass {
+	switch check := gateSimulated(s); check.Status {
+	case gate.Fail:
 		return &WrongError{v.String(), check.Reasons[0]}
+	case gate.NotMeasured:
+		return &UncheckedError{v.String(), check.Reasons[0]}
 	}
 	return nil
 }

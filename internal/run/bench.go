@@ -80,6 +80,7 @@ type BenchRow struct {
 	MaxErr    *float64 `json:"max_err"`                     // against float64; nil without an output
 	MeanErr   *float64 `json:"mean_err"`
 	Wrong     string   `json:"wrong,omitempty"`
+	Unchecked bool     `json:"unchecked,omitempty"` // Wrong is why the output could not be checked
 	Launches  int      `json:"launches_per_sample,omitempty"`
 	Copies    int      `json:"buffer_copies,omitempty"` // that the launches use in rotation
 

@@ -164,6 +164,21 @@ func (r *Run) GateOutcomes() []GateOutcome {
 	}
 }
 
+// NotCompiled begins the reasons of a variant that the compiler refuses. The last reason is all that
+// the compiler printed, and advice may be between the two.
+const NotCompiled = "it does not compile"
+
+// CompilerOutput is what the compiler printed about a variant that does not compile, and the advice
+// on it, which may be empty.
+func (r *Run) CompilerOutput() (output string, advice []string, refused bool) {
+	reasons := r.Reasons.Resources
+	if r.Gates.Resources != gate.Fail || len(reasons) < 2 || !strings.HasPrefix(reasons[0], NotCompiled) {
+		return "", nil, false
+	}
+	last := len(reasons) - 1
+	return reasons[last], reasons[1:last], true
+}
+
 // Cause is why a run's verdict is not merge, in one line: the first reason of the first gate that
 // failed, or else of the first that was not measured. It is empty for a merge.
 func (r *Run) Cause() string {

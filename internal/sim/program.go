@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"attune/internal/coverage"
 	"attune/internal/ptx"
 	"attune/internal/sim/mem"
+	"attune/internal/sim/mma"
 )
 
 // Program is a PTX module that can be run.
@@ -39,6 +41,9 @@ func Load(module *ptx.Module, arch string) (*Program, error) {
 	}
 	if err := checkTarget(module.Target, arch); err != nil {
 		return nil, err
+	}
+	if _, err := mma.ChipOf(arch); errors.Is(err, mma.ErrNotSimulated) {
+		return nil, &UnsupportedError{Text: ".target " + arch, Why: err.Error()}
 	}
 	p := &Program{module: module, arch: arch, codes: map[*ptx.Function]*code{}, lineNumbers: map[string]int{}}
 	p.ops = append(p.ops, position{})
@@ -221,14 +226,17 @@ func (p *Program) WriteSame(a, b int32) bool {
 	return one.line() == other.line() || one.op().storesConstant() && other.op().storesConstant()
 }
 
-// UnsupportedError names an instruction that the simulator cannot run.
+// UnsupportedError names an instruction or an architecture that the simulator cannot run.
 type UnsupportedError struct {
-	Line int
+	Line int    // of the instruction; 0 for an architecture
 	Text string // the instruction
 	Why  string
 }
 
 func (e *UnsupportedError) Error() string {
+	if e.Line == 0 {
+		return e.Why
+	}
 	return fmt.Sprintf("PTX line %d: %s: %s", e.Line, e.Text, e.Why)
 }
 

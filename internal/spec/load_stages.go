@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"attune/internal/arch"
 	"attune/internal/finding"
 )
 
@@ -148,12 +149,6 @@ func (l *loader) budget(t *table) Budget {
 	return b
 }
 
-// compilerArchs are the architectures of the CUDA compiler that attune installs, 13.0.
-var compilerArchs = []string{
-	"sm_75", "sm_80", "sm_86", "sm_87", "sm_88", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_100a", "sm_103", "sm_103a",
-	"sm_110", "sm_110a", "sm_120", "sm_120a", "sm_121", "sm_121a",
-}
-
 // archs reads a list of architectures. A declared kernel lists those of all its stages at the top
 // of the file, or none.
 func (l *loader) archs(t *table, absent []string) []string {
@@ -161,17 +156,17 @@ func (l *loader) archs(t *table, absent []string) []string {
 		return absent
 	}
 	return list(t, "archs", "architectures", func(n *node) (string, error) {
-		arch, err := textItem(n)
+		name, err := textItem(n)
 		switch {
 		case err != nil:
-		case !archForm.pattern.MatchString(arch):
-			err = fmt.Errorf("%q is not an architecture; want %s", arch, archForm.want)
-		case !slices.Contains(compilerArchs, arch):
-			err = fmt.Errorf("the compiler does not know %s; it knows %s", arch, strings.Join(compilerArchs, ", "))
-		case l.listsArchs && !slices.Contains(l.Archs, arch):
-			err = fmt.Errorf("%s is not among the architectures of the kernel, %s", arch, strings.Join(l.Archs, ", "))
+		case !archForm.pattern.MatchString(name):
+			err = fmt.Errorf("%q is not an architecture; want %s", name, archForm.want)
+		case !slices.Contains(arch.Compiled, name):
+			err = fmt.Errorf("the compiler does not know %s; it knows %s", name, strings.Join(arch.Compiled, ", "))
+		case l.listsArchs && !slices.Contains(l.Archs, name):
+			err = fmt.Errorf("%s is not among the architectures of the kernel, %s", name, strings.Join(l.Archs, ", "))
 		}
-		return arch, err
+		return name, err
 	})
 }
 

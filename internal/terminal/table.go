@@ -285,7 +285,7 @@ func Numeric(cells iter.Seq[string]) bool {
 		switch {
 		case numberPattern.MatchString(cell):
 			found = true
-		case !slices.Contains([]string{"", "-", "best", "not finite", "not measured", "WRONG"}, cell):
+		case !slices.Contains([]string{"", "-", "best", "not finite", "not measured", "not checked", "WRONG"}, cell):
 			return false
 		}
 	}

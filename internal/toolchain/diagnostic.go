@@ -60,9 +60,17 @@ func (e *CompileError) Summary() string {
 // shortKnob is the length up to which the name of a knob is likely to occur in headers.
 const shortKnob = 2
 
-// Advice says that the macro of a knob reaches a header of the compiler, if that is likely the cause
-// of the first error. It is empty otherwise.
+// unexpanded finds the source line of an error in a pragma, which the compiler prints below it.
+var unexpanded = regexp.MustCompile(`identifier "(\w+)" is undefined\s+#pragma\b`)
+
+// Advice says what is likely the cause of the first error, if that is a knob: nvcc does not expand its
+// macro in a pragma, or the macro reaches a header of the compiler. It is empty otherwise.
 func (e *CompileError) Advice() string {
+	if m := unexpanded.FindStringSubmatch(e.Output); m != nil {
+		if _, isKnob := e.Target.Knobs[m[1]]; isKnob {
+			return fmt.Sprintf("nvcc does not expand the macro of the knob %s in #pragma; name a constant: constexpr int unroll = %s; #pragma unroll unroll", m[1], m[1])
+		}
+	}
 	d := firstDiagnostic(e.Output)
 	if !filepath.IsAbs(d.file) || within(filepath.Clean(d.file), e.Target.Include...) {
 		return "" // the sources of a kernel are named relative to its folder

@@ -62,3 +62,24 @@ func TestAdvice(t *testing.T) {
 		}
 	}
 }
+
+// nvcc does not expand macros in pragmas.
+func TestAdviceOnPragma(t *testing.T) {
+	t.Parallel()
+	e := &CompileError{
+		Output: "k.cu(3): error: identifier \"UNROLL\" is undefined\n  #pragma unroll UNROLL\n                 ^\n\n1 error detected.\n",
+		Target: Target{Knobs: map[string]int{"UNROLL": 4}},
+	}
+	const want = "nvcc does not expand the macro of the knob UNROLL in #pragma; name a constant: constexpr int unroll = UNROLL; #pragma unroll unroll"
+	if got := e.Advice(); got != want || !strings.HasSuffix(e.Error(), "\n"+want) {
+		t.Errorf("%q", got)
+	}
+	e.Target.Knobs = map[string]int{"TILE": 4}
+	if got := e.Advice(); got != "" {
+		t.Errorf("for another name: %q", got)
+	}
+	e.Target.Knobs, e.Output = map[string]int{"UNROLL": 4}, "k.cu(3): error: identifier \"UNROLL\" is undefined\n  x = UNROLL;\n"
+	if got := e.Advice(); got != "" {
+		t.Errorf("outside of a pragma: %q", got)
+	}
+}

@@ -3,8 +3,8 @@ package tuner
 import (
 	"fmt"
 
+	"attune/internal/arch"
 	"attune/internal/device"
-	"attune/internal/lab"
 	"attune/internal/problem"
 )
 
@@ -39,8 +39,8 @@ var chips = map[int]chip{
 }
 
 // chipOf are the limits of an architecture, and whether they are known.
-func chipOf(arch string) (chip, bool) {
-	number, _ := lab.ArchNumber(arch)
+func chipOf(name string) (chip, bool) {
+	number, _ := arch.Number(name)
 	c, known := chips[number]
 	if !known {
 		c = chips[fallbackNumber]

@@ -197,12 +197,17 @@ func (h *harness) check(ctx context.Context, c *Candidate, shapes []spec.Shape, 
 	return nil
 }
 
-// prove fails a candidate that the simulator beside the GPU finds wrong.
+// prove fails a candidate that the simulator beside the GPU finds wrong, or does not finish.
 func (h *harness) prove(ctx context.Context, c *Candidate) error {
 	found, err := h.pipeline.Simulated(ctx, c.build)
 	var wrong *lab.WrongError
-	if errors.As(err, &wrong) {
+	var unchecked *lab.UncheckedError
+	switch {
+	case errors.As(err, &wrong):
 		c.fail(run.FailedIncorrect, wrong.Wrong, nil)
+		err = nil
+	case errors.As(err, &unchecked):
+		c.fail(run.FailedUnsupported, unchecked.Why, err)
 		err = nil
 	}
 	c.simulated = found

@@ -198,7 +198,7 @@ func TestRealNumPyIsMissing(t *testing.T) {
 	childtest.Program(t, path, "#!/bin/sh\nexec "+real+" -S \"$@\"\n") // without site-packages
 	p := load(t, scale, map[string]string{"reference.py": ""})
 	_, err = stop(t, p.References(problem.Options{Python: path})).Get(t.Context(), p.instance(0))
-	checkFailure(t, err, "No module named 'numpy'; PYTHON -m pip install numpy")
+	checkFailure(t, err, "No module named 'numpy'; `attune doctor --fix`, or PYTHON -m pip install numpy")
 }
 
 func TestCancelledReference(t *testing.T) {

@@ -45,7 +45,7 @@ def refuse(error):
     """What to respond to an exception of the user's code."""
     do = ""
     if isinstance(error, ModuleNotFoundError) and error.name:
-        do = "%s -m pip install %s" % (sys.executable, error.name.split(".")[0])
+        do = "`attune doctor --fix`, or %s -m pip install %s" % (sys.executable, error.name.split(".")[0])
     return Refused(describe(error), do)
 
 

@@ -1,9 +1,12 @@
 package mma
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
+
+	"attune/internal/arch"
 )
 
 // Type is the element type of a matrix.
@@ -122,19 +125,22 @@ var chipNames = [...]string{"Ampere", "Ada", "Hopper", "Blackwell"}
 // String returns the name of the generation.
 func (c Chip) String() string { return chipNames[c] }
 
+// ErrNotSimulated is wrapped by the error of an architecture whose arithmetic is not known.
+var ErrNotSimulated = errors.New("is not simulated")
+
 // ChipOf returns the generation of an architecture such as sm_90a or compute_89.
-func ChipOf(arch string) (Chip, error) {
-	digits, found := strings.CutPrefix(arch, "sm_")
+func ChipOf(name string) (Chip, error) {
+	digits, found := strings.CutPrefix(name, "sm_")
 	if !found {
-		digits, found = strings.CutPrefix(arch, "compute_")
+		digits, found = strings.CutPrefix(name, "compute_")
 	}
 	digits = strings.TrimRight(digits, "af")
 	n, err := strconv.ParseUint(digits, 10, 16)
 	switch {
 	case !found || err != nil:
-		return 0, fmt.Errorf("architecture %q is malformed; want sm_ and a number, such as sm_90a", arch)
-	case n < 80:
-		return 0, fmt.Errorf("architecture %q: tensor cores before sm_80 are not simulated; use sm_80 or later", arch)
+		return 0, fmt.Errorf("architecture %q is malformed; want sm_ and a number, such as sm_90a", name)
+	case n < arch.FirstSimulated:
+		return 0, fmt.Errorf("%s %w; the simulator runs %s", name, ErrNotSimulated, arch.SimulatedText)
 	case n < 89:
 		return Ampere, nil
 	case n == 89:

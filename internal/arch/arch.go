@@ -1,0 +1,50 @@
+package arch
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Compiled are the architectures of the CUDA compiler that attune installs, 13.0.
+var Compiled = []string{
+	"sm_75", "sm_80", "sm_86", "sm_87", "sm_88", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_100a", "sm_103", "sm_103a",
+	"sm_110", "sm_110a", "sm_120", "sm_120a", "sm_121", "sm_121a",
+}
+
+// FirstSimulated is the number of the oldest architecture whose arithmetic the simulator has.
+const FirstSimulated = 80
+
+// newestSimulated has all its instructions on the simulator.
+const newestSimulated = "sm_90a"
+
+// Libraries are the architectures that the libraries for C, Go and Python have kernels for.
+var Libraries = []string{"sm_90a"}
+
+// Number is 89 for sm_89. For sm_90a it is 90, and specific: code for an "a" architecture runs only on
+// that chip. It is 0 for what is no architecture.
+func Number(name string) (number int, specific bool) {
+	digits := strings.TrimPrefix(name, "sm_")
+	if rest, ok := strings.CutSuffix(digits, "a"); ok {
+		digits, specific = rest, true
+	}
+	number, _ = strconv.Atoi(digits)
+	return number, specific
+}
+
+// HasLibrary reports whether the libraries run on a device of an architecture.
+func HasLibrary(device string) bool {
+	has, _ := Number(device)
+	return slices.ContainsFunc(Libraries, func(name string) bool {
+		needs, _ := Number(name)
+		return needs == has
+	})
+}
+
+// CompiledText, SimulatedText and LibraryText say in one line which architectures each is for.
+var (
+	CompiledText  = fmt.Sprintf("%s to %s", Compiled[0], Compiled[len(Compiled)-1])
+	SimulatedText = fmt.Sprintf("sm_%d and later, without instructions newer than %s (tcgen05)", FirstSimulated, newestSimulated)
+	LibraryText   = fmt.Sprintf("%s, Hopper", strings.Join(Libraries, ", "))
+)

@@ -1,0 +1,44 @@
+package arch_test
+
+import (
+	"testing"
+
+	"attune/internal/arch"
+	"attune/internal/sim/mma"
+)
+
+func TestNumber(t *testing.T) {
+	for name, want := range map[string]int{"sm_75": 75, "sm_90a": 90, "sm_121a": 121, "": 0, "gfx90": 0} {
+		if number, _ := arch.Number(name); number != want {
+			t.Errorf("%q is %d, want %d", name, number, want)
+		}
+	}
+	if _, specific := arch.Number("sm_90a"); !specific {
+		t.Error("code for sm_90a runs on other chips")
+	}
+}
+
+// The simulator refuses the architectures that are not in its text, and no others.
+func TestSimulated(t *testing.T) {
+	for _, name := range arch.Compiled {
+		number, _ := arch.Number(name)
+		if _, err := mma.ChipOf(name); (err == nil) != (number >= arch.FirstSimulated) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestTexts(t *testing.T) {
+	for got, want := range map[string]string{
+		arch.CompiledText:  "sm_75 to sm_121a",
+		arch.SimulatedText: "sm_80 and later, without instructions newer than sm_90a (tcgen05)",
+		arch.LibraryText:   "sm_90a, Hopper",
+	} {
+		if got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	if !arch.HasLibrary("sm_90") || arch.HasLibrary("sm_89") || arch.HasLibrary("sm_100") {
+		t.Error("the libraries run on sm_90 only")
+	}
+}
