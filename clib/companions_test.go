@@ -192,7 +192,7 @@ func loadKernel(t *testing.T, folder fs.FS, name string) *spec.Kernel {
 }
 
 // evenBlocks is the number of blocks that attune_attention.c takes for units of as many tiles.
-func evenBlocks(units, tiles, tileBytes, multiprocessors int) int {
+func evenBlocks(units, tiles int, c *form.Form, multiprocessors int) int {
 	each := multiprocessors / units
 	blocks, longest := each*units, 0
 	if each > 0 {
@@ -201,14 +201,14 @@ func evenBlocks(units, tiles, tileBytes, multiprocessors int) int {
 		each = (units + multiprocessors - 1) / multiprocessors
 		blocks, longest = (units+each-1)/each, each*tiles
 	}
-	if (longest*multiprocessors-units*tiles)*tileBytes > 256<<10*multiprocessors {
+	if (longest*multiprocessors-units*tiles)*2*c.StepKeys*c.HeadDim > map[int]int{64: 96, 128: 448, 256: 512}[c.HeadDim]<<10*multiprocessors {
 		return 0
 	}
 	return blocks
 }
 
 // isChosen reports whether the library computes a shape by a companion: of the decode forms by the one
-// with as few rows as hold those of the shape.
+// with the fewest units of a K/V head, and of these by the one with the fewest rows.
 func isChosen(c *form.Form, all []*form.Form, s spec.Axes) bool {
 	if c.Kernel != form.Decode {
 		return true
@@ -218,7 +218,8 @@ func isChosen(c *form.Form, all []*form.Form, s spec.Axes) bool {
 		if other.Kernel != form.Decode || other.HeadDim != c.HeadDim || other == c {
 			continue
 		}
-		if rows <= other.QueryRows && other.QueryRows < c.QueryRows || c.QueryRows < rows && c.QueryRows < other.QueryRows {
+		units, others := (rows+c.QueryRows-1)/c.QueryRows, (rows+other.QueryRows-1)/other.QueryRows
+		if others < units || others == units && other.QueryRows < c.QueryRows {
 			return false
 		}
 	}
@@ -239,7 +240,7 @@ func librarysShape(s spec.Shape, c *form.Form, multiprocessors int) spec.Axes {
 	*value("copies"), *value("blocks") = 1, multiprocessors
 	if c.Kernel == form.Decode {
 		units := *value("batch") * *value("kv_heads") * ((*value("group")**value("queries") + c.QueryRows - 1) / c.QueryRows)
-		*value("even") = evenBlocks(units, (*value("keys")+c.StepKeys-1)/c.StepKeys, 2*c.StepKeys*c.HeadDim, multiprocessors)
+		*value("even") = evenBlocks(units, (*value("keys")+c.StepKeys-1)/c.StepKeys, c, multiprocessors)
 	}
 	if right := value("right"); slices.Contains(names, "right") {
 		tiles := *value("batch") * *value("kv_heads") * *value("group") * ((*value("queries") + 127) / 128)

@@ -17,8 +17,8 @@ const decodeFolder = "attention/decode"
 func TestDecodeIsCorrect(t *testing.T) {
 	kernel, builder := declaredBuilder(t, decodeFolder)
 	for i, name := range []string{
-		"decode", "decode_r16", "decode_r32", "decode_r64", "decode64", "decode64_r16", "decode64_r32", "decode64_r64",
-		"decode256", "decode256_r16", "decode+CONSUMERS=2+KV_STAGES=8", "decode64_r16+TILE_N=64+KV_STAGES=12",
+		"decode", "decode_r16", "decode_r32", "decode_r48", "decode_r64", "decode64", "decode64_r16", "decode64_r32", "decode64_r48",
+		"decode64_r64", "decode256", "decode256_r16", "decode256_r32", "decode+CONSUMERS=2+KV_STAGES=8", "decode64_r16+TILE_N=64+KV_STAGES=12",
 	} {
 		t.Run(name, func(t *testing.T) {
 			skipUnlessFourth(t, i)

@@ -29,15 +29,12 @@ static int64_t units_of(const attune_sdpa_params *p, const attune_sdpa_form_info
 }
 
 const attune_sdpa_form_info *attune_find_decode(const attune_sdpa_params *p) {
-  const int64_t rows = rows_of(p);
-  const attune_sdpa_form_info *best = NULL;
+  const attune_sdpa_form_info *best = NULL; /* fewest units, then fewest rows */
   for (int i = attune_sdpa_dense_count; i < attune_sdpa_form_count; ++i) {
     const attune_sdpa_form_info *f = &attune_sdpa_forms[i];
     if (f->kernel != ATTUNE_KERNEL_DECODE || f->head_dim != p->head_dim) continue;
-    if (best == NULL || (best->query_rows < rows && f->query_rows > best->query_rows) ||
-        (rows <= f->query_rows && f->query_rows < best->query_rows)) {
-      best = f;
-    }
+    const int64_t fewer = best == NULL ? 1 : units_of(p, best) - units_of(p, f);
+    if (fewer > 0 || (fewer == 0 && f->query_rows < best->query_rows)) best = f;
   }
   return best != NULL && units_of(p, best) <= MAX_DECODE_COUNTERS ? best : NULL;
 }
@@ -48,12 +45,16 @@ size_t attune_decode_part_bytes(const attune_sdpa_form_info *form) {
          ((size_t)form->head_dim + 2) * sizeof(float);
 }
 
+/* Bytes of K and V that a block may read beyond its equal share, so that no block has parts of two
+ * units (docs/experiments.md, D43 and D48). */
+static int64_t max_even_bytes(int32_t head_dim) {
+  return (head_dim == 64 ? 96 : head_dim == 128 ? 448 : 512) << 10;
+}
+
 /* Blocks for units of as many tiles: each unit has as many blocks, or each block as many units. It
- * is 0 where equal shares of all tiles are better: where a block would read 256 KB of K and V more
- * than its share, about 8 us (docs/experiments.md, D43). */
+ * is 0 where equal shares of all tiles are better. */
 static int32_t even_blocks_of(const attune_sdpa_params *p, const attune_sdpa_form_info *form,
                               int64_t multiprocessors) {
-  enum { MAX_EVEN_BYTES = 256 << 10 };
   const int64_t units = units_of(p, form), tiles = quotient_up(p->keys, form->step_keys),
                 tile_bytes = 2 * (int64_t)form->step_keys * form->head_dim;
   int64_t each = multiprocessors / units, blocks = each * units, longest = 0;
@@ -65,7 +66,7 @@ static int32_t even_blocks_of(const attune_sdpa_params *p, const attune_sdpa_for
     longest = each * tiles;
   }
   const int64_t more = (longest * multiprocessors - units * tiles) * tile_bytes;
-  return more > MAX_EVEN_BYTES * multiprocessors ? 0 : (int32_t)blocks;
+  return more > max_even_bytes(form->head_dim) * multiprocessors ? 0 : (int32_t)blocks;
 }
 
 /* Only the kernel knows whether lengths that are given are equal. */

@@ -26,8 +26,8 @@ func (f *Form) grid(p *Problem, facts device.Facts) (grid [3]int, even int) {
 	switch f.Kernel {
 	case Decode:
 		multiprocessors := max(min(facts.Multiprocessors, h200Multiprocessors), 1)
-		tiles, bytes := ceilDiv(p.Keys, f.StepKeys), 2*f.StepKeys*f.HeadDim
-		return [3]int{multiprocessors, 1, 1}, evenBlocks(f.units(p), tiles, bytes, multiprocessors)
+		tiles := ceilDiv(p.Keys, f.StepKeys)
+		return [3]int{multiprocessors, 1, 1}, evenBlocks(f.units(p), tiles, f.StepKeys, f.HeadDim, multiprocessors)
 	case DenseKernel:
 		return f.denseGrid(p.shape(), facts), 0
 	}
@@ -37,13 +37,22 @@ func (f *Form) grid(p *Problem, facts device.Facts) (grid [3]int, even int) {
 }
 
 // maxEvenBytes are the bytes of K and V that a block may read beyond its equal share, so that no
-// block has parts of two units: about 8 us (docs/experiments.md, D43).
-const maxEvenBytes = 256 << 10
+// block has parts of two units. A byte of a smaller head dim costs more, because the softmax of its key
+// does (docs/experiments.md, D43 and D48).
+func maxEvenBytes(headDim int) int {
+	switch headDim {
+	case 64:
+		return 96 << 10
+	case 128:
+		return 448 << 10
+	}
+	return 512 << 10
+}
 
 // evenBlocks are the blocks of a decode form for units of as many tiles, if that is not known to be
 // otherwise on the device: each unit has as many blocks, or each block as many units. It is 0 where
 // equal shares of all tiles are better.
-func evenBlocks(units, tiles, tileBytes, multiprocessors int) int {
+func evenBlocks(units, tiles, tileKeys, headDim, multiprocessors int) int {
 	blocks, longest := 0, 0
 	if each := multiprocessors / units; each > 0 {
 		blocks, longest = each*units, ceilDiv(tiles, each)
@@ -51,7 +60,7 @@ func evenBlocks(units, tiles, tileBytes, multiprocessors int) int {
 		each = ceilDiv(units, multiprocessors)
 		blocks, longest = ceilDiv(units, each), each*tiles
 	}
-	if (longest*multiprocessors-units*tiles)*tileBytes > maxEvenBytes*multiprocessors {
+	if (longest*multiprocessors-units*tiles)*2*tileKeys*headDim > maxEvenBytes(headDim)*multiprocessors {
 		return 0
 	}
 	return blocks

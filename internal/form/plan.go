@@ -309,7 +309,8 @@ func (t *Table) selectForm(c *Call, rules choice) error {
 	return nil
 }
 
-// decode is the decode form of a problem, with as few rows as hold its own; nil if none computes it.
+// decode is the decode form of a problem, with the fewest units, and then the fewest rows; nil if none
+// computes it.
 // A cache is what the caller has in E4M3.
 func (t *Table) decode(p *Problem, cache bool) *Form {
 	pages := p.PageTable == 0 || p.PageSize == 64 || p.PageSize == 128 || p.PageSize == 256
@@ -322,7 +323,7 @@ func (t *Table) decode(p *Problem, cache bool) *Form {
 		if f.Kernel != Decode || f.HeadDim != p.HeadDim {
 			continue
 		}
-		if best == nil || best.QueryRows < p.rows() && f.QueryRows > best.QueryRows || p.rows() <= f.QueryRows && f.QueryRows < best.QueryRows {
+		if best == nil || f.units(p) < best.units(p) || f.units(p) == best.units(p) && f.QueryRows < best.QueryRows {
 			best = f
 		}
 	}

@@ -117,21 +117,22 @@ func TestChosen(t *testing.T) {
 // block much longer than the mean.
 func TestEvenBlocks(t *testing.T) {
 	for _, c := range []struct {
-		what                string
-		units, tiles, bytes int
-		want                int
+		what                        string
+		units, tiles, keys, headDim int
+		want                        int
 	}{
-		{"18 blocks for each unit", 7, 1000, 16384, 126},
-		{"more blocks than tiles", 1, 3, 16384, 132},
-		{"2 units for each block", 195, 13, 16384, 98},
-		{"2 units for each block, which would take twice as long", 133, 100, 16384, 0},
-		{"one more unit than half of the blocks", 67, 200, 16384, 0},
+		{"18 blocks for each unit", 7, 1000, 64, 128, 126},
+		{"more blocks than tiles", 1, 3, 64, 128, 132},
+		{"2 units for each block", 195, 13, 64, 128, 98},
+		{"2 units for each block of head dim 64, whose bytes take longer", 195, 13, 128, 64, 0},
+		{"2 units for each block, which would take twice as long", 133, 100, 64, 128, 0},
+		{"one more unit than half of the blocks", 67, 200, 64, 128, 0},
 	} {
-		if got := evenBlocks(c.units, c.tiles, c.bytes, 132); got != c.want {
+		if got := evenBlocks(c.units, c.tiles, c.keys, c.headDim, 132); got != c.want {
 			t.Errorf("%s: %d blocks, want %d", c.what, got, c.want)
 		}
 	}
-	if got := evenBlocks(3, 5, 16384, 1); got != 1 {
+	if got := evenBlocks(3, 5, 64, 128, 1); got != 1 {
 		t.Errorf("a single multiprocessor: %d blocks", got)
 	}
 }

@@ -14,7 +14,7 @@
 //
 // Roles:
 //   producer   one warp loads tiles of TILE_N keys of K and V by TMA into a pipeline of KV_STAGES
-//              stages. It fills the pipeline before the block synchronises for the first time.
+//              stages. It loads the first tiles before the block synchronises for the first time.
 //   consumers  CONSUMERS warpgroups. Each takes every CONSUMERS-th tile, with a reference of its own
 //              for each row. At the end of a unit the warpgroups are merged, and then the blocks
 //              that share it.
@@ -58,8 +58,8 @@
 namespace attention::decode {
 
 // The units of a block are in shared memory by turns. The consumers load Q of the first one, while
-// the producer fills the pipeline: behind the loads of K and V of all blocks it would wait for the
-// memory. The finishers bring the next unit while this one is computed, and finish this one while
+// the producer loads the first tiles. Behind all stages of all blocks Q would wait for the memory,
+// so the producer fills the pipeline when Q is there. The finishers bring the next unit while this one is computed, and finish this one while
 // the next is computed. The last unit has nothing behind it: the consumers finish it themselves.
 
 __device__ __forceinline__ void wait(uint64_t* barrier, int phase) {
@@ -77,13 +77,15 @@ __device__ __forceinline__ void consume(const Params& p, SharedStorage& shared) 
   int next_tile = lane.group;
   const Cursor first(p, find_start(p));
   if (first.has_tile()) {
-    load_queries<Consumers>(p, shared.unit[0], first.sequence, Unit(p, first));
+    const Unit facts(p, first);
+    load_queries<Consumers>(p, shared.unit[0], first.sequence, facts);
+    if (threadIdx.x == 0) shared.unit[0].facts = facts;
   }
   __syncthreads();
   if (!first.has_tile()) return;
   for (int i = 0;; i++) {
     const UnitStorage& unit = shared.unit[i % 2];
-    wait(&shared.unit_full[i % 2], i / 2);
+    if (i > 0) wait(&shared.unit_full[i % 2], i / 2);
     MainLoop(p, shared, lane, unit, unit.facts.first_row).run(rows, state, next_tile);
     if (i > 0) wait(&shared.result_empty, i - 1);
     store_group(shared.group[lane.group], rows, lane, unit.facts.rows);
@@ -98,9 +100,7 @@ __device__ __forceinline__ void consume(const Params& p, SharedStorage& shared) 
 
 __device__ __forceinline__ void finish_units(const Params& p, SharedStorage& shared) {
   if (!shared.unit[0].cursor.has_tile()) return;
-  if (Finishers::thread() == 0) shared.unit[0].facts = Unit(p, shared.unit[0].cursor);
   arrive(&shared.unit_full[0]);
-  Finishers::sync();
   for (int i = 0; !shared.unit[i % 2].facts.is_last; i++) {
     const UnitStorage& unit = shared.unit[i % 2];
     UnitStorage& next = shared.unit[(i + 1) % 2];
@@ -164,8 +164,11 @@ decode(const uint8_t* q, const uint8_t*, const uint8_t*, __half* o, __nv_bfloat1
   Producer producer(p, shared, &k_map, &v_map, cursor);
   if (issues) {
     shared.unit[0].cursor = cursor;
-    producer.fill();
+    producer.fill(Sizes::kEarlyStages);
   }
   __syncthreads();
-  if (issues) producer.refill();
+  if (issues) {
+    producer.fill(Sizes::kStages);
+    producer.refill();
+  }
 }

@@ -22,16 +22,21 @@ __device__ __forceinline__ void store_group(GroupStorage& group, const RowState&
   if (thread < Sizes::kRows) {  // it has set the reference of this row
     group.row_max[thread] = group.reference[thread] * group.factors[thread].x;
   }
+  float row_sum[Sizes::kRows / 4];
+#pragma unroll
+  for (int j = 0; j < Sizes::kRows / 4; j++) row_sum[j] = rows.row_sum[j];
+#pragma unroll
+  for (int distance = 4; distance < 32; distance *= 2) {  // all rows at once hide the latency
+#pragma unroll
+    for (int j = 0; j < Sizes::kRows / 4; j++) {
+      row_sum[j] += __shfl_xor_sync(~0u, row_sum[j], distance);
+    }
+  }
 #pragma unroll
   for (int j = 0; j < Sizes::kRows / 4; j++) {
     const int row = j / 2 * 8 + 2 * lane.t + j % 2, at = j / 2 * 4 + j % 2;
-    float row_sum = rows.row_sum[j];
-#pragma unroll
-    for (int distance = 4; distance < 32; distance *= 2) {
-      row_sum += __shfl_xor_sync(~0u, row_sum, distance);
-    }
     if (row >= count) continue;  // padding
-    if (lane.g == 0) reinterpret_cast<float*>(&group.row_sum[row])[lane.warp] = row_sum;
+    if (lane.g == 0) reinterpret_cast<float*>(&group.row_sum[row])[lane.warp] = row_sum[j];
 #pragma unroll
     for (int block = 0; block < Sizes::kColumnBlocks; block++) {
       const int column = block * Sizes::kBlockM + 16 * lane.warp + 2 * lane.g;
@@ -46,34 +51,56 @@ __device__ __forceinline__ float rescale(float part_max, float row_max) {
   return part_max == -INFINITY ? 0 : ptx::ex2_approx_ftz(part_max - row_max);
 }
 
-// Merges parts 0 to count-1 in their order, kChunk at a time, whose loads are in flight together.
-template <int kChunk, class Load>
-__device__ __forceinline__ RowPart merge(int count, Load load) {
-  RowPart all = {-INFINITY, 0, {0, 0, 0, 0}};
-  for (int first = 0; first < count; first += kChunk) {
-    RowPart part[kChunk];
+constexpr RowPart kNoPart = {-INFINITY, 0, {0, 0, 0, 0}};
+
+// Adds some parts to `all`.
+template <int kCount>
+__device__ __forceinline__ void add_parts(RowPart& all, const RowPart (&part)[kCount]) {
+  const float before = all.row_max;
 #pragma unroll
-    for (int i = 0; i < kChunk; i++) {
-      part[i] = {-INFINITY, 0, {0, 0, 0, 0}};
-      if (first + i < count) part[i] = load(first + i);
-    }
-    const float before = all.row_max;
+  for (int i = 0; i < kCount; i++) all.row_max = fmaxf(all.row_max, part[i].row_max);
+  const float x = rescale(before, all.row_max);
+  all.row_sum *= x;
+  all.o = {all.o.x * x, all.o.y * x, all.o.z * x, all.o.w * x};
 #pragma unroll
-    for (int i = 0; i < kChunk; i++) all.row_max = fmaxf(all.row_max, part[i].row_max);
-    const float x = rescale(before, all.row_max);
-    all.row_sum *= x;
-    all.o = {all.o.x * x, all.o.y * x, all.o.z * x, all.o.w * x};
-#pragma unroll
-    for (int i = 0; i < kChunk; i++) {
-      const float y = rescale(part[i].row_max, all.row_max);
-      all.row_sum = fmaf(part[i].row_sum, y, all.row_sum);
-      all.o.x = fmaf(part[i].o.x, y, all.o.x);
-      all.o.y = fmaf(part[i].o.y, y, all.o.y);
-      all.o.z = fmaf(part[i].o.z, y, all.o.z);
-      all.o.w = fmaf(part[i].o.w, y, all.o.w);
-    }
+  for (int i = 0; i < kCount; i++) {
+    const float y = rescale(part[i].row_max, all.row_max);
+    all.row_sum = fmaf(part[i].row_sum, y, all.row_sum);
+    all.o.x = fmaf(part[i].o.x, y, all.o.x);
+    all.o.y = fmaf(part[i].o.y, y, all.o.y);
+    all.o.z = fmaf(part[i].o.z, y, all.o.z);
+    all.o.w = fmaf(part[i].o.w, y, all.o.w);
   }
-  return all;
+}
+
+// Merges parts 0 to count-1 of some quads of columns, in their order. The loads of kChunk parts of
+// all of them are in flight together.
+template <int kChunk, int kQuads, class Load>
+__device__ __forceinline__ void merge(RowPart (&all)[kQuads], int count, Load load) {
+#pragma unroll
+  for (RowPart& quad : all) quad = kNoPart;
+  for (int first = 0; first < count; first += kChunk) {
+    RowPart part[kQuads][kChunk];
+#pragma unroll
+    for (int i = 0; i < kChunk; i++) {
+#pragma unroll
+      for (int quad = 0; quad < kQuads; quad++) {
+        part[quad][i] = kNoPart;
+        if (first + i < count) part[quad][i] = load(quad, first + i);
+      }
+    }
+#pragma unroll
+    for (int quad = 0; quad < kQuads; quad++) add_parts(all[quad], part[quad]);
+  }
+}
+
+// Quads of columns whose loads a thread has in flight together: the latency of each round counts.
+// The finishers have few registers, and another unit to hide it.
+template <class Team>
+__device__ constexpr int quads_at_once(int parts) {
+  if (Team::kThreads != Consumers::kThreads) return 1;
+  constexpr int kEach = Sizes::kRows * Sizes::kHeadDim / 4 / Sizes::kConsumers;  // of a thread
+  return kEach < 1 ? 1 : kEach < 8 / parts ? kEach : 8 / parts;
 }
 
 // Stores the results of a unit.
@@ -117,18 +144,39 @@ __device__ __forceinline__ Part* part_of(const Params& p, int block, bool begins
 
 constexpr int kColumnQuads = Sizes::kHeadDim / 4;
 
-// Merges the warpgroups of the block, four columns of a row at a time. `store` takes the result.
+// Merges the parts of `count` quads of columns, and stores them. Quads behind the last one are loaded
+// as the last one.
+template <int kChunk, class Team, class Load, class Store>
+__device__ __forceinline__ void merge_quads(unsigned count, int parts, Load load, Store store) {
+  constexpr int kQuads = quads_at_once<Team>(kChunk);
+  for (unsigned first = Team::thread(); first < count; first += kQuads * Team::kThreads) {
+    RowPart all[kQuads];
+    merge<kChunk>(all, parts, [&](int quad, int part) {
+      return load(min(first + quad * Team::kThreads, count - 1), part);
+    });
+#pragma unroll
+    for (int quad = 0; quad < kQuads; quad++) {
+      const unsigned i = first + quad * Team::kThreads;
+      if (i < count) store(i, all[quad]);
+    }
+  }
+}
+
+// Merges the warpgroups of the block. `store` takes four columns of a row.
 template <class Team, class Store>
 __device__ __forceinline__ void merge_groups(const SharedStorage& shared, int count, Store store) {
-  for (int i = Team::thread(); i < count * kColumnQuads; i += Team::kThreads) {
-    const int row = i / kColumnQuads, column = i % kColumnQuads * 4;
-    store(row, column, merge<Sizes::kGroups>(Sizes::kGroups, [&](int j) {
-      const GroupStorage& group = shared.group[j];
-      const float4 sums = group.row_sum[row];
-      return RowPart{group.row_max[row], sums.x + sums.y + sums.z + sums.w,
-                     *reinterpret_cast<const float4*>(&group.o[row][column])};
-    }));
-  }
+  merge_quads<Sizes::kGroups, Team>(
+      count * kColumnQuads, Sizes::kGroups,
+      [&](unsigned i, int part) {
+        const int row = i / kColumnQuads, column = i % kColumnQuads * 4;
+        const GroupStorage& group = shared.group[part];
+        const float4 sums = group.row_sum[row];
+        return RowPart{group.row_max[row], sums.x + sums.y + sums.z + sums.w,
+                       *reinterpret_cast<const float4*>(&group.o[row][column])};
+      },
+      [&](unsigned i, const RowPart& part) {
+        store(i / kColumnQuads, i % kColumnQuads * 4, part);
+      });
 }
 
 // Four columns of a row of part i of a unit.
@@ -139,8 +187,10 @@ __device__ __forceinline__ RowPart load_part(const Params& p, const Unit& unit, 
           __ldcg(reinterpret_cast<const float4*>(&part->o[row][column]))};
 }
 
-// Parts whose loads are in flight together.
-constexpr int kMergeAtOnce = 4;
+// Parts whose loads are in flight together. It is the same for all teams, because the sums of a row
+// depend on it. Finishers with few registers have two.
+constexpr int kMergeAtOnce =
+    Sizes::kMovesRegisters && Sizes::kProducerRegisters < 64 ? 2 : 4;
 
 // Merges the parts of some rows of a unit, and stores them. Few rows leave threads for some of the
 // parts each. The order of the sums does not depend on the team.
@@ -148,30 +198,38 @@ template <class Team>
 __device__ __forceinline__ void merge_rows(const Params& p, SharedStorage& shared,
                                            const Output& output, const Unit& unit,
                                            int first_row, int count) {
-  const unsigned items = count * kColumnQuads;
+  const unsigned quads = count * kColumnQuads;
+  const auto store = [&](unsigned i, const RowPart& part) {
+    output.store(first_row + i / kColumnQuads, i % kColumnQuads * 4, part);
+  };
   unsigned splits = 1;
-  if (unit.parts > kMergeAtOnce) splits = min(max(Sizes::kConsumers / items, 1), unit.parts);
-  for (unsigned i = Team::thread(); i < items * splits; i += Team::kThreads) {
-    const unsigned split = splits == 1 ? 0 : i / items, item = i - split * items;
-    const int row = first_row + item / kColumnQuads, column = item % kColumnQuads * 4;
-    const RowPart part = merge<kMergeAtOnce>((unit.parts - split + splits - 1) / splits, [&](int j) {
-      return load_part(p, unit, split + j * splits, row, column);
-    });
-    if (splits == 1) {
-      output.store(row, column, part);
+  if (unit.parts > kMergeAtOnce) splits = min(max(Sizes::kConsumers / quads, 1), unit.parts);
+  if (splits == 1) {
+    const auto load = [&](unsigned i, int part) {
+      return load_part(p, unit, part, first_row + i / kColumnQuads, i % kColumnQuads * 4);
+    };
+    if (Sizes::kRows >= 32 && unit.parts == 2) {  // that leaves registers for more quads
+      merge_quads<2, Team>(quads, 2, load, store);
     } else {
-      shared.merged[i] = part.o;
-      shared.merged_rows[i] = {part.row_max, part.row_sum};
+      merge_quads<kMergeAtOnce, Team>(quads, unit.parts, load, store);
     }
+    return;
   }
-  if (splits == 1) return;
+  for (unsigned i = Team::thread(); i < quads * splits; i += Team::kThreads) {
+    const unsigned split = i / quads, quad = i - split * quads;
+    RowPart all[1];
+    merge<kMergeAtOnce>(all, (unit.parts - split + splits - 1) / splits, [&](int, int j) {
+      return load_part(p, unit, split + j * splits, first_row + quad / kColumnQuads,
+                       quad % kColumnQuads * 4);
+    });
+    shared.merged[i] = all[0].o;
+    shared.merged_rows[i] = {all[0].row_max, all[0].row_sum};
+  }
   Team::sync();
-  for (unsigned i = Team::thread(); i < items; i += Team::kThreads) {
-    output.store(first_row + i / kColumnQuads, i % kColumnQuads * 4, merge<kMergeAtOnce>(splits, [&](int j) {
-      const float2 row = shared.merged_rows[i + j * items];
-      return RowPart{row.x, row.y, shared.merged[i + j * items]};
-    }));
-  }
+  merge_quads<kMergeAtOnce, Team>(quads, splits, [&](unsigned i, int j) {
+    const float2 row = shared.merged_rows[i + j * quads];
+    return RowPart{row.x, row.y, shared.merged[i + j * quads]};
+  }, store);
 }
 
 // The counters of a unit, in one word: blocks that have stored their part, slices of rows that
@@ -193,6 +251,7 @@ template <class Team, class F>
 __device__ __forceinline__ int decide(SharedStorage& shared, F f) {
   Team::sync();
   if (Team::thread() == 0) shared.decision = f();
+  __syncwarp();  // the first warp arrives as a whole
   Team::sync();
   return shared.decision;
 }

@@ -282,7 +282,7 @@ __device__ __forceinline__ void release(SharedStorage& shared, int stage) {
 }
 
 // The tiles of a unit that this warpgroup has: of those of the block `next` and every kGroups-th
-// behind it. K of the next tile is converted beside P·V, and V beside K·Q^T.
+// behind it.
 class MainLoop {
  public:
   __device__ __forceinline__ MainLoop(const Params& p, SharedStorage& shared, const Lane& lane,
@@ -309,18 +309,20 @@ class MainLoop {
       start_scores(s, keys);
       for (int buffer = 0;; buffer ^= 1) {
         Values values;
-        load_values(values, state, tile_key);
+        if constexpr (Sizes::kConvertsBeside) load_values(values, state, tile_key);
         finish_scores(s, tile_key);
         softmax(s, rows, group_, lane_, ptx::shared_address(group_.p[buffer]), is_first);
         is_first = false;
+        if constexpr (!Sizes::kConvertsBeside) load_values(values, state, tile_key);
         start_outputs(rows, values, state, buffer);
         state.advance(Sizes::kGroups);
         next += Sizes::kGroups;
         if (next >= tiles) break;
         tile_key += Sizes::kGroups * Sizes::kTileN;
-        load_keys(keys, state);
+        if constexpr (Sizes::kConvertsBeside) load_keys(keys, state);
         ptx::wgmma_wait_group<0>();
         rows.fence();
+        if constexpr (!Sizes::kConvertsBeside) load_keys(keys, state);
         start_scores(s, keys);
       }
       ptx::wgmma_wait_group<0>();

@@ -14,8 +14,8 @@ struct Source {
 
   __device__ __forceinline__ Source() {}
 
-  __device__ __forceinline__ Source(const Params& p, const Cursor& cursor)
-      : head(cursor.kv_head(p)), has_keys(cursor.keys.end > 0) {
+  __device__ __forceinline__ Source(const Params& p, const Cursor& cursor, int kv_head)
+      : head(kv_head), has_keys(cursor.keys.end > 0) {
     if (!has_keys) return;
 #pragma unroll
     for (int i = 0; i < Sizes::kBoxesN; i++) {
@@ -60,12 +60,13 @@ class Producer {
                                       const TensorMap* k_map, const TensorMap* v_map,
                                       const Cursor& cursor)
       : p_(p), shared_(shared), k_map_(k_map), v_map_(v_map), cursor_(cursor) {
-    if (cursor_.has_tile()) next_ = Source(p, cursor_);
+    look_ahead(true);
   }
 
-  // Fills the empty pipeline. That needs no consumers, so the block need not have synchronised.
-  __device__ __forceinline__ void fill() {
-    for (int stage = 0; stage < Sizes::kStages && cursor_.has_tile(); stage++) load(stage);
+  // Fills the empty stages up to `end`. That needs no consumers, so the block need not have
+  // synchronised.
+  __device__ __forceinline__ void fill(int end) {
+    for (; filled_ < end && cursor_.has_tile(); filled_++) load(filled_);
   }
 
   // Fills each stage again when the consumers have released it.
@@ -83,8 +84,14 @@ class Producer {
   __device__ __forceinline__ Source take() {
     const Source source = next_;
     cursor_.advance(p_, 1);
-    if (cursor_.has_tile()) next_ = Source(p_, cursor_);
+    look_ahead(cursor_.at == cursor_.unit_begin);
     return source;
+  }
+
+  __device__ __forceinline__ void look_ahead(bool is_other_unit) {
+    if (!cursor_.has_tile()) return;
+    if (is_other_unit) head_ = cursor_.kv_head(p_);
+    next_ = Source(p_, cursor_, head_);
   }
 
   __device__ __forceinline__ void load(int stage) {
@@ -102,6 +109,8 @@ class Producer {
   const TensorMap* k_map_;
   const TensorMap* v_map_;
   Cursor cursor_;
+  int head_ = 0;    // of the unit of the cursor: its division takes longer than a load
+  int filled_ = 0;  // stages
   Source next_;
 };
 

@@ -21,9 +21,17 @@ struct Sizes : Traits {
 
   // The registers of a launch are equal parts of 65,536, multiples of 8: 168 of each thread with two
   // consumers, 128 with three. The producer and the finishers give what the consumers need.
-  static constexpr bool kMovesRegisters = kGroups == 2;
-  static constexpr int kConsumerRegisters = kHeadDim == 256 ? kRows < 32 ? 200 : 208 : 216;
-  static constexpr int kProducerRegisters = 3 * 168 - 2 * kConsumerRegisters;
+  static constexpr bool kMovesRegisters = kGroups == 2 || kRows > 32;
+  static constexpr int kLaunchRegisters = kGroups == 2 ? 168 : 128;
+  static constexpr int kConsumerRegisters =
+      kGroups == 3 ? kRows < 64 ? 144 : 152 : kHeadDim == 256 ? 200 : 216;
+  static constexpr int kProducerRegisters =
+      (kGroups + 1) * kLaunchRegisters - kGroups * kConsumerRegisters;
+
+  // V is converted beside K·Q^T, and K of the next tile beside P·V, where there are registers for
+  // both.
+  static constexpr bool kConvertsBeside =
+      !(kGroups == 3 && kRows == 64) && !(kHeadDim == 256 && kRows >= 32);
 
   // wgmma has 64 rows: keys of S^T = K·Q^T, columns of O^T = V^T·P^T.
   static constexpr int kBlockM = 64;
@@ -40,6 +48,10 @@ struct Sizes : Traits {
   static constexpr int kBoxesN = kTileN / kBoxN;
   static constexpr int kBoxesD = kHeadDim / kBoxBytes;
   static constexpr int kTileBytes = kTileN * kHeadDim;
+
+  // Stages that are filled before Q is there. More would delay Q, except that of 8 rows
+  // (docs/experiments.md, D45).
+  static constexpr int kEarlyStages = kRows == 8 && kHeadDim < 256 ? kStages : 2;
 
   static_assert(kHeadDim == 64 || kHeadDim == 128 || kHeadDim == 256, "head dims with a swizzle");
   static_assert(kTileN % kBoxN == 0, "whole boxes");
