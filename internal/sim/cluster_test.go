@@ -64,6 +64,7 @@ func TestClusterMemory(t *testing.T) {
 	const read = "ld.shared::cluster.u32 %r1, [%r6];\n"
 	check("ordered", clusterMine+clusterSync+read+clusterSync, "")
 	check("not ordered after the write", clusterMine+read+clusterSync, finding.Race)
+	check("the other block may not have started", strings.TrimSuffix(clusterMine, "st.shared.u32 [%r5], %r63;\n")+"st.shared::cluster.u32 [%r6], %r63;\n"+clusterSync+"ld.shared.u32 %r1, [%r5];\n", finding.Race)
 	check("the other block may have ended", clusterMine+clusterSync+read, finding.Race)
 	check("a relaxed arrival", clusterMine+strings.Replace(clusterSync, "arrive.aligned", "arrive.relaxed.aligned", 1)+read+clusterSync, finding.Race)
 	check("no such block", clusterMine+clusterSync+"mapa.shared::cluster.u32 %r6, %r5, 2;\n"+read+clusterSync, finding.OutOfBounds)

@@ -100,11 +100,12 @@ type launch struct {
 	cooperative     bool
 	dynamic         int // bytes of dynamic shared memory
 	params          []byte
-	communicates    bool // blocks may communicate, so they run interleaved
-	exchanges       bool // the result may depend on the order of blocks (schedule.go)
-	usesWgmma       bool // the module has warpgroup products
-	usesReserved    bool // the kernel reads the address of reserved shared memory
-	lacksWorkspace  bool // the kernel reads the address of the grid's barrier, and the launch has none
+	communicates    bool        // blocks may communicate, so they run interleaved
+	exchanges       bool        // the result may depend on the order of blocks (schedule.go)
+	sharesBarrier   atomic.Bool // groups of warps share a named barrier, and might meet each other
+	usesWgmma       bool        // the module has warpgroup products
+	usesReserved    bool        // the kernel reads the address of reserved shared memory
+	lacksWorkspace  bool        // the kernel reads the address of the grid's barrier, and the launch has none
 
 	chip      mma.Chip
 	plans     map[int32]*matrixPlan // by the number of the operation

@@ -55,6 +55,7 @@ type barrier struct {
 	handover order.Handover
 	first    position // of the first arrival
 	waiters  []waiter
+	met      []uint32 // the lanes of the last completion, if it was for some threads of the block
 
 	popCount int // of the reductions
 	all, any bool
@@ -181,7 +182,7 @@ func runBarrier(w *warp, o *op, mask uint32) {
 func (b *block) arriveAt(id, threads int, w *warp, o *op, mask uint32) {
 	bar := &b.barriers[id]
 	if !bar.active {
-		*bar = barrier{active: true, count: threads, lanes: make([]uint32, len(b.warps)), clock: b.newClock(), first: positionOf(w, o), all: true}
+		*bar = barrier{active: true, count: threads, lanes: make([]uint32, len(b.warps)), clock: b.newClock(), first: positionOf(w, o), all: true, met: bar.met}
 	}
 	if bar.count != threads {
 		w.reportPair(finding.BadBarrier, o, bar.first, mask, func() string {
@@ -248,6 +249,12 @@ func (b *block) completeIfReady(id int, w *warp, o *op) {
 	}
 	b.changes++
 	bar.active = false
+	if bar.count != 0 {
+		if bar.met != nil && !slices.Equal(bar.met, bar.lanes) {
+			b.launch.sharesBarrier.Store(true)
+		}
+		bar.met = bar.lanes
+	}
 }
 
 // isComplete reports whether all expected threads have arrived. Ended threads are not expected.

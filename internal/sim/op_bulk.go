@@ -349,7 +349,7 @@ func (w *warp) startLoads(o *op, lane int, bar *mbarrier, to, from uint64) {
 			continue
 		}
 		if owner != w.block {
-			w.reportEnded(o, owner, lane)
+			w.reportCopy(o, owner, lane)
 			w.touchBarrier(o, there, 1<<lane)
 			owner.changes++
 		}

@@ -108,8 +108,8 @@ func (b *block) ownerBlock(address uint64) (*block, uint64) {
 	return b.cluster.blocks[rank-1], address & (1<<rankShift - 1)
 }
 
-// ownerOf is ownerBlock for an access. It reports an access to a block that does not exist or has
-// ended.
+// ownerOf is ownerBlock for an access. It reports an access to a block that does not exist, may not
+// have started or has ended.
 func (w *warp) ownerOf(o *op, a accessInfo, address uint64, lane int, d mem.Direction) (*block, uint64) {
 	if address>>rankShift == 0 || address>>32 != 0 {
 		return w.block, address
@@ -121,10 +121,9 @@ func (w *warp) ownerOf(o *op, a accessInfo, address uint64, lane int, d mem.Dire
 		})
 		return nil, 0
 	}
-	if owner.ended {
-		w.add(afterEnd, o, position{}, w.laneBit(lane), func() string {
-			return fmt.Sprintf("%s %d bytes at %#x of the shared memory of block %v, which may have ended: nothing orders the two", d, a.bytes,
-				local, owner.at)
+	if why := w.notResident(owner, lane); why != "" {
+		w.add(outsideLife, o, position{}, w.laneBit(lane), func() string {
+			return fmt.Sprintf("%s %d bytes at %#x of the shared memory of block %v, %s", d, a.bytes, local, owner.at, why)
 		})
 	}
 	if owner != w.block && d != mem.Read {
@@ -133,14 +132,27 @@ func (w *warp) ownerOf(o *op, a accessInfo, address uint64, lane int, d mem.Dire
 	return owner, local
 }
 
-// afterEnd is an access to the shared memory of a block that may have ended.
-var afterEnd = finding.Occurrence{Kind: finding.Race, Severity: finding.Error, Missing: finding.ClusterSync}
+// outsideLife is an access to the shared memory of a block that may not have started, or may have ended.
+var outsideLife = finding.Occurrence{Kind: finding.Race, Severity: finding.Error, Missing: finding.ClusterSync}
 
-// reportEnded reports a copy to a block of the cluster that has ended.
-func (w *warp) reportEnded(o *op, owner *block, lane int) {
-	if owner.ended {
-		w.add(afterEnd, o, position{}, w.laneBit(lane), func() string {
-			return fmt.Sprintf("copies to the shared memory of block %v, which may have ended: nothing orders the two", owner.at)
+// notResident says why a block of the cluster may not exist when a lane accesses its shared memory. The
+// lane knows that the block has started after a cluster barrier, or if it has learned anything of it.
+func (w *warp) notResident(owner *block, lane int) string {
+	c := w.block.cluster
+	switch {
+	case owner.ended:
+		return "which may have ended: nothing orders the two"
+	case owner == w.block || !w.block.launch.options.Checks || c.phase > 0 && w.clusterPhase[lane%32] != 1 || w.clocks.KnowsBlock(uint32(owner.index), lane):
+		return ""
+	}
+	return "which may not have started: no cluster barrier precedes the access"
+}
+
+// reportCopy reports a copy to a block of the cluster that may not have started or has ended.
+func (w *warp) reportCopy(o *op, owner *block, lane int) {
+	if why := w.notResident(owner, lane); why != "" {
+		w.add(outsideLife, o, position{}, w.laneBit(lane), func() string {
+			return fmt.Sprintf("copies to the shared memory of block %v, %s", owner.at, why)
 		})
 	}
 }
@@ -163,7 +175,7 @@ func (b *block) checkAfterEnd() {
 		if a.Flags&order.Present == 0 || a.Block == uint32(b.index) || b.launch.program.signalsBarrier(a.Op) || me.After(a, lanes) {
 			return
 		}
-		b.add(afterEnd, b.launch.program.ops[a.Op], last, func(f *finding.Finding) {
+		b.add(outsideLife, b.launch.program.ops[a.Op], last, func(f *finding.Finding) {
 			f.Detail = fmt.Sprintf("block %v accesses the shared memory of block %v, which may have ended: nothing orders the access before its end",
 				b.launch.blockAt(uint64(a.Block)), b.at)
 		})

@@ -36,9 +36,11 @@ const MaxRescheduled = 500_000
 
 // schedules returns how many schedules the launch needs, after its end. Its result may depend on the
 // order of blocks if it is cooperative, uses the result of an atomic operation, accesses global
-// memory by volatile, relaxed, acquire or release operations, or executes a fence beyond the cluster.
+// memory by volatile, relaxed, acquire or release operations, or executes a fence beyond the cluster;
+// and on the order of warps if different groups of them complete one named barrier.
 func (r *launch) schedules() int {
-	if r.grid == [3]int{1, 1, 1} || !r.exchanges || r.counters.WarpInstructions() > MaxRescheduled {
+	depends := r.exchanges && r.grid != [3]int{1, 1, 1} || r.sharesBarrier.Load()
+	if !depends || r.counters.WarpInstructions() > MaxRescheduled {
 		return 1
 	}
 	return communicatingSchedules

@@ -134,6 +134,30 @@ func TestNeededSchedules(t *testing.T) {
 	}
 }
 
+// A launch needs a second schedule if groups of warps complete one named barrier in turns: they might
+// meet each other.
+func TestSharedBarrierNeedsSchedules(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		id   string
+		want int
+	}{{"1", communicatingSchedules}, {"%r2", 1}} {
+		body := "shr.u32 %r2, %r0, 6;\n barrier.sync " + c.id + ", 64;\n st.global.u32 [%rd31], %r0;\n ret;"
+		p, err := Load(mustParse(t, kernelWith("", body)), "sm_90")
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := mem.NewMemory()
+		out := buffer(t, m, "out", 4*128)
+		result, err := p.Run(t.Context(), m, Launch{
+			Grid: [3]int{1, 1, 1}, Block: [3]int{128, 1, 1}, Params: append(littleEndian(out, 8), littleEndian(out, 8)...),
+		}, Options{})
+		if err != nil || result.Schedules != c.want {
+			t.Errorf("barrier %s: %+v, %v; want %d schedules", c.id, result, err, c.want)
+		}
+	}
+}
+
 // A launch that is ended says where its blocks were.
 func TestInterrupted(t *testing.T) {
 	t.Parallel()

@@ -66,6 +66,9 @@ func (w *Warp) of(lane uint8) *Clock {
 	return &w.common
 }
 
+// KnowsBlock reports whether a lane has learned anything of another block.
+func (w *Warp) KnowsBlock(block uint32, lane int) bool { return w.of(uint8(lane)).blocks[block] != nil }
+
 // newClock makes an empty clock of the warp's block.
 func (w *Warp) newClock() Clock { return NewClock(len(w.common.warps)) }
 
