@@ -242,11 +242,7 @@ func (a *app) recordDocument(ctx context.Context, reader document.Reader, ref st
 		}
 		return study.Document(), nil
 	case errors.As(err, &unknown) && unknown.Tuning != "":
-		study, err := reader.Tuning(ctx, unknown.Tuning)
-		if err != nil {
-			return nil, err
-		}
-		return study.Document(), nil
+		return reader.TuningDocument(ctx, unknown.Tuning)
 	case errors.As(err, &unknown):
 		return nil, usageError{err}
 	case err != nil:

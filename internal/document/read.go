@@ -298,14 +298,34 @@ func (r Reader) Bench(ctx context.Context, id string) (*BenchStudy, error) {
 	return s, nil
 }
 
-// Tuning gathers a search with its evaluations.
+// TuningDocument is the document on a search, of a variant or of a selection.
+func (r Reader) TuningDocument(ctx context.Context, id string) (*Document, error) {
+	text, err := r.Ledger.ReadTuning(ctx, id, run.TuningFile)
+	if err != nil {
+		return nil, err
+	}
+	selection, err := run.DecodeSelectionTuning(text)
+	if err != nil {
+		return nil, err
+	}
+	if selection != nil {
+		return SelectionTuning(selection), nil
+	}
+	study, err := r.Tuning(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return study.Document(), nil
+}
+
+// Tuning gathers a search of a variant with its evaluations.
 func (r Reader) Tuning(ctx context.Context, id string) (*TuningStudy, error) {
 	text, err := r.Ledger.ReadTuning(ctx, id, run.TuningFile)
 	if err != nil {
 		return nil, err
 	}
 	if selection, err := run.DecodeSelectionTuning(text); err != nil || selection != nil {
-		return nil, errors.Join(err, fmt.Errorf("tuning %s is that of a selection, which has no report; `attune show %s` prints it", id, id))
+		return nil, errors.Join(err, fmt.Errorf("tuning %s is that of a selection, not of a variant", id))
 	}
 	t, err := run.DecodeTuning(text)
 	if err != nil {

@@ -348,8 +348,11 @@ func TestSearchWithoutResult(t *testing.T) {
 		"no variant is better than the default beyond doubt. The knob that matters most is `TILE_N`: its values differ by a factor of 1.50.")
 	selection, at := w.id("stage7")
 	w.tuning(&run.SelectionTuning{SchemaVersion: 1, MessageType: run.SelectionMessage, ID: selection, Time: at, Kernel: "sdpa", Proposal: &tune.Proposal{}}, selection, "")
-	if _, err := w.Tuning(t.Context(), selection); err == nil || !strings.Contains(err.Error(), "is that of a selection, which has no report") {
+	if _, err := w.Tuning(t.Context(), selection); err == nil || !strings.Contains(err.Error(), "is that of a selection, not of a variant") {
 		t.Errorf("got %v", err)
+	}
+	if d, err := w.TuningDocument(t.Context(), selection); err != nil || len(d.Sections) == 0 {
+		t.Errorf("a tuned selection has no document: %v", err)
 	}
 	if s := w.study(w.record(w.base(), nil)); len(s.Tunings) != 1 || len(s.LeftOut) > 1 {
 		t.Errorf("%d tunings, left out: %q", len(s.Tunings), s.LeftOut)

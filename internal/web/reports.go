@@ -62,11 +62,11 @@ func (s *Server) tuningReport(w http.ResponseWriter, r *http.Request) error {
 	if err := s.damagedTuning(r.Context(), id); err != nil {
 		return err
 	}
-	study, err := s.reader().Tuning(r.Context(), id)
+	d, err := s.reader().TuningDocument(r.Context(), id)
 	if err != nil {
 		return failure(http.StatusNotFound, "%v", err)
 	}
-	return s.renderReport(w, r, study.Document(), "/tunings/"+id, "tuning "+shortID(id))
+	return s.renderReport(w, r, d, "/tunings/"+id, "tuning "+shortID(id))
 }
 
 // ladderReport is the report on all stages.
