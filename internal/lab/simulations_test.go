@@ -72,6 +72,11 @@ func TestSimulatorDecidesOnGPU(t *testing.T) {
 			if !r.Correctness[0].Pass {
 				t.Error("the fake GPU did not compute the right output")
 			}
+			for _, f := range r.Simulated.Findings { // the record has the source lines
+				if _, known := f.Where.Own(); known && f.Where.Excerpt == "" {
+					t.Errorf("no source line of %s", f)
+				}
+			}
 		})
 	}
 }

@@ -465,7 +465,7 @@ func TestBrowserOutcomes(t *testing.T) {
 	if !slices.Equal(kernels, []string{"softmax", "sdpa"}) {
 		t.Errorf("the kernels of the newest runs are %q", kernels)
 	}
-	if text := value[string](b, `document.querySelector(".rivals").textContent`); !strings.Contains(text, "stage7: 1.150x required") {
+	if text := value[string](b, `document.querySelector(".rivals").textContent`); !strings.Contains(text, "stage7: 1.15x required") {
 		t.Errorf("what must beat the champion: %s", text)
 	}
 	b.check("outcomes")
