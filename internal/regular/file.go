@@ -86,11 +86,7 @@ func Read(path string, limit int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	if info, err := f.Stat(); err == nil && info.Size() > limit {
-		return nil, &SizeError{path, limit}
-	}
-	return ReadAll(f, path, limit)
+	return readOpen(f, path, limit)
 }
 
 // ReadNoFollow reads a file of at most limit bytes, and no symbolic link at the end of the path.
@@ -99,7 +95,15 @@ func ReadNoFollow(path string, limit int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	return readOpen(f, path, limit)
+}
+
+// readOpen reads and closes a file. One over the limit is refused before it is read.
+func readOpen(f *os.File, path string, limit int64) ([]byte, error) {
 	defer f.Close()
+	if info, err := f.Stat(); err == nil && info.Size() > limit {
+		return nil, &SizeError{path, limit}
+	}
 	return ReadAll(f, path, limit)
 }
 
