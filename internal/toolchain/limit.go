@@ -80,9 +80,10 @@ func (l limits) processorError() error {
 	return &limitError{fmt.Sprintf("the compiler needs more than %s of processor time for it; %s=10m allows more", l.processor, processorVariable)}
 }
 
-// exceeded is the limit that a process and its children are above, or nil.
+// exceeded is the limit that a process and its children are above, or nil. Children inherit the limits
+// of the system, but one that was started before they were set has none.
 func (l limits) exceeded(pid int) error {
-	memory, processor := consumption(pid)
+	memory, processor := consumption(pid, l.apply)
 	switch {
 	case memory > l.memory:
 		return l.memoryError()
@@ -92,12 +93,21 @@ func (l limits) exceeded(pid int) error {
 	return nil
 }
 
+// apply sets the limits that the system enforces. The address space is the limit for one large request,
+// between two looks at the memory.
+func (l limits) apply(pid int) {
+	for resource, most := range map[int]uint64{unix.RLIMIT_AS: uint64(4 * l.memory), unix.RLIMIT_FSIZE: maxWritten, unix.RLIMIT_CORE: 0} {
+		_ = unix.Prlimit(pid, resource, &unix.Rlimit{Cur: most, Max: most}, nil) // a stricter limit stays
+	}
+}
+
 // clockTick is the unit of processor times in /proc. It is the same on all Linux systems.
 const clockTick = 10 * time.Millisecond
 
 // consumption is the memory, and the processor time so far, of a process and those that it has
-// started. What cannot be read has ended.
-func consumption(pid int) (memory int64, processor time.Duration) {
+// started. It visits each of them. What cannot be read has ended.
+func consumption(pid int, visit func(pid int)) (memory int64, processor time.Duration) {
+	visit(pid)
 	dir := fmt.Sprintf("/proc/%d/", pid)
 	if text, err := os.ReadFile(dir + "statm"); err == nil {
 		if fields := strings.Fields(string(text)); len(fields) > 2 {
@@ -116,7 +126,7 @@ func consumption(pid int) (memory int64, processor time.Duration) {
 	for _, file := range children {
 		text, _ := os.ReadFile(file)
 		for _, child := range strings.Fields(string(text)) {
-			m, p := consumption(atoi(child))
+			m, p := consumption(atoi(child), visit)
 			memory, processor = memory+m, processor+p
 		}
 	}
@@ -158,10 +168,7 @@ func supervised(ctx context.Context, cmd *exec.Cmd) (output string, err error) {
 	}
 	stop := context.AfterFunc(ctx, func() { _ = cmd.Cancel() })
 	defer stop()
-	// The address space is the limit for one large request, between two looks at the memory.
-	for resource, most := range map[int]uint64{unix.RLIMIT_AS: uint64(4 * l.memory), unix.RLIMIT_FSIZE: maxWritten, unix.RLIMIT_CORE: 0} {
-		_ = unix.Prlimit(cmd.Process.Pid, resource, &unix.Rlimit{Cur: most, Max: most}, nil) // a stricter limit stays
-	}
+	l.apply(cmd.Process.Pid)
 	release := guard(cmd.Process.Pid)
 	defer release()
 	go l.watch(ctx, cmd.Process.Pid, cancel)
