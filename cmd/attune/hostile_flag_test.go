@@ -20,11 +20,13 @@ func flagAttacks() []attack {
 	run := []string{"run", "stage2", "--device", "sim", "--arch", "sm_80", "--shapes", "1x1x32x64", "--seeds", "0"}
 	small := func(more ...string) []string { return append(append([]string{}, run...), more...) }
 	// A pipe in place of a file to write: nobody reads it.
-	writesPipe := func(name string, list ...string) attack {
-		k := staged(name, exitInterrupted, "", func(a *arena) []string { a.pipe("out"); return list })
-		k.with.interrupt = 4 * time.Second
-		k.with.slow = true
-		return k
+	writesPipe := func(name string, exit int, want string, list ...string) attack {
+		return staged(name, exit, want, func(a *arena) []string {
+			a.pipe("out")
+			a.pipe("out.npy")
+			a.write("k.ptx", copyPTX)
+			return list
+		})
 	}
 	toolkit := func(name string, exit int, want, script string) attack {
 		k := staged(name, exit, want, func(a *arena) []string {
@@ -60,14 +62,14 @@ func flagAttacks() []attack {
 		args("accuracy of a length of 10**9", 2, "", "accuracy", "--host", "--lengths", "1000000000"),
 		args("accuracy of 10**9 heads", 2, "", "accuracy", "--host", "--shapes", "100000x10000x64x64"),
 		staged("a new kernel over a link", 2, "", func(a *arena) []string { a.link("new", a.outside); return []string{"init", "blank", "--dir", "new"} }),
-		staged("a build written over a link", 0, "", func(a *arena) []string {
+		staged("a build written over a link", 1, "it is not a regular file", func(a *arena) []string {
 			a.folder("out")
-			a.link("out/stage2.ptx", a.outside+"/owned")
+			a.link("out/stage2.sm_80.ptx", a.outside+"/owned")
 			return []string{"build", "stage2", "--arch", "sm_80", "--emit", "ptx", "-o", "out"}
 		}),
-		writesPipe("a report is written into a pipe", small("--html", "out")...),
-		writesPipe("results for CI are written into a pipe", small("--junit", "out")...),
-		writesPipe("an array is written into a pipe", "sim", "k.ptx", "--grid", "1", "--block", "1", "--arg", "u32:out:16", "--save", "out"),
+		writesPipe("a report is written into a pipe", 2, "no plain file", small("--html", "out")...),
+		writesPipe("results for CI are written into a pipe", 2, "a pipe that nobody reads", small("--junit", "out")...),
+		writesPipe("an array is written into a pipe", 1, "a pipe that nobody reads", "sim", "k.ptx", "--grid", "1", "--block", "1", "--arg", "u32:out:1", "--save", "out.npy"),
 		env(slow(args("a screen of 10**9 columns", 0, "", small()...)), "COLUMNS=1000000000"),
 		env(args("a screen below zero columns", 0, "", "list", "knobs"), "COLUMNS=-5"),
 		env(args("no home and no cache", 0, "", "list"), "HOME=", "ATTUNE_CACHE=", "XDG_CACHE_HOME="),

@@ -175,7 +175,7 @@ func kernelFileAttacks() []attack {
 		needs(file("an axis is above 64 bits", 2, "n", onSim("n = 64", "n = 99999999999999999999"))),
 		needs(file("a shape of an exabyte", 2, "", onSim(`shape = ["n"]`, `shape = ["n", "2**50"]`))),
 		needs(file("a shape whose product overflows", 2, "", onSim(`shape = ["n"]`, `shape = ["n * 2**30", "2**30", "2**30"]`))),
-		needs(file("a shape of 6 GB", 2, "", onSim(`shape = ["n"]`, `shape = ["n", "25000000"]`))),
+		needs(file("a shape of 6 GB", 1, "choose a smaller shape", onSim(`shape = ["n"]`, `shape = ["n", "25000000"]`))),
 		needs(file("a shape below zero", 2, "", onSim(`shape = ["n"]`, `shape = ["-n"]`))),
 		needs(file("a fill without numbers", 2, "fill", onSim(`"normal"`, `"uniform(nan, inf)"`))),
 		needs(file("a grid of 2**60 blocks", 2, "grid", onSim(`grid = ["1"]`, `grid = ["2**31 - 1", "65535", "65535"]`))),
@@ -185,7 +185,7 @@ func kernelFileAttacks() []attack {
 		needs(file("a tensor map of itself", 2, "m", onSim("[launch]", "[[arg]]\nname = \"m\"\ntensormap = { arg = \"m\", box = [1] }\n\n[launch]"))),
 		needs(file("work of 10**400 operations", 2, "work", onSim("[launch]", "[work]\nflops = \"10**400\"\n\n[launch]"))),
 		needs(file("the entry function is an option", 2, "entry", onSim(`name = "k"`+"\n", "name = \"k\"\nentry = \"--run\"\n"))),
-		needs(file("the reference is a pipe", 2, "it is not a regular file", func(a *arena) []string { a.kernel(); a.pipe("kernel/reference.py"); return runOnSim })),
+		needs(file("the reference is a pipe", 2, "reference.py", func(a *arena) []string { a.kernel(); a.pipe("kernel/reference.py"); return runOnSim })),
 		needs(file("the reference never answers", 1, "", func(a *arena) []string {
 			a.kernel()
 			a.write("kernel/reference.py", "import time\ndef reference(axes, inputs):\n    time.sleep(1000)\n")
@@ -303,7 +303,8 @@ func nested(n int) string {
 }
 
 func sourceAttacks() []attack {
-	needs := func(k attack) attack { k.with.compiler = true; return k }
+	// nvcc ends a definition at a line break.
+	accepted := func(k attack) attack { k.with.compiler, k.exit = true, 0; return k }
 	body := func(text string) string {
 		return strings.Replace(victimSource, "  if (i < n)", text+"\n  if (i < n)", 1)
 	}
@@ -347,7 +348,7 @@ func sourceAttacks() []attack {
 		flags("a flag reads flags from a file", "options-file", `"--options-file", "OUTSIDE/secret.txt"`),
 		flags("a flag of ptxas writes a file", "-o", `"-Xptxas", "-o,OUTSIDE/owned"`),
 		flags("a flag keeps files outside", "keep", `"--keep-dir=OUTSIDE"`),
-		needs(flags("a flag defines a macro with a line break", "", `"-DX=1\n#include \"OUTSIDE/secret.txt\""`)),
+		accepted(flags("a flag defines a macro with a line break", "", `"-DX=1\n#include \"OUTSIDE/secret.txt\""`)),
 		flags("a flag runs the kernel", "run", `"--run"`),
 
 		source("macros nested 8 deep", 10, "", nested(8)),
@@ -356,8 +357,8 @@ func sourceAttacks() []attack {
 		source("templates that double 26 times", 10, "", "template <int N, int M> struct T { static constexpr int v = T<N - 1, 2 * M>::v + T<N - 1, 2 * M + 1>::v; };\ntemplate <int M> struct T<0, M> { static constexpr int v = M; };\n"+body("  n += T<26, 0>::v;")),
 		source("a constant expression that never ends", 10, "", "constexpr int f(int n) { int s = 0; while (n >= 0) { s ^= n; n = (n + 1) & 0xffff; } return s; }\n"+body("  constexpr int c = f(1); n += c;")),
 		source("a constant expression that calls itself", 10, "", "constexpr long f(long n) { return f(n + 1) + 1; }\n"+body("  constexpr long c = f(1); n += c;")),
-		source("a loop that is unrolled 100 million times", 10, "", body("#pragma unroll 100000000\n  for (int j = 0; j < 100000000; ++j) n += n * j ^ (n >> 3);\n")),
-		source("six nested loops unrolled", 10, "", body(strings.Repeat("#pragma unroll\n  for (int a = 0; a < 40; ++a)\n", 6)+"    n = n * 3 ^ (n >> 1);")),
+		source("a loop that is unrolled 100 million times", 11, "an endless loop?", body("#pragma unroll 100000000\n  for (int j = 0; j < 100000000; ++j) n += n * j ^ (n >> 3);\n")),
+		source("six nested loops unrolled", 11, "an endless loop?", body(strings.Repeat("#pragma unroll\n  for (int a = 0; a < 40; ++a)\n", 6)+"    n = n * 3 ^ (n >> 1);")),
 		source("200,000 warnings", 10, "", body(strings.Repeat("{ int a; }\n", 200_000))),
 		source("an #error of 5 MB", 10, "", "#error "+strings.Repeat("x", 5<<20)+"\n"),
 		source("an #error with terminal escapes", 10, "", "#error \x1b]0;owned\x07\x1b[31m \u009b2J \u202e\n"),
@@ -373,16 +374,16 @@ func sourceAttacks() []attack {
 		source("an include of itself", 10, "", "#include __FILE__\n"+victimSource),
 		source("an include of the terminal", 10, "", "#include \"/dev/stdin\"\n"+victimSource),
 		source("an #embed", 10, "", "__device__ const unsigned char s[] = {\n#embed \"OUTSIDE\"\n};\n"+victimSource),
-		source("a pragma that names a file outside", 10, "", "#pragma GCC dependency \"OUTSIDE\" read\n"+victimSource),
+		source("a pragma that names a file outside", 0, "", "#pragma GCC dependency \"OUTSIDE\" read\n"+victimSource),
 		source("a question whether a file exists", 10, "", "#if __has_include(\"OUTSIDE\")\n#error it is there\n#endif\n#error end\n"+victimSource),
 		source("a forged line marker", 10, "", "#line 1 \"OUTSIDE\"\n#error quoted\n"+victimSource),
 		source("an assembler directive that reads a file", 10, "", body("  asm volatile(\".include \\\"OUTSIDE\\\"\");")),
 		source("an assembler directive that inserts a file", 10, "", body("  asm volatile(\".incbin \\\"OUTSIDE\\\"\");")),
 		source("assembler text that closes the kernel", 10, "", body("  asm volatile(\"ret; } .visible .entry owned() { ret;\");")),
-		source("an array of a terabyte", 10, "", "__device__ char big[1ull << 40];\n"+body("  big[n] = 1;")),
-		source("a local array of 4 GB", 10, "", body("  volatile char big[1ull << 32]; big[n] = 1;")),
+		source("an array of a terabyte", 11, "", "__device__ char big[1ull << 40];\n"+body("  big[n] = 1;")),
+		source("a local array of 4 GB", 11, "", body("  volatile char big[1ull << 32]; big[n] = 1;")),
 		source("a constant array of 100 million numbers", 10, "", "__device__ const int big[100000000] = {1};\n"+body("  n += big[n];")),
-		source("20,000 parameters", 10, "", "extern \"C\" __global__ void k(const float* x, float* y, int n"+strings.Repeat(", long", 20_000)+") {}\n"),
+		source("20,000 parameters", 10, "parameter space overflowed", "extern \"C\" __global__ void k(const float* x, float* y, int n"+strings.Repeat(", long", 20_000)+") {}\n"),
 		source("20,000 kernels", 10, "", func() string {
 			var text strings.Builder
 			for i := range 20_000 {
@@ -392,10 +393,10 @@ func sourceAttacks() []attack {
 		}()),
 		source("an expression of 300,000 brackets", 10, "", body("  n += "+strings.Repeat("(", 300_000)+"1"+strings.Repeat(")", 300_000)+";")),
 		source("a source without a kernel", 10, "no entry function", "int x;\n"),
-		source("a source of zeros", 10, "", strings.Repeat("\x00", 1<<20)),
-		source("a kernel that never ends", 22, "", body("  while (true) atomicAdd(y, 1.0f);")),
+		source("a source of zeros", 10, "no text", strings.Repeat("\x00", 1<<20)),
+		source("a kernel that never ends", 11, "", body("  while (true) atomicAdd(y, 1.0f);")),
 		source("a kernel that waits for itself", 11, "", body("  if (i == 0) __syncthreads(); else while (*(volatile float*)y == 0) {}")),
-		source("a kernel that prints without end", 22, "", "#include <cstdio>\n"+body("  while (true) printf(\"\\x1b]0;owned\\x07%d\\n\", n);")),
+		source("a kernel that prints without end", 11, "", "#include <cstdio>\n"+body("  while (true) printf(\"\\x1b]0;owned\\x07%d\\n\", n);")),
 		source("a kernel that calls itself without end", 11, "", "__device__ __noinline__ int f(int n, float* y) { volatile int a[64]; a[n & 63] = n; if (y[0] == 12345.0f) return n; return f(n + 1, y) + a[n & 63]; }\n"+body("  n += f(i, y);")),
 		source("a kernel that allocates without end", 11, "", "#include <cstdlib>\n"+body("  for (int j = 0; j < 1000000; ++j) { char* p = (char*)malloc(1 << 20); if (p) p[j] = 1; }")),
 		source("a kernel that writes through all of memory", 11, "", body("  for (long j = 0; j < 1000000; ++j) y[j << 20] = 1;")),

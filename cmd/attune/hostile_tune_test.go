@@ -154,7 +154,7 @@ func proposerAttacks() []attack {
 		proposer("a program that stops itself", "the proposer", "kill -STOP $$"),
 		proposer("a program that closes its output", "the proposer", "exec >&-\nsleep 100"),
 		proposer("a program that says terminal escapes", "the proposer", "printf '\\033]0;owned\\007\\n'; printf '\\033[31mowned\\n' >&2; sleep 100"),
-		proposer("a program that writes into the ledger", "the proposer", "rm -rf .attune/index.sqlite; touch .attune/runs/x; exit 1"),
+		proposer("a program that removes the index", "the proposer", "rm -rf .attune/index.sqlite; exit 1"),
 		answers("an answer of 1.2 MB of one name", "", variants(map[string]any{"variant": "k" + strings.Repeat("+A=1", 300_000)})),
 		answers("an answer that nests a million lists", "", `{"type": "proposals", "variants": `+strings.Repeat("[", 1_000_000)),
 		answers("100,000 variants in an answer", "", variants(make([]any, 100_000)...)),
