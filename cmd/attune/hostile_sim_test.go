@@ -94,10 +94,14 @@ func ptxAttacks() []attack {
 		return attack{kind: "kernel", name: name, exit: exit, want: want, stage: func(a *arena) []string {
 			a.write("k.ptx", strings.ReplaceAll(text, "OUTSIDE", a.outside))
 			a.write("c.json", launchCase())
-			return []string{"sim", "c.json", "--timeout", "2s"}
+			return []string{"sim", "c.json", "--timeout", "4s"}
 		}}
 	}
-	slow := func(k attack) attack { k.with.slow = true; return k }
+	slow := func(k attack) attack {
+		plain := k.stage
+		k.with.slow, k.stage = true, func(a *arena) []string { return append(plain(a), "--timeout", "30s") }
+		return k
+	}
 	var functions, labels strings.Builder
 	for i := range 50_000 {
 		fmt.Fprintf(&functions, ".func f%d() { ret; }\n", i)
