@@ -52,7 +52,7 @@ STAMP = -X main.release=$(VERSION) -X main.branch=$(shell git rev-parse --abbrev
 
 START := $(shell date +%s)
 
-.PHONY: help build release check test verify tools numpy vet style format unit whole lab rest coverage plain race bench fuzz mutants ship docs picture wheel gpu-tests clean
+.PHONY: help build release check test verify tools numpy vet style format unit whole lab rest coverage plain race bench fuzz hostile mutants ship docs picture wheel gpu-tests clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -154,6 +154,9 @@ fuzz: ## every fuzz target for FUZZTIME (default 20s)
 			echo "$$package $$target"; $(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $${FUZZTIME:-20s} $$package || exit 1; \
 		done; \
 	done
+
+hostile: ## every hostile input of the list, with the memory and the time of each; needs the compiler and numpy
+	$(GO) test -timeout 1h -v -count=1 -run '^TestHostile$$' ./cmd/attune -hostile
 
 mutants: ## the simulator on MUTANTS (default 20000) mutated cases: no panic, no hang, bounded memory
 	$(GO) test -timeout 3h -v -run '^TestMutants$$' ./internal/cases -largest 20000 -mutants $${MUTANTS:-20000}

@@ -17,6 +17,7 @@ import (
 	"attune/internal/form"
 	"attune/internal/lab"
 	"attune/internal/problem"
+	"attune/internal/regular"
 	"attune/internal/spec"
 	"attune/internal/toolchain"
 )
@@ -196,7 +197,7 @@ func writeRecord(document built, name string) error {
 func writeFile(name string, data []byte) error {
 	err := os.MkdirAll(filepath.Dir(name), 0o755)
 	if err == nil {
-		err = os.WriteFile(name, data, 0o644)
+		err = regular.Write(name, data)
 	}
 	if err != nil {
 		return fmt.Errorf("write the build: %w", err)

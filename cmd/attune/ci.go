@@ -15,6 +15,7 @@ import (
 
 	"attune/internal/ci"
 	"attune/internal/document"
+	"attune/internal/regular"
 	"attune/internal/run"
 )
 
@@ -70,7 +71,7 @@ func (r *resultFile) create() error {
 	if r.path == "" {
 		return nil
 	}
-	file, err := os.Create(r.path)
+	file, err := regular.Create(r.path)
 	if err != nil {
 		return usageError{fmt.Errorf("--%s: %w", r.flag, err)}
 	}

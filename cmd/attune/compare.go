@@ -19,6 +19,7 @@ import (
 	"attune/internal/lab"
 	"attune/internal/measure"
 	"attune/internal/oracle"
+	"attune/internal/regular"
 	"attune/internal/run"
 	"attune/internal/spec"
 )
@@ -235,7 +236,7 @@ func (a *app) printComparison(o compareOptions, c *run.Comparison, command strin
 func writeFolder(folder string, files map[string][]byte) error {
 	errs := []error{os.MkdirAll(folder, 0o755)}
 	for name, data := range files {
-		errs = append(errs, os.WriteFile(filepath.Join(folder, name), data, 0o644))
+		errs = append(errs, regular.Write(filepath.Join(folder, name), data))
 	}
 	return errors.Join(errs...)
 }

@@ -256,3 +256,43 @@ func TestDeviceServer(t *testing.T) {
 		t.Errorf("%v: %s", err, printed.String())
 	}
 }
+
+// A command that waits for the reader of its output does not see the first Ctrl-C. The second one ends
+// it.
+func TestSecondSignal(t *testing.T) {
+	cmd, _ := command(t, "list", "knobs", "--json")
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	defer writer.Close()
+	full := make([]byte, 1<<16) // the size of a pipe
+	if _, err := writer.Write(full); err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stdout = writer
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	for _, wait := range []time.Duration{500 * time.Millisecond, 500 * time.Millisecond} {
+		select {
+		case err := <-ended:
+			t.Fatalf("it ended before the second signal: %v", err)
+		case <-time.After(wait):
+		}
+		if err := cmd.Process.Signal(os.Interrupt); err != nil {
+			t.Fatal(err)
+		}
+	}
+	select {
+	case err := <-ended:
+		if code, died := exitOf(t, err); died != syscall.SIGINT {
+			t.Errorf("exit code %d, signal %v", code, died)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("the second signal did not end it", cmd.Process.Kill())
+	}
+}

@@ -26,6 +26,7 @@ type app struct {
 	stdout, stderr io.Writer // each write clears the status line first
 	line           *terminal.Status
 	out            io.Writer      // standard output itself, which may be a terminal
+	raw            io.Writer      // standard output with control characters, which stdout leaves out
 	written        *checkedWriter // standard output, with its first error
 	kernels        *kernelOutput  // what kernels print, on standard error
 	colour         terminal.ColourMode
@@ -177,7 +178,8 @@ func newApp(stdout, stderr io.Writer) *app {
 	if file, ok := stderr.(*os.File); ok {
 		a.line = terminal.NewStatus(file)
 	}
-	a.stdout, a.stderr = a.line.Writer(a.written), a.line.MessageWriter(stderr)
+	a.raw, a.stderr = a.line.Writer(a.written), a.line.MessageWriter(stderr)
+	a.stdout = terminal.PrintableWriter(a.raw, func() bool { return a.screen().Colour })
 	a.kernels = &kernelOutput{w: a.stderr, json: &a.json, step: a.step != nil}
 	if a.line != nil {
 		a.kernels.width = terminal.ScreenOf(stderr, terminal.ColourNever).Width

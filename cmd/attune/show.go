@@ -177,7 +177,11 @@ func (a *app) showFile(text []byte, err error) error {
 		return usageError{err}
 	}
 	if err == nil {
-		_, err = a.stdout.Write(text)
+		out := a.raw // as it is, for a program
+		if a.screen().Height > 0 {
+			out = a.stdout
+		}
+		_, err = out.Write(text)
 	}
 	return err
 }

@@ -361,7 +361,7 @@ func saveOutputs(targets []saveTarget, outputs []cases.Output) error {
 }
 
 func saveArrays(name string, arrays []*array.Array) error {
-	file, err := os.Create(name)
+	file, err := regular.Create(name)
 	if err != nil {
 		return err
 	}

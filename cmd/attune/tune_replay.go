@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"attune/internal/plot"
+	"attune/internal/regular"
 	"attune/internal/rule"
 	"attune/internal/tune"
 )
@@ -247,7 +248,7 @@ func exportSearch(replay *tune.Replay, search *tune.Search, path string) (err er
 	if path == "" {
 		return nil
 	}
-	file, err := os.Create(path)
+	file, err := regular.Create(path)
 	if err != nil {
 		return err
 	}
@@ -276,7 +277,12 @@ func plotSearch(replay *tune.Replay, search *tune.Search, o replayOptions) error
 		}
 		c.Values = append(c.Values, value)
 	}
-	return os.WriteFile(o.plot, c.SVG(), 0o644)
+	file, err := regular.Create(o.plot)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(c.SVG())
+	return errors.Join(err, file.Close())
 }
 
 // searchLine is the JSON document of one search.

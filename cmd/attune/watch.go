@@ -215,5 +215,6 @@ func (a *app) showScreen(text string) {
 		lines = append(lines[:height-3], "...", last) // one line stays free for the status line
 	}
 	const home, clear = "\x1b[H", "\x1b[2J"
-	fmt.Fprint(a.stdout, clear+home+strings.Join(lines, "\n")+"\n")
+	fmt.Fprint(a.raw, clear+home)
+	fmt.Fprint(a.stdout, strings.Join(lines, "\n")+"\n")
 }

@@ -18,6 +18,18 @@ type ShapeError struct{ Has, Want []int }
 
 func (e *ShapeError) Error() string { return fmt.Sprintf("it has shape %v; want %v", e.Has, e.Want) }
 
+// maxAnyShape bounds the bytes of an array whose shape nobody expects: a sparse file has any number
+// of them and takes no place on a disk.
+const maxAnyShape = 256 << 20
+
+// checkSize refuses an array of many bytes whose shape nobody expects.
+func checkSize(bytes int64, want []int) error {
+	if want == nil && bytes > maxAnyShape {
+		return fmt.Errorf("it has %d MB; at most %d MB of an array are read", bytes>>20, maxAnyShape>>20)
+	}
+	return nil
+}
+
 // checkShape compares a shape with the wanted one; nil accepts any. Elements of two bytes may be bits
 // of a 16-bit float, so that their array is wanted without its last extent.
 func (a *Array) checkShape(want []int) error {
@@ -61,7 +73,9 @@ func ReadFile(fsys fs.FS, name, tensor string, want []int) (*Array, error) {
 		if tensor != "" {
 			return nil, fmt.Errorf("%s: a .npy file has one array without a name; leave out #%s", name, tensor)
 		}
-		a, err = readNPY(file, want)
+		if err = checkSize(info.Size(), want); err == nil {
+			a, err = readNPY(file, want)
+		}
 	case ".safetensors":
 		a, err = readTensor(file, info.Size(), tensor, want)
 	default:

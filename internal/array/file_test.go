@@ -419,3 +419,19 @@ func checkAgain(t *testing.T, a *Array, write func(io.Writer) error, read func([
 		t.Fatalf("%v became %v, %v", a, again, err)
 	}
 }
+
+// An array whose shape nobody expects has a limit: a sparse file takes no place on a disk.
+func TestSparseArray(t *testing.T) {
+	dir := t.TempDir()
+	header := "{'descr': '<f4', 'fortran_order': False, 'shape': (2147483648,)}\n"
+	tensor := `{"x":{"dtype":"F32","shape":[2147483648],"data_offsets":[0,8589934592]}}`
+	for name, start := range map[string]string{"x.npy": npy(header), "x.safetensors": string([]byte{byte(len(tensor)), 0, 0, 0, 0, 0, 0, 0}) + tensor} {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.WriteFile(path, []byte(start), 0o644), os.Truncate(path, int64(len(start))+8<<30)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ReadFile(os.DirFS(dir), name, "", nil); err == nil || !strings.Contains(err.Error(), "it has 8192 MB; at most 256 MB of an array are read") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -83,11 +83,11 @@ func readNPY(r io.Reader, want []int) (*Array, error) {
 	return a, nil
 }
 
-// readExactly reads n bytes to the end of a file. It allocates what it reads, not what the header
-// of a damaged file claims.
+// readExactly reads n bytes to the end of a file. It allocates what it reads, and not more than
+// maxAnyShape of what the header of a damaged file claims.
 func readExactly(r io.Reader, n int) ([]byte, error) {
 	var data bytes.Buffer
-	data.Grow(min(n, 1<<26) + bytes.MinRead)
+	data.Grow(min(n, maxAnyShape) + bytes.MinRead)
 	got, err := data.ReadFrom(io.LimitReader(r, int64(n)+1))
 	switch {
 	case err != nil:

@@ -98,7 +98,11 @@ func (f *safetensorsFile) read(name string, want []int) (*Array, error) {
 	if err := a.checkShape(want); err != nil {
 		return nil, err
 	}
-	a.Data = make([]byte, entry.Offsets[1]-entry.Offsets[0])
+	size := entry.Offsets[1] - entry.Offsets[0]
+	if err := checkSize(int64(size), want); err != nil {
+		return nil, fmt.Errorf("tensor %q: %w", name, err)
+	}
+	a.Data = make([]byte, size)
 	return a, readAt(f.r, a.Data, f.data+int64(entry.Offsets[0]))
 }
 

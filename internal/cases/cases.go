@@ -1,6 +1,7 @@
 package cases
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -182,7 +183,12 @@ func (c *Case) text() ([]byte, error) {
 	if c.launch != nil {
 		return c.launch.PTX, nil
 	}
-	return regular.Read(c.PTXFile(), maxFile)
+	text, err := regular.Read(c.PTXFile(), maxFile)
+	if err == nil && !filepath.IsLocal(c.PTX) && !bytes.Contains(text, []byte(".version")) {
+		// The parser quotes lines, and a case of somebody else may name a private file.
+		return nil, fmt.Errorf("%s is no PTX: it has no .version", c.PTX)
+	}
+	return text, err
 }
 
 // maxFile bounds the text of a case and of its PTX in bytes.

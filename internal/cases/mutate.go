@@ -12,7 +12,6 @@ import (
 	"attune/internal/crash"
 	"attune/internal/finding"
 	"attune/internal/mutate"
-	"attune/internal/regular"
 	"attune/internal/sim"
 	"attune/internal/sim/mem"
 )
@@ -56,7 +55,7 @@ const (
 // Mutate runs the case on single-line mutants of its kernel and on mutants of its tensor maps. A
 // mutant is killed by a finding, a mismatch, invalid PTX, or a run that does not end.
 func (c *Case) Mutate(ctx context.Context, m MutationRequest) (*MutationReport, error) {
-	text, err := regular.Read(c.PTXFile(), maxFile)
+	text, err := c.text()
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.Name, err)
 	}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"syscall"
 )
 
 // Step collects what a step of GitHub Actions reports. A nil step collects nothing, so commands call
@@ -112,7 +113,7 @@ const cutNote = "\n\n**The summary ends here: a step has 1 MiB.** The log has th
 
 // appendSummary appends to the summary of a step, which earlier commands of the step may have begun.
 func appendSummary(path, text string) error {
-	file, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	file, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY|syscall.O_NONBLOCK, 0o644)
 	if err != nil {
 		return err
 	}

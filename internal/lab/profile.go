@@ -14,6 +14,7 @@ import (
 	"attune/internal/gate"
 	"attune/internal/problem"
 	"attune/internal/profile"
+	"attune/internal/regular"
 	"attune/internal/run"
 	"attune/internal/spec"
 )
@@ -239,7 +240,7 @@ func (l *Lab) recordProfiles(ctx context.Context, record *run.Run, profiles []*p
 	files, err := l.profileFiles(record.Variant, profiles)
 	if folder != "" {
 		for name, data := range files {
-			err = errors.Join(err, os.WriteFile(filepath.Join(folder, name), data, 0o644))
+			err = errors.Join(err, regular.Write(filepath.Join(folder, name), data))
 		}
 	}
 	if err != nil {

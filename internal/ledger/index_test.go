@@ -3,6 +3,7 @@ package ledger
 import (
 	"bytes"
 	"database/sql"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -287,4 +288,21 @@ func TestForeignIndex(t *testing.T) {
 			t.Errorf("%s: %v", more, err)
 		}
 	}
+}
+
+// A row that says something else than its record, with a right checksum, is not listed.
+func TestForgedRow(t *testing.T) {
+	dir, all := indexed(t, 3)
+	forged := all[1]
+	forged.Verdict = "merge"
+	x, _, err := openIndex(t.Context(), filepath.Join(dir, indexName), filepath.Join(dir, runsName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(x.update(t.Context(), []Entry{forged}, nil), x.close()); err != nil {
+		t.Fatal(err)
+	}
+	l := open(t, dir)
+	wantRuns(t, l, all)
+	wantProblems(t, l, len(all)) // the index was made again
 }

@@ -1,3 +1,3 @@
-// Package regular opens and reads regular files. A pipe or a device under the name of a file would
-// make a reader wait forever, or read without end; both are refused, and so is more than a limit.
+// Package regular opens, reads and writes regular files. A pipe or a device under the name of a file
+// would make a reader wait forever, or read without end; both are refused, and so is more than a limit.
 package regular

@@ -86,11 +86,7 @@ func Read(path string, limit int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	if info, err := f.Stat(); err == nil && info.Size() > limit {
-		return nil, &SizeError{path, limit}
-	}
-	return ReadAll(f, path, limit)
+	return readOpen(f, path, limit)
 }
 
 // ReadNoFollow reads a file of at most limit bytes, and no symbolic link at the end of the path.
@@ -99,7 +95,15 @@ func ReadNoFollow(path string, limit int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	return readOpen(f, path, limit)
+}
+
+// readOpen reads and closes a file. One over the limit is refused before it is read.
+func readOpen(f *os.File, path string, limit int64) ([]byte, error) {
 	defer f.Close()
+	if info, err := f.Stat(); err == nil && info.Size() > limit {
+		return nil, &SizeError{path, limit}
+	}
 	return ReadAll(f, path, limit)
 }
 
@@ -119,4 +123,27 @@ func Decompress(data []byte, name string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	return ReadAll(z, name, limit)
+}
+
+// Create creates or empties a file that the user names. It does not wait for the reader of a pipe.
+func Create(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|syscall.O_NONBLOCK, 0o666)
+	if errors.Is(err, syscall.ENXIO) {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: errors.New("it is a pipe that nobody reads")}
+	}
+	return f, err
+}
+
+// Write writes a file of a folder that the user names. It writes nothing through a symbolic link,
+// which somebody else may have put under the name of the file.
+func Write(path string, data []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0o644)
+	if errors.Is(err, syscall.ELOOP) || errors.Is(err, syscall.ENXIO) {
+		return &fs.PathError{Op: "open", Path: path, Err: ErrNotRegular}
+	}
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	return errors.Join(err, f.Close())
 }

@@ -61,3 +61,40 @@ func TestDecompress(t *testing.T) {
 		t.Errorf("more than the limit: %v", err)
 	}
 }
+
+// A pipe that nobody reads is an error and no wait, and a planted link is not written through.
+func TestWrite(t *testing.T) {
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	err := errors.Join(os.WriteFile(at("victim"), []byte("text"), 0o644), os.Symlink("victim", at("link")), syscall.Mkfifo(at("pipe"), 0o644))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"link", "pipe"} {
+		if err := Write(at(name), []byte("new")); !errors.Is(err, ErrNotRegular) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := Create(at("pipe")); err == nil || err.Error() != "open "+at("pipe")+": it is a pipe that nobody reads" {
+		t.Error(err)
+	}
+	if data, err := os.ReadFile(at("victim")); err != nil || string(data) != "text" {
+		t.Errorf("%q, %v", data, err)
+	}
+	for _, text := range []string{"longer text", "new"} {
+		if err := Write(at("file"), []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		if data, err := os.ReadFile(at("file")); err != nil || string(data) != text {
+			t.Errorf("%q, %v", data, err)
+		}
+	}
+	f, err := Create(at("link")) // the user names it
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	if info, err := os.Stat(at("victim")); err != nil || info.Size() != 0 {
+		t.Error(info, err)
+	}
+}

@@ -28,7 +28,7 @@ type edge struct {
 
 const (
 	// maxEdges ends the construction of a diagram: about a second. An edge counts as often as it
-	// checks a rule.
+	// checks a rule, and a large rule several times.
 	maxEdges = 1 << 19
 	// maxLevel is the largest number of values that the open nodes of a level may hold.
 	maxLevel = 1 << 24
@@ -174,9 +174,10 @@ func (b *builder) residual(at int, before []string) ([]string, bool) {
 		if left[i] == ruleHolds || !slices.Contains(r.uses, b.names[at]) {
 			continue
 		}
-		if checked++; checked > 1 {
-			b.edges--
+		if b.edges -= r.weight; checked == 0 {
+			b.edges++ // the edge itself
 		}
+		checked++
 		if b.parts[r.root].last <= at {
 			if !r.Holds(b.env) {
 				return nil, false

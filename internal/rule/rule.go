@@ -10,17 +10,27 @@ type Rule struct {
 	root *Node
 	uses []int
 	eval evaluator
+
+	// weight is how often a check of the rule counts in the limits of the solver: a rule of thousands
+	// of operations would otherwise take minutes.
+	weight int
 }
+
+// parts is the number of operations, names and literals of a rule that counts once.
+const parts = 32
 
 func newRule(text string, root *Node) *Rule {
 	r := &Rule{text: text, root: root, eval: compile(root)}
+	size := 0
 	root.walk(func(n *Node) {
+		size++
 		if n.Op == Name {
 			r.uses = append(r.uses, n.Name)
 		}
 	})
 	slices.Sort(r.uses)
 	r.uses = slices.Compact(r.uses)
+	r.weight = 1 + size/parts
 	return r
 }
 

@@ -76,10 +76,10 @@ func (s *Search) Complete(left Domains, next func(Domains) (at int, value uint16
 // exhausted.
 func (s *Search) propagate(left Domains, pending []*Rule) bool {
 	for len(pending) > 0 {
-		if s.checks--; s.Exhausted() {
+		current := pending[0]
+		if s.checks -= current.weight; s.Exhausted() {
 			return false
 		}
-		current := pending[0]
 		pending = pending[1:]
 		for _, at := range s.narrow(current, left) {
 			if len(left[at]) == 0 {
@@ -139,7 +139,7 @@ func (s *Search) supported(r *Rule, left Domains) [][]bool {
 		s.set(name, left, 0)
 	}
 	for range combinations {
-		s.checks--
+		s.checks -= r.weight
 		if r.Holds(s.env) {
 			for i, j := range at {
 				if !supported[i][j] {

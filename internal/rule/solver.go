@@ -80,7 +80,7 @@ func (s *Solver) Allows(assignment []uint16) bool {
 // Each yields all assignments in order, those from a row on if it is not nil. A row has the index of
 // a value for each position, and is valid until the next one. Each is false if yield stopped it, or
 // after as many visits as allowed; negative for no limit. A visit tries one value of one name, and
-// counts as often as it checks a rule.
+// counts as often as it checks a rule, and a large rule several times.
 func (s *Solver) Each(from []uint16, visits int, yield func(row []uint16) bool) bool {
 	e := enumeration{
 		Solver: s, visits: visits, limited: visits >= 0, from: from, row: make([]uint16, len(s.names)), env: make([]Value, len(s.values)),
@@ -123,8 +123,8 @@ values:
 		e.visits--
 		e.env[name] = e.values[name][value]
 		for i, r := range e.ready[at] {
-			if i > 0 {
-				e.visits--
+			if e.visits -= r.weight; i == 0 {
+				e.visits++ // the visit itself
 			}
 			if !r.Holds(e.env) {
 				continue values

@@ -264,7 +264,7 @@ func (v *Value) UnmarshalJSON(data []byte) error {
 		}
 		f, err := x.Float64()
 		if err != nil {
-			return fmt.Errorf("the number %s does not fit 64 bits", x)
+			return fmt.Errorf("the number %.40s does not fit 64 bits", x)
 		}
 		*v = Real(f)
 	default:

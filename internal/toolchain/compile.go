@@ -98,8 +98,8 @@ func (c *Compiler) run(ctx context.Context, t Target, dir, program string, args 
 	switch {
 	case errors.Is(err, errPrinted):
 		return "", &SourceError{t, fmt.Sprintf("%v, which begin with:\n%s", err, kept(lines[:min(len(lines), 1<<10)]))}
-	case err != nil && cmd.ProcessState != nil && reached(cmd, lines) != nil:
-		return "", &SourceError{t, reached(cmd, lines).Error()}
+	case errors.As(err, new(*limitError)):
+		return "", &SourceError{t, err.Error()}
 	case err != nil:
 		return "", c.diagnose(ctx, t, program, err, kept(lines))
 	}

@@ -146,7 +146,7 @@ var (
 
 	// diagnosis is a line that rejects the source or the target. ptxas rejects a kernel as a whole
 	// without a line, for example for its shared memory.
-	diagnosis = regexp.MustCompile(`^(?:` + place + `(?:catastrophic |fatal )?(?:error|fatal)\b` +
+	diagnosis = regexp.MustCompile(`^(?:` + place + `(?:catastrophic |fatal )?(?:[Ee]rror|fatal)\b` +
 		`|ptxas (?:error|fatal) *: |nvcc fatal *: Unsupported gpu architecture )`)
 
 	// faultLine is a line that a broken compiler, its shell or its loader prints. A located line may

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 )
 
 // ErrNoCompiler is returned, wrapped with the reason, when no usable compiler is found.
@@ -116,13 +117,18 @@ func Find(ctx context.Context, cacheDir string) (*Compiler, error) {
 
 var nvccRelease = regexp.MustCompile(`release \d+\.\d+, V(\d+(?:\.\d+)*)`)
 
+// versionLimit is for a compiler that does not even report its version.
+const versionLimit = 30 * time.Second
+
 // inspect runs a candidate's nvcc for its version and finds its ptxas.
 func inspect(ctx context.Context, place candidate) (*Compiler, error) {
-	out, err := exec.CommandContext(ctx, place.nvcc, "--version").Output()
+	limited, cancel := context.WithTimeout(ctx, versionLimit)
+	defer cancel()
+	out, err := supervised(limited, exec.CommandContext(limited, place.nvcc, "--version"))
 	if err != nil {
 		return nil, fmt.Errorf("%s does not run: %w", place.nvcc, err)
 	}
-	m := nvccRelease.FindSubmatch(out)
+	m := nvccRelease.FindStringSubmatch(out)
 	if m == nil {
 		return nil, fmt.Errorf("%s --version prints no release", place.nvcc)
 	}
@@ -132,7 +138,7 @@ func inspect(ctx context.Context, place candidate) (*Compiler, error) {
 			return nil, fmt.Errorf("there is no ptxas beside %s or in PATH", place.nvcc)
 		}
 	}
-	return &Compiler{NVCC: place.nvcc, PTXAS: ptxas, Version: string(m[1]), Origin: place.origin}, nil
+	return &Compiler{NVCC: place.nvcc, PTXAS: ptxas, Version: m[1], Origin: place.origin}, nil
 }
 
 // hostCompiler checks for the C++ compiler that nvcc runs as its preprocessor. NVCC_CCBIN may name

@@ -39,17 +39,57 @@ func TestLongMessage(t *testing.T) {
 	}
 }
 
-// The processes of a compiler have a limit of memory.
+// The processes of a compiler have a limit of memory. The address space bounds one large request.
 func TestMemoryLimit(t *testing.T) {
+	t.Setenv(memoryVariable, "100M")
 	dir := t.TempDir()
-	err := buildWith(t, "sleep 0.05; ulimit -v > "+dir+"/limit; (ulimit -v > "+dir+"/child); exit 1")
-	if err == nil {
-		t.Error("the build succeeded")
+	err := buildWith(t, "sleep 0.05; ulimit -v > "+dir+"/limit; (ulimit -v > "+dir+"/child); (head -c 1G /dev/zero | tail -c 1G > /dev/null); exit 1")
+	if broken, ok := errors.AsType[*SourceError](err); !ok || broken.Problem != "the compiler needs more than 100 MB of memory for it; ATTUNE_COMPILER_MEMORY=4G allows more" {
+		t.Error(err)
 	}
 	for _, name := range []string{"limit", "child"} {
-		if got := strings.TrimSpace(readFile(t, filepath.Join(dir, name))); got != strconv.Itoa(maxMemory>>10) {
+		if got := strings.TrimSpace(readFile(t, filepath.Join(dir, name))); got != strconv.Itoa(4*100<<10) {
 			t.Errorf("%s: %q KB", name, got)
 		}
+	}
+}
+
+// A compiler that computes without end is stopped, with the processes that it has started.
+func TestProcessorLimit(t *testing.T) {
+	t.Setenv(processorVariable, "300ms")
+	err := buildWith(t, "(while true; do :; done); exit 1")
+	if broken, ok := errors.AsType[*SourceError](err); !ok || broken.Problem != "the compiler needs more than 300ms of processor time for it; ATTUNE_COMPILER_TIME=10m allows more" {
+		t.Error(err)
+	}
+}
+
+// Limits that are no limits are errors of the user.
+func TestLimitsOfTheEnvironment(t *testing.T) {
+	for _, c := range []struct{ name, value string }{
+		{memoryVariable, "4"}, {memoryVariable, "0G"}, {memoryVariable, "-1M"}, {memoryVariable, "4GG"}, {processorVariable, "10"}, {processorVariable, "-1s"},
+	} {
+		t.Run(c.name+"="+c.value, func(t *testing.T) {
+			t.Setenv(c.name, c.value)
+			if l, err := environmentLimits(); err == nil || !strings.HasPrefix(err.Error(), c.name+"="+c.value+": want ") {
+				t.Errorf("%+v, %v", l, err)
+			}
+		})
+	}
+	t.Setenv(memoryVariable, "4G")
+	t.Setenv(processorVariable, "10m")
+	if l, err := environmentLimits(); err != nil || l != (limits{4 << 30, 10 * time.Minute}) {
+		t.Errorf("%+v, %v", l, err)
+	}
+}
+
+// A compiler that does not even report its version is not used.
+func TestEndlessVersion(t *testing.T) {
+	plainEnvironment(t)
+	dir := t.TempDir()
+	script(t, filepath.Join(dir, "bin", "nvcc"), "yes")
+	t.Setenv("CUDA_HOME", dir)
+	if _, err := Find(t.Context(), ""); err == nil || !strings.Contains(err.Error(), "does not run: the compiler printed more than 16 MB") {
+		t.Error(err)
 	}
 }
 

@@ -93,6 +93,8 @@ func readSource(kernel fs.FS, name string) ([]byte, error) {
 		return nil, &SourceError{Problem: large.Error()}
 	case err != nil:
 		return nil, fmt.Errorf("read a source of the kernel: %w", err)
+	case bytes.IndexByte(text, 0) >= 0: // on which the host's preprocessor may crash
+		return nil, &SourceError{Problem: fmt.Sprintf("%s is no text: it has a zero byte", name)}
 	}
 	return text, nil
 }
