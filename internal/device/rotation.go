@@ -114,5 +114,8 @@ func (b *Buffer) unit(job Job) int {
 // IsInOut reports whether the kernel may change the buffer, which has contents before the launch.
 func (b *Buffer) IsInOut() bool { return b.role == inOut }
 
+// IsInput reports whether the kernel only reads the buffer.
+func (b *Buffer) IsInput() bool { return b.role == input }
+
 // Start is the address of the buffer behind its leading guard.
 func (b *Buffer) Start() Address { return b.base + guardBytes }

@@ -329,15 +329,22 @@ func wideJob() device.Job {
 	return job
 }
 
-// freshTimes sets the time of the kernel in the replays in which every launch has new inputs.
-func (f *fake) freshTimes(milliseconds func(replay int) float64) {
+// freshTimes sets the time of the kernel in the replays in which every launch has new inputs, and in
+// those in which they are written again.
+func (f *fake) freshTimes(milliseconds func(replay int) float64, rewritten float64) {
 	k := f.kernels["k"]
 	usual, n, replay := k.milliseconds, 0, f.cuGraphLaunch
 	f.cuGraphLaunch = func(exec, stream handle) result {
-		isFresh := func(node fakeNode) bool { return node.name == rotateEntry }
-		if k.milliseconds = usual; f.graphs[exec][len(f.graphs[exec])-1].name == "k" && slices.ContainsFunc(f.graphs[exec], isFresh) {
+		has := func(name string) bool {
+			return slices.ContainsFunc(f.graphs[exec], func(node fakeNode) bool { return node.name == name })
+		}
+		switch k.milliseconds = usual; {
+		case f.graphs[exec][len(f.graphs[exec])-1].name != "k":
+		case has(advanceEntry):
 			k.milliseconds = milliseconds(n)
 			n++
+		case has(rotateEntry):
+			k.milliseconds = rewritten
 		}
 		return replay(exec, stream)
 	}
@@ -346,7 +353,7 @@ func (f *fake) freshTimes(milliseconds func(replay int) float64) {
 // A launch on new inputs may take 15 % and 0.5 us longer. A disturbance of the GPU that passes is
 // not the kernel's.
 func TestRemembersResults(t *testing.T) {
-	const usual = 0.1
+	const usual, slow = 0.1, 0.15
 	perTrial := 2 * freshReplays // with lead-ins
 	for _, c := range []struct {
 		name    string
@@ -355,6 +362,8 @@ func TestRemembersResults(t *testing.T) {
 		want    string
 	}{
 		{"as fast", func(int) float64 { return usual }, 100e-6, ""},
+		{"slow as on inputs that are written again", func(int) float64 { return slow }, 150e-6, ""},
+		{"slower than on inputs that are written again", func(int) float64 { return 1.2 * slow }, 180e-6, "a launch takes 100.00 us on the inputs of the launch before and 180.00 us on new ones"},
 		{"faster", func(int) float64 { return 0.9 * usual }, 90e-6, ""},
 		{"slightly slower", func(int) float64 { return 0.115 }, 115e-6, ""},
 		{"slower", func(int) float64 { return 0.116 }, 116e-6, "a launch takes 100.00 us on the inputs of the launch before and 116.00 us on new ones"},
@@ -365,11 +374,15 @@ func TestRemembersResults(t *testing.T) {
 			}
 			return usual
 		}, 100e-6, ""},
-		{"three disturbed trials", func(replay int) float64 { return 0.3 - 0.01*float64(replay/perTrial) }, 280e-6, "280.00 us on new ones"},
+		{"three disturbed trials", func(replay int) float64 { return 0.3 - 0.01*float64(replay/perTrial) }, 270e-6, "270.00 us on new ones"},
 	} {
 		f := newFakeWith("k")
 		f.kernels["k"].milliseconds, f.kernels[rotateEntry].milliseconds = usual, 0.02
-		f.freshTimes(c.fresh)
+		rewritten := usual
+		if strings.Contains(c.name, "written again") {
+			rewritten = slow
+		}
+		f.freshTimes(c.fresh, rewritten)
 		check := f.checkTimed(t, device.Plan{Fresh: true}, rotatingJob("k"))[0].Check
 		if math.Abs(check.FreshSeconds-c.seconds) > 1e-8 {
 			t.Errorf("%s: a launch on new inputs takes %g s; want %g", c.name, check.FreshSeconds, c.seconds)

@@ -78,6 +78,11 @@ func (r *rotator) captureRotate(c *bufferCopy, step int) error {
 	return r.machine.launch(r.rotate, r.machine.clock.stream, &helperGrid, r.arguments(c, step))
 }
 
+// captureRewrite adds a kernel that writes the inputs of a copy again, each time the same.
+func (r *rotator) captureRewrite(c *bufferCopy) error {
+	return r.machine.launch(r.rotate, r.machine.clock.stream, &helperGrid, [][]byte{address(c.inputTable), word(c.inputCount), address(r.state), word(0)})
+}
+
 func (r *rotator) arguments(c *bufferCopy, step int) [][]byte {
 	return [][]byte{address(c.table), word(len(c.buffers)), address(r.state), word(step)}
 }
@@ -91,6 +96,9 @@ type bufferCopy struct {
 	args    [][]byte
 	table   device.Address  // rotation table
 	last    device.Rotation // of the copy
+
+	inputTable device.Address // rotation table of the inputs and in-out buffers
+	inputCount int
 
 	restoreTable device.Address // rotation table of the in-out buffers; 0 without any
 	restoreCount int            // of in-out buffers
@@ -111,7 +119,27 @@ func (m *Machine) newCopy(job device.Job, originals []*device.Buffer) (*bufferCo
 	if err := m.Write(c.table, table); err != nil {
 		return c, err
 	}
+	if err := c.addInputs(m, job, originals); err != nil {
+		return c, err
+	}
 	return c, c.addRestore(m, job, originals)
+}
+
+// addInputs gives a copy the table of its inputs and in-out buffers.
+func (c *bufferCopy) addInputs(m *Machine, job device.Job, originals []*device.Buffer) error {
+	var own, from []*device.Buffer
+	for i, b := range c.buffers {
+		if b.IsInput() || b.IsInOut() {
+			own, from = append(own, b), append(from, originals[i])
+		}
+	}
+	table := device.RotationTable(job, own, from)
+	var err error
+	if c.inputTable, err = m.Alloc(max(len(table), 1)); err != nil {
+		return err
+	}
+	c.inputCount = len(own)
+	return m.Write(c.inputTable, table)
 }
 
 func (c *bufferCopy) free(m *Machine) {
@@ -120,6 +148,9 @@ func (c *bufferCopy) free(m *Machine) {
 	}
 	if c.table != 0 {
 		_ = m.Free(c.table)
+	}
+	if c.inputTable != 0 {
+		_ = m.Free(c.inputTable)
 	}
 	if c.restoreTable != 0 {
 		_ = m.Free(c.restoreTable)
