@@ -75,10 +75,10 @@ func TestDamagedChampion(t *testing.T) {
 	t.Parallel()
 	kept := published(t)
 	path, err := filepath.Glob(filepath.Join(kept.TuningFolder("x"), "../../champions/*/champion.json"))
-	if err != nil || len(path) != 1 {
+	if err != nil || len(path) == 0 {
 		t.Fatal(path, err)
 	}
-	if err := os.Remove(path[0]); err != nil {
+	if err := os.Remove(path[len(path)-1]); err != nil {
 		t.Fatal(err)
 	}
 	if c, err := ReadChampions(t.Context(), kept, nil); err == nil || len(c.Champions) > 0 || c.Changes == nil {

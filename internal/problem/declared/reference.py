@@ -45,7 +45,7 @@ def refuse(error):
     """What to respond to an exception of the user's code."""
     do = ""
     if isinstance(error, ModuleNotFoundError) and error.name:
-        do = "`attune doctor --fix`, or %s -m pip install %s" % (sys.executable, error.name.split(".")[0])
+        do = "%s -m pip install %s" % (sys.executable, error.name.split(".")[0])
     return Refused(describe(error), do)
 
 
@@ -59,7 +59,7 @@ def hello(request):
     try:
         import numpy as found
     except ModuleNotFoundError as error:
-        raise Refused(str(error), "%s -m pip install %s" % (sys.executable, error.name or "numpy"))
+        raise Refused(str(error), "`attune doctor --fix`, or %s -m pip install %s" % (sys.executable, error.name or "numpy"))
     except BaseException as error:
         do = sys.executable + " -m pip install --force-reinstall numpy"
         raise Refused("numpy does not load: " + describe(error), do)
