@@ -149,7 +149,7 @@ func recordAttacks() []attack {
 				"INSERT INTO runs (id) VALUES ('a')")
 			return []string{"history"}
 		}),
-		damage("the index has a forged verdict", 0, "not-measured (correct)", func(a *arena) []string {
+		damage("the index has a forged verdict", 0, "correct, not timed", func(a *arena) []string {
 			a.indexed()
 			a.forgeRow()
 			return []string{"history"}

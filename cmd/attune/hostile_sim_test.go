@@ -138,7 +138,7 @@ func ptxAttacks() []attack {
 		ptx("a write before the start of memory", 11, "out-of-bounds", ptxKernel("", "st.global.u32 [%rd1+-1099511627776], %r1;")),
 		ptx("an address without a buffer", 11, "out-of-bounds", ptxKernel("", "mov.u64 %rd1, 0x7fffffffffffffff;\nst.global.u32 [%rd1], %r1;")),
 		ptx("an immediate beyond 64 bits", 1, "k.ptx", ptxKernel("", "mov.u32 %r1, 0x"+strings.Repeat("f", 100_000)+";")),
-		ptx("a vector of 100,000 registers", 1, "k.ptx", ptxKernel("", "ld.global.v4.u32 {"+strings.Repeat("%r1, ", 100_000)+"%r1}, [%rd1];")),
+		ptx("a vector of 100,000 registers", 14, "k.ptx", ptxKernel("", "ld.global.v4.u32 {"+strings.Repeat("%r1, ", 100_000)+"%r1}, [%rd1];")),
 		ptx("PTX of version 999", 1, "k.ptx", strings.Replace(copyPTX, ".version 8.0", ".version 999999999999999999999.0", 1)),
 		ptx("no PTX at all", 1, "k.ptx", strings.Repeat("\xff\xfe\x00", 100_000)),
 		ptx("parameters of a terabyte", 1, "k.ptx", strings.Replace(copyPTX, ".param .u64 out", ".param .u64 out, .param .b8 big[1099511627776]", 1)),

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -82,8 +83,9 @@ func (l limits) processorError() error {
 
 // exceeded is the limit that a process and its children are above, or nil. Children inherit the limits
 // of the system, but one that was started before they were set has none.
-func (l limits) exceeded(pid int) error {
+func (l limits) exceeded(pid int, peak *atomic.Int64) error {
 	memory, processor := consumption(pid, l.apply)
+	peak.Store(max(peak.Load(), memory))
 	switch {
 	case memory > l.memory:
 		return l.memoryError()
@@ -135,7 +137,7 @@ func consumption(pid int, visit func(pid int)) (memory int64, processor time.Dur
 
 // watch calls stop with the limit that a process and its children have reached, until the context is
 // done.
-func (l limits) watch(ctx context.Context, pid int, stop func(error)) {
+func (l limits) watch(ctx context.Context, pid int, peak *atomic.Int64, stop func(error)) {
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()
 	for {
@@ -144,7 +146,7 @@ func (l limits) watch(ctx context.Context, pid int, stop func(error)) {
 			return
 		case <-ticker.C:
 		}
-		if err := l.exceeded(pid); err != nil {
+		if err := l.exceeded(pid, peak); err != nil {
 			stop(err)
 			return
 		}
@@ -171,13 +173,14 @@ func supervised(ctx context.Context, cmd *exec.Cmd) (output string, err error) {
 	l.apply(cmd.Process.Pid)
 	release := guard(cmd.Process.Pid)
 	defer release()
-	go l.watch(ctx, cmd.Process.Pid, cancel)
+	var peak atomic.Int64 // not ru_maxrss, which has that of this process before the program starts
+	go l.watch(ctx, cmd.Process.Pid, &peak, cancel)
 	err = cmd.Wait()
 	if limit := new(limitError); errors.As(context.Cause(ctx), &limit) {
 		return out.String(), limit
 	}
 	if err != nil {
-		err = l.reached(cmd, out.String(), err)
+		err = l.reached(cmd, out.String(), peak.Load(), err)
 	}
 	return out.String(), err
 }
@@ -189,7 +192,7 @@ var errPrinted = &limitError{fmt.Sprintf("the compiler printed more than %d MB o
 var errWritten = &limitError{fmt.Sprintf("the compiler writes a file of more than %d MB for it", maxWritten>>20)}
 
 // reached is the limit of the system that made a command fail, or the failure itself.
-func (l limits) reached(cmd *exec.Cmd, output string, failure error) error {
+func (l limits) reached(cmd *exec.Cmd, output string, peak int64, failure error) error {
 	for _, symptom := range []string{"File size limit exceeded", "File too large", "SIGXFSZ"} {
 		if strings.Contains(output, symptom) {
 			return errWritten
@@ -199,7 +202,7 @@ func (l limits) reached(cmd *exec.Cmd, output string, failure error) error {
 		return errWritten
 	}
 	// A process that had most of what it may have was refused more.
-	if usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok && usage.Maxrss<<10 > l.memory {
+	if peak > l.memory/2 {
 		return l.memoryError()
 	}
 	return failure

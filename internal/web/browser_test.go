@@ -397,10 +397,10 @@ func TestBrowserNarrowTables(t *testing.T) {
 func withRuns(t testing.TB) *ledger.Ledger {
 	t.Helper()
 	kept := published(t)
-	addRun(t, kept, "20261118-010101-quick-00aa01", func(r *run.Run) {
+	addRun(t, kept, "20261119-010101-quick-00aa01", func(r *run.Run) {
 		r.Gates.Correctness = gate.Pass
 	})
-	addRun(t, kept, "20261118-010102-other-00aa02", func(r *run.Run) {
+	addRun(t, kept, "20261119-010102-other-00aa02", func(r *run.Run) {
 		r.Kernel = "softmax"
 		r.Gates.Correctness = gate.NotMeasured
 		r.Reasons.Correctness = []string{"the simulator cannot run tcgen05"}
@@ -465,10 +465,29 @@ func TestBrowserOutcomes(t *testing.T) {
 	if !slices.Equal(kernels, []string{"softmax", "sdpa"}) {
 		t.Errorf("the kernels of the newest runs are %q", kernels)
 	}
-	if text := value[string](b, `document.querySelector(".rivals").textContent`); !strings.Contains(text, "stage7: 1.15x required") {
-		t.Errorf("what must beat the champion: %s", text)
-	}
 	b.check("outcomes")
+}
+
+// What must beat a champion are the stages and selections of which it is the parent.
+func TestRivals(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, published(t))
+	kernel, _, err := s.config.Kernel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := s.records.now(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := rivals(kernel, "stage3b", l.ladder)
+	i := slices.IndexFunc(all, func(r rival) bool { return r.Name == "stage7" })
+	if i < 0 || all[i].Required != 1.15 || all[i].Run == nil || all[i].Run.Verdict != "merge" || all[i].OtherParent {
+		t.Errorf("rivals of stage3b: %+v", all)
+	}
+	if all := rivals(kernel, "stage7", l.ladder); len(all) > 0 {
+		t.Errorf("rivals of stage7: %+v", all)
+	}
 }
 
 // TestBrowserCopies presses the button of a command: what is pasted is the command in one line.
