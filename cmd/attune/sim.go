@@ -141,12 +141,12 @@ simulator, and "attune mutate" measures how much it checks:
 "hex" is a buffer with these bytes, "bytes" an uninitialised buffer; u32, u64
 and f32 are scalars. {"scratch": 64} is a buffer for the kernel's own use, zero
 before the first launch: a kernel that leaves something in it is launched again.
-With "zero": "launch" it is zero before every launch. The case passes if its buffers equal "args" (bit for bit,
-or within ulp_f32 units in the last place) and the checkers report what
-"findings" lists: nothing, or at least one of these kinds and no other. Kinds in
-"or" are accepted instead of those, and kinds in "also" besides them. An
-expected "hex" shorter than its buffer is compared with the beginning, and the
-output says so. The keys "name", "arch", "cluster", "about" and "hw" are
+With "zero": "launch" it is zero before every launch. The case passes if its
+buffers equal "args" (bit for bit, or within ulp_f32 units in the last place)
+and the checkers report what "findings" lists: nothing, or at least one of these
+kinds and no other. Kinds in "or" are accepted instead of those, and kinds in
+"also" besides them. An expected "hex" shorter than its buffer is compared with
+the beginning, and the output says so. The keys "name", "arch", "cluster", "about" and "hw" are
 optional. A tensor map of argument 0, innermost dimension first:
 
   {"tensormap": {"arg": 0, "dtype": "f32", "dims": [64, 32],

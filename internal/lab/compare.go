@@ -60,8 +60,8 @@ func (r CompareRequest) entry(p problem.Problem, c Candidate, deviceArch string)
 }
 
 // Compare times A, B and A again as a control, interleaved in one process. Both must be correct on
-// every shape before they are timed, and the simulator must find nothing. Rounds are added to shapes whose verdict is ambiguous, up to
-// the limit.
+// every shape before they are timed, and the simulator must find nothing. Rounds are added to shapes
+// whose verdict is ambiguous, up to the limit.
 func (l *Lab) Compare(ctx context.Context, r CompareRequest) (*run.Comparison, error) {
 	c := &comparison{
 		lab: l, request: r, sessions: l.newSessions(r.Processes), refs: l.references(r.MaxWork, r.SampleSeed),

@@ -80,7 +80,7 @@ func (t *timedJob) compareCopy(c, spare *bufferCopy, untimed function) error {
 	if err := r.set(c.last.Count); err != nil {
 		return err
 	}
-	if err := m.Launch(r.rotate, &helperGrid, r.arguments(spare, int(c.last.Step))); err != nil {
+	if err := m.Launch(r.rotate, &helperGrid, r.arguments(spare.all, int(c.last.Step))); err != nil {
 		return err
 	}
 	if err := r.set(count); err != nil {

@@ -16,37 +16,20 @@ func (t *timedJob) restores() bool {
 	return slices.ContainsFunc(t.job.Args, func(a device.Arg) bool { return a.InOut != nil })
 }
 
-// addRestore gives a copy the table of its in-out buffers.
-func (c *bufferCopy) addRestore(m *Machine, job device.Job, originals []*device.Buffer) error {
-	var own, from []*device.Buffer
-	bytes := 0
-	for i, b := range c.buffers {
-		if b.IsInOut() {
-			own, from = append(own, b), append(from, originals[i])
-			bytes += b.Size()
-		}
-	}
-	if len(own) == 0 {
-		return nil
-	}
-	table := device.RotationTable(job, own, from)
-	var err error
-	if c.restoreTable, err = m.Alloc(len(table)); err != nil {
-		return err
-	}
-	// A restore of a counter needs one block; a large grid would only add to what is subtracted.
+// restoreGrid is the launch of a restore. That of a counter needs one block; a large grid would only add
+// to what is subtracted.
+func restoreGrid(bytes int) device.Job {
 	const bytesPerBlock = 256 * 16
-	c.restoreCount, c.restoreGrid = len(own), device.Job{Grid: helperGrid.Grid, Block: helperGrid.Block}
-	c.restoreGrid.Grid[0] = min(max(bytes/bytesPerBlock, 1), helperGrid.Grid[0])
-	return m.Write(c.restoreTable, table)
+	grid := device.Job{Grid: helperGrid.Grid, Block: helperGrid.Block}
+	grid.Grid[0] = min(max(bytes/bytesPerBlock, 1), helperGrid.Grid[0])
+	return grid
 }
 
 // restore starts the restore of a copy on a clock's stream, or adds it to the graph that is being
 // captured. It must run on the owner goroutine.
 func (t *timedJob) restore(on *clock, copy int) error {
 	c, r := t.copies[copy], t.rotator
-	args := [][]byte{address(c.restoreTable), word(c.restoreCount), address(r.state), word(0)}
-	return t.machine.launch(r.rotate, on.stream, &c.restoreGrid, args)
+	return t.machine.launch(r.rotate, on.stream, &c.restoreGrid, r.arguments(c.inOuts, 0))
 }
 
 // beforeLaunch are the steps of a graph before each launch, whose time is subtracted: the restore

@@ -75,16 +75,42 @@ func (r *rotator) captureAdvance() error {
 }
 
 func (r *rotator) captureRotate(c *bufferCopy, step int) error {
-	return r.machine.launch(r.rotate, r.machine.clock.stream, &helperGrid, r.arguments(c, step))
+	return r.machine.launch(r.rotate, r.machine.clock.stream, &helperGrid, r.arguments(c.all, step))
 }
 
 // captureRewrite adds a kernel that writes the inputs of a copy again, each time the same.
 func (r *rotator) captureRewrite(c *bufferCopy) error {
-	return r.machine.launch(r.rotate, r.machine.clock.stream, &helperGrid, [][]byte{address(c.inputTable), word(c.inputCount), address(r.state), word(0)})
+	return r.machine.launch(r.rotate, r.machine.clock.stream, &helperGrid, r.arguments(c.inputs, 0))
 }
 
-func (r *rotator) arguments(c *bufferCopy, step int) [][]byte {
-	return [][]byte{address(c.table), word(len(c.buffers)), address(r.state), word(step)}
+func (r *rotator) arguments(t rotationTable, step int) [][]byte {
+	return [][]byte{address(t.at), word(t.buffers), address(r.state), word(step)}
+}
+
+// rotationTable is the list of buffers that a launch of the rotation writes.
+type rotationTable struct {
+	at      device.Address // 0 for none
+	buffers int
+	bytes   int // of the buffers
+}
+
+// newTable writes the table of the buffers for which keep is true.
+func (m *Machine) newTable(job device.Job, buffers, originals []*device.Buffer, keep func(*device.Buffer) bool) (t rotationTable, err error) {
+	var own, from []*device.Buffer
+	for i, b := range buffers {
+		if keep(b) {
+			own, from = append(own, b), append(from, originals[i])
+			t.bytes += b.Size()
+		}
+	}
+	if t.buffers = len(own); t.buffers == 0 {
+		return t, nil
+	}
+	table := device.RotationTable(job, own, from)
+	if t.at, err = m.Alloc(len(table)); err != nil {
+		return t, err
+	}
+	return t, m.Write(t.at, table)
 }
 
 func address(a device.Address) []byte { return binary.LittleEndian.AppendUint64(nil, uint64(a)) }
@@ -94,15 +120,12 @@ func word(v int) []byte               { return binary.LittleEndian.AppendUint32(
 type bufferCopy struct {
 	buffers []*device.Buffer
 	args    [][]byte
-	table   device.Address  // rotation table
 	last    device.Rotation // of the copy
 
-	inputTable device.Address // rotation table of the inputs and in-out buffers
-	inputCount int
-
-	restoreTable device.Address // rotation table of the in-out buffers; 0 without any
-	restoreCount int            // of in-out buffers
-	restoreGrid  device.Job     // launch of their restore
+	all         rotationTable
+	inputs      rotationTable // with the in-out buffers
+	inOuts      rotationTable
+	restoreGrid device.Job // launch of a restore of the in-out buffers
 }
 
 // newCopy allocates a copy. The originals have the inputs without rotation.
@@ -112,47 +135,29 @@ func (m *Machine) newCopy(job device.Job, originals []*device.Buffer) (*bufferCo
 	if c.buffers, c.args, err = device.Bind(m, job); err != nil {
 		return c, err
 	}
-	table := device.RotationTable(job, c.buffers, originals)
-	if c.table, err = m.Alloc(max(len(table), 1)); err != nil {
-		return c, err
-	}
-	if err := m.Write(c.table, table); err != nil {
-		return c, err
-	}
-	if err := c.addInputs(m, job, originals); err != nil {
-		return c, err
-	}
-	return c, c.addRestore(m, job, originals)
-}
-
-// addInputs gives a copy the table of its inputs and in-out buffers.
-func (c *bufferCopy) addInputs(m *Machine, job device.Job, originals []*device.Buffer) error {
-	var own, from []*device.Buffer
-	for i, b := range c.buffers {
-		if b.IsInput() || b.IsInOut() {
-			own, from = append(own, b), append(from, originals[i])
+	for _, part := range []struct {
+		table *rotationTable
+		keep  func(*device.Buffer) bool
+	}{
+		{&c.all, func(*device.Buffer) bool { return true }},
+		{&c.inputs, func(b *device.Buffer) bool { return b.IsInput() || b.IsInOut() }},
+		{&c.inOuts, (*device.Buffer).IsInOut},
+	} {
+		if *part.table, err = m.newTable(job, c.buffers, originals, part.keep); err != nil {
+			return c, err
 		}
 	}
-	table := device.RotationTable(job, own, from)
-	var err error
-	if c.inputTable, err = m.Alloc(max(len(table), 1)); err != nil {
-		return err
-	}
-	c.inputCount = len(own)
-	return m.Write(c.inputTable, table)
+	c.restoreGrid = restoreGrid(c.inOuts.bytes)
+	return c, nil
 }
 
 func (c *bufferCopy) free(m *Machine) {
 	for _, b := range c.buffers {
 		_ = b.Free(m) // fails after a fault; the caller returns the fault itself
 	}
-	if c.table != 0 {
-		_ = m.Free(c.table)
-	}
-	if c.inputTable != 0 {
-		_ = m.Free(c.inputTable)
-	}
-	if c.restoreTable != 0 {
-		_ = m.Free(c.restoreTable)
+	for _, t := range []rotationTable{c.all, c.inputs, c.inOuts} {
+		if t.at != 0 {
+			_ = m.Free(t.at)
+		}
 	}
 }
