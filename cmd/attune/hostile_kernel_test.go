@@ -175,7 +175,7 @@ func kernelFileAttacks() []attack {
 		needs(file("an axis is above 64 bits", 2, "n", onSim("n = 64", "n = 99999999999999999999"))),
 		needs(file("a shape of an exabyte", 2, "", onSim(`shape = ["n"]`, `shape = ["n", "2**50"]`))),
 		needs(file("a shape whose product overflows", 2, "", onSim(`shape = ["n"]`, `shape = ["n * 2**30", "2**30", "2**30"]`))),
-		needs(file("a shape of 6 GB", 1, "choose a smaller shape", onSim(`shape = ["n"]`, `shape = ["n", "25000000"]`))),
+		needs(file("a shape of 6 GB", 14, "choose a smaller shape", onSim(`shape = ["n"]`, `shape = ["n", "25000000"]`))),
 		needs(file("a shape below zero", 2, "", onSim(`shape = ["n"]`, `shape = ["-n"]`))),
 		needs(file("a fill without numbers", 2, "fill", onSim(`"normal"`, `"uniform(nan, inf)"`))),
 		needs(file("a grid of 2**60 blocks", 2, "grid", onSim(`grid = ["1"]`, `grid = ["2**31 - 1", "65535", "65535"]`))),
@@ -186,32 +186,32 @@ func kernelFileAttacks() []attack {
 		needs(file("work of 10**400 operations", 2, "work", onSim("[launch]", "[work]\nflops = \"10**400\"\n\n[launch]"))),
 		needs(file("the entry function is an option", 2, "entry", onSim(`name = "k"`+"\n", "name = \"k\"\nentry = \"--run\"\n"))),
 		needs(file("the reference is a pipe", 2, "reference.py", func(a *arena) []string { a.kernel(); a.pipe("kernel/reference.py"); return runOnSim })),
-		needs(file("the reference never answers", 1, "", func(a *arena) []string {
+		needs(file("the reference never answers", 14, "", func(a *arena) []string {
 			a.kernel()
 			a.write("kernel/reference.py", "import time\ndef reference(axes, inputs):\n    time.sleep(1000)\n")
 			return append(runOnSim, "--reference-timeout", "3s")
 		})),
-		needs(file("the reference prints without end", 1, "", func(a *arena) []string {
+		needs(file("the reference prints without end", 14, "", func(a *arena) []string {
 			a.kernel()
 			a.write("kernel/reference.py", "def reference(axes, inputs):\n    while True:\n        print('x' * 100000)\n")
 			return append(runOnSim, "--reference-timeout", "5s")
 		})),
-		needs(file("the reference returns an endless shape", 1, "", func(a *arena) []string {
+		needs(file("the reference returns an endless shape", 14, "", func(a *arena) []string {
 			a.kernel()
 			a.write("kernel/reference.py", "import numpy\ndef reference(axes, inputs):\n    return {'y': numpy.broadcast_to(numpy.float32(1), (1 << 40,))}\n")
 			return runOnSim
 		})),
-		needs(file("the reference raises a megabyte of escapes", 1, "", func(a *arena) []string {
+		needs(file("the reference raises a megabyte of escapes", 14, "", func(a *arena) []string {
 			a.kernel()
 			a.write("kernel/reference.py", "def reference(axes, inputs):\n    raise ValueError('\\x1b]0;owned\\x07' * 100000)\n")
 			return runOnSim
 		})),
-		needs(file("the reference leaves a process behind", 1, "", func(a *arena) []string {
+		needs(file("the reference leaves a process behind", 14, "", func(a *arena) []string {
 			a.kernel()
 			a.write("kernel/reference.py", "import os, subprocess\ndef reference(axes, inputs):\n    subprocess.Popen(['sleep', '500'])\n    os._exit(0)\n")
 			return runOnSim
 		})),
-		needs(file("the reference writes into the answers", 1, "", func(a *arena) []string {
+		needs(file("the reference writes into the answers", 14, "", func(a *arena) []string {
 			a.kernel()
 			a.write("kernel/reference.py", "import os\ndef reference(axes, inputs):\n    os.write(4, b'{' * 1000000 + b'\\n')\n    return {'y': inputs['x'] / 2}\n")
 			return runOnSim
