@@ -33,6 +33,8 @@ type benchOptions struct {
 	peerLimit        time.Duration
 	kernelDir        string // of the files of [[peer]]
 	kernelFlag       string // --kernel, for the command in the record
+	random           randomOptions
+	dryRun           bool
 	markdown         bool
 	files            resultFiles
 }
@@ -68,13 +70,26 @@ The start of a graph takes 4 to 5 us on an H200 and is shared by its launches,
 so times from graphs of other lengths differ (--launches). A GPU at its power
 limit is slower under a steady load (--load) than in short bursts (--rest).
 
+--random 80 --seed 1 times 80 problems that are drawn from the ranges of
+[random] in kernel.toml, the same for a seed on every machine: the selections
+of the kernel, or VARIANT, with 12 samples in one process by default. The report
+has the share of problems that are at least as fast as the fastest peer, the
+geometric means of all ratios and of their lowest tenth, and the ten worst
+problems. --dry-run prints the problems and needs no GPU.
+
 ` + "`attune show latest-bench`" + ` prints the record, also of an interrupted bench.`,
 		Example: `  attune bench
   attune bench stage3b stage5 --shapes mission,long --peer torch-cudnn
   attune bench stage7 --shapes 8x8x2048x256 --launches 10 --load 300ms
+  attune bench stage7 --random 80 --seed 1 --peer fa3-fp8
   attune bench stage3c --peer-dtype both --python ~/venv/bin/python3 --json
   attune bench --kernel rmsnorm --peer torch,mine.py:fused_rmsnorm`,
-		RunE: func(cmd *cobra.Command, args []string) error { return a.bench(cmd.Context(), o, args) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.checkRandom(cmd.Flags().Changed); err != nil {
+				return usageError{err}
+			}
+			return a.bench(cmd.Context(), o, args)
+		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.peers, "peer", "all", "peers with commas, all or none")
@@ -84,6 +99,8 @@ limit is slower under a steady load (--load) than in short bursts (--rest).
 	o.device.gpuFlags(f)
 	o.reference.limitFlag(f)
 	f.StringVar(&o.shapes, "shapes", "", "names or shapes, with commas (default: see attune help shapes)")
+	o.random.flags(f)
+	f.BoolVar(&o.dryRun, "dry-run", false, "print the problems and end")
 	seedFlag(f, &o.seed)
 	o.sample.flag(f)
 	f.IntVar(&o.rounds, "rounds", 60, "samples of each implementation on each shape")
@@ -108,6 +125,9 @@ func (a *app) bench(ctx context.Context, o benchOptions, args []string) error {
 	if err != nil {
 		return usageError{err}
 	}
+	if o.dryRun {
+		return a.printOutline(kernel, request, o.markdown)
+	}
 	w, err := a.newRecordingWorkplace(ctx, kernel, folder)
 	if err != nil {
 		return err
@@ -122,7 +142,9 @@ func (a *app) bench(ctx context.Context, o benchOptions, args []string) error {
 		return err
 	}
 	if len(args) == 0 {
-		if request.Variants = a.runnable(request.Variants, w.Device.Facts().Arch); len(request.Variants) == 0 {
+		arch := w.Device.Facts().Arch
+		request.Variants, request.Selections = a.runnable(request.Variants, arch), a.runnableSelections(request.Selections, arch)
+		if len(request.Variants)+len(request.Selections) == 0 {
 			return errors.New("no stage of this kernel runs on the device")
 		}
 	}
@@ -158,9 +180,11 @@ func (a *app) reportBench(files *resultFiles, b *run.Bench) error {
 
 // request checks the options and makes a request of them.
 func (o *benchOptions) request(kernel *spec.Kernel, args []string) (lab.BenchRequest, error) {
-	if o.shapes == "" && kernel.Declared == nil {
+	switch {
+	case o.shapes != "" || o.random.count > 0:
+	case kernel.Declared == nil:
 		o.shapes = benchShapes
-	} else if o.shapes == "" {
+	default:
 		o.shapes = strings.Join(kernel.Run.Benchmark, ",")
 	}
 	r := lab.BenchRequest{
@@ -184,10 +208,14 @@ func (o *benchOptions) request(kernel *spec.Kernel, args []string) (lab.BenchReq
 	}
 	var errs [4]error
 	r.Peers, errs[0] = o.wantedPeers(kernel)
-	r.Shapes, errs[1] = kernel.Shapes(o.shapes)
 	r.Variants, r.Selections, errs[2] = named(kernel, args)
 	if len(args) == 0 {
 		r.Variants = stageVariants(kernel)
+	}
+	if o.random.count == 0 {
+		r.Shapes, errs[1] = kernel.Shapes(o.shapes)
+	} else if errs[2] == nil {
+		errs[1] = o.random.draw(kernel, &r, len(args) == 0)
 	}
 	index, err := deviceIndex(o.device.name)
 	errs[3] = err
@@ -221,7 +249,13 @@ func (o *benchOptions) wantedPeers(kernel *spec.Kernel) ([]peer.Peer, error) {
 // command is the command line that repeats a bench, with defaults written out.
 func (o *benchOptions) command(args []string) string {
 	words := append([]string{"attune", "bench"}, args...)
-	words = append(words, "--peer", o.peers, "--peer-dtype", o.dtype, "--shapes", o.shapes, "--seeds", fmt.Sprint(o.seed),
+	words = append(words, "--peer", o.peers, "--peer-dtype", o.dtype)
+	if o.random.count > 0 {
+		words = append(words, "--random", fmt.Sprint(o.random.count), "--seed", fmt.Sprint(o.random.seed))
+	} else {
+		words = append(words, "--shapes", o.shapes)
+	}
+	words = append(words, "--seeds", fmt.Sprint(o.seed),
 		"--rounds", fmt.Sprint(o.rounds), "--processes", fmt.Sprint(o.processes), "--launches", fmt.Sprint(o.launches))
 	if o.pace.Rest > 0 {
 		words = append(words, "--rest", o.pace.Rest.String())

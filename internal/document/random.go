@@ -103,7 +103,7 @@ func worstTable(b *run.Bench, result int) Table {
 	from := benchRecord(b.ID)
 	t := Table{Columns: []Column{
 		named("ratio", Column{Keep: true, Colour: wordColour}),
-		named("shape", Column{Keep: true}),
+		named("shape", Column{Keep: true, Wrap: true}),
 		named("p50 us", Column{Keep: true}),
 		named("beside", Column{Keep: true}),
 		named("its us", Column{Keep: true}),

@@ -46,6 +46,18 @@ type BenchRequest struct {
 // implementation is first as often as last.
 const maxBlocks = 12
 
+// maxRandomBlocks limits the blocks of a random problem, each of which has a warm-up: there are many
+// problems, and their number makes up for the noise of one.
+const maxRandomBlocks = 4
+
+// blocks is the number of blocks in which the samples of a shape are taken.
+func (r BenchRequest) blocks() int {
+	if r.Random != nil {
+		return min(r.Rounds, maxRandomBlocks)
+	}
+	return min(r.Rounds, maxBlocks)
+}
+
 // Bench times variants and peers on each shape, interleaved, and records the result. An
 // implementation with a wrong output is not timed. A peer that fails is skipped with the reason. If
 // the bench is interrupted or fails, the finished shapes are recorded and returned beside the
@@ -60,7 +72,7 @@ func (l *Lab) Bench(ctx context.Context, r BenchRequest) (*run.Bench, error) {
 		return nil, err
 	}
 	b := &bench{
-		lab: l, request: r, plan: p, blocks: min(r.Rounds, maxBlocks),
+		lab: l, request: r, plan: p, blocks: r.blocks(),
 		refs: l.references(r.MaxWork, r.SampleSeed), excluded: map[string]bool{},
 	}
 	b.sessions = l.newSessions(min(r.Processes, b.blocks))

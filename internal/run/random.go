@@ -16,7 +16,7 @@ type Random struct {
 	OverheadUS float64 `json:"overhead_us,omitempty"` // of a launch besides the copy
 	Required   float64 `json:"required_ratio"`        // from which on a problem is fast enough
 
-	Results []RandomResult `json:"results"` // of each variant and selection
+	Results []RandomResult `json:"results,omitempty"` // of each variant and selection
 }
 
 // WorstProblems is how many problems a RandomResult lists.
