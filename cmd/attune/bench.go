@@ -55,34 +55,26 @@ func (a *app) benchCommand() *cobra.Command {
 		Short: "time variants beside PyTorch and FlashAttention-3",
 		Long: `Bench times variants beside peers. Those of attention are the backends of
 PyTorch's scaled_dot_product_attention (torch-flash, torch-cudnn,
-torch-efficient, torch-math), and FlashAttention-3 on E4M3 if
-flash_attn_interface can be imported (fa3-fp8). Those of other kernels are
-functions f(axes, inputs) on torch tensors: [[peer]] of kernel.toml, and
-FILE.py:FUNCTION. Without a variant it times every stage that the device runs.
+torch-efficient, torch-math), and FlashAttention-3 on E4M3 (fa3-fp8). Those of
+other kernels are functions f(axes, inputs) on torch tensors: [[peer]] of
+kernel.toml, and FILE.py:FUNCTION. Without a variant it times every stage.
 
 Peers run in your own Python: --python, else ATTUNE_PYTHON, else python3 in
 PATH. Their inputs have the values of ours, and their times are taken as ours
-are, interleaved. All outputs are compared with the same reference. A wrong
-output of attention is marked WRONG and not timed. A peer that is missing, fails
-or hangs, or a function that is wrong, is skipped with a line on standard error.
+are, interleaved. All outputs are compared with the same reference. A wrong one
+of attention is marked WRONG and not timed. A peer that is missing or fails, or
+a function that is wrong, is skipped with a line on standard error.
 
-The start of a graph takes 4 to 5 us on an H200 and is shared by its launches,
-so times from graphs of other lengths differ (--launches). A GPU at its power
-limit is slower under a steady load (--load) than in short bursts (--rest).
+The start of a graph takes 4 to 5 us on an H200, which its launches share
+(--launches). A GPU at its power limit is slower under a steady load (--load)
+than in short bursts (--rest).
 
---random 80 --seed 1 times 80 problems that are drawn from the ranges of
-[random] in kernel.toml, the same for a seed on every machine: the selections
-of the kernel, or VARIANT, with 12 samples in one process by default. The report
-has the share of problems that are at least as fast as the fastest peer, the
-geometric means of all ratios and of their lowest tenth, and the ten worst
-problems. --dry-run prints the problems and needs no GPU.
-
+--random times problems that are drawn from ranges: ` + "`attune help random`" + `.
 ` + "`attune show latest-bench`" + ` prints the record, also of an interrupted bench.`,
 		Example: `  attune bench
   attune bench stage3b stage5 --shapes mission,long --peer torch-cudnn
   attune bench stage7 --shapes 8x8x2048x256 --launches 10 --load 300ms
   attune bench stage7 --random 80 --seed 1 --peer fa3-fp8
-  attune bench stage3c --peer-dtype both --python ~/venv/bin/python3 --json
   attune bench --kernel rmsnorm --peer torch,mine.py:fused_rmsnorm`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.checkRandom(cmd.Flags().Changed); err != nil {
@@ -93,22 +85,22 @@ problems. --dry-run prints the problems and needs no GPU.
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.peers, "peer", "all", "peers with commas, all or none")
-	f.StringVar(&o.dtype, "peer-dtype", "fp16", "type of PyTorch's inputs: "+strings.Join(peer.DTypes, ", "))
+	f.StringVar(&o.dtype, "peer-dtype", "fp16", "of PyTorch: "+strings.Join(peer.DTypes, ", "))
 	f.StringVar(&o.reference.python, "python", "", "Python with PyTorch")
 	f.DurationVar(&o.peerLimit, "peer-timeout", 3*time.Minute, "limit of one reply of Python")
 	o.device.gpuFlags(f)
 	o.reference.limitFlag(f)
-	f.StringVar(&o.shapes, "shapes", "", "names or shapes, with commas (default: see attune help shapes)")
+	f.StringVar(&o.shapes, "shapes", "", "names or shapes (default: see attune help shapes)")
 	o.random.flags(f)
 	f.BoolVar(&o.dryRun, "dry-run", false, "print the problems and end")
 	seedFlag(f, &o.seed)
 	o.sample.flag(f)
-	f.IntVar(&o.rounds, "rounds", 60, "samples of each implementation on each shape")
+	f.IntVar(&o.rounds, "rounds", 60, "samples of each row")
 	f.IntVar(&o.processes, "processes", defaultProcesses, "processes that time the variants")
 	energyFlag(f, &o.energy)
 	launchesFlag(f, &o.launches)
 	f.DurationVar(&o.pace.Rest, "rest", 0, fmt.Sprintf("rest of the GPU before each sample, at most %s", maxRest))
-	f.DurationVar(&o.pace.Load, "load", 0, fmt.Sprintf("launches before each sample without a pause, at most %s", maxLoad))
+	f.DurationVar(&o.pace.Load, "load", 0, fmt.Sprintf("load before each sample, at most %s", maxLoad))
 	f.StringVar(&o.arch, "arch", "", "architecture (default: the device's)")
 	f.BoolVar(&o.markdown, "markdown", false, "print the table as Markdown")
 	o.files.benchstatFlag(f)
