@@ -121,12 +121,18 @@ func runProgress(p lab.Progress, began, elapsed time.Duration) string {
 		}
 	}
 	line := fmt.Sprintf("[%d/%d] %s  %s   elapsed %s", p.Entry, p.Entries, p.Name, step, clock(elapsed))
-	const least = 0.02 // below this share of the work an estimate is too far off
-	if p.Share >= least {
-		total := time.Duration(float64(began) / p.Share)
-		line += "  left " + clock(max(0, total-elapsed))
+	return line + timeLeft(p.Share, began, elapsed)
+}
+
+// timeLeft ends a status line with an estimate from the share of the work that was finished when the
+// step began; empty if the share is too small for one.
+func timeLeft(share float64, began, elapsed time.Duration) string {
+	const least = 0.02
+	if share < least {
+		return ""
 	}
-	return line
+	total := time.Duration(float64(began) / share)
+	return "  left " + clock(max(0, total-elapsed))
 }
 
 // clock is a duration in minutes and seconds.

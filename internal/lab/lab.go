@@ -42,12 +42,14 @@ type Progress struct {
 	Done    int
 	Total   int // 0 for a step that is not one of a series
 
-	// Entry is the requested variant or selection that a run is at, of Entries. Share is the
-	// estimated share of the command's work that is finished. All are zero in other commands.
+	// Entry is the requested variant or selection that a run is at, of Entries. All are zero in other
+	// commands.
 	Entry   int // from 1
 	Entries int
 	Name    string // of the entry
-	Share   float64
+
+	// Share is the estimated share of the command's work that is finished, of a run or a bench.
+	Share float64
 }
 
 func (l *Lab) progress(p Progress) {
