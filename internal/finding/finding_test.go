@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"attune/internal/ptx"
 )
 
 func TestKinds(t *testing.T) {
