@@ -5,8 +5,8 @@ from typing import Optional
 import torch
 from torch import Tensor
 
-from attune import _call, _check, _library, _quantize, _reference, _workspace
-from attune._call import Call
+from attune import _arguments, _check, _library, _quantize, _reference, _workspace
+from attune._arguments import Call
 from attune._check import Result
 
 
@@ -17,7 +17,7 @@ def attention(call: Call, fallback: bool) -> Result:
         raise NotImplementedError(reason)
     if _wants_gradient(call):
         return _reference.attention(call)  # which PyTorch can differentiate
-    if _call.is_traced(call.q, call.k, call.v):
+    if _arguments.is_traced(call.q, call.k, call.v):
         return _through_dispatcher(call, fallback)
     return _run(call, fallback)
 

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from attune._call import Call
+from attune._arguments import Call
 from attune._check import Result
 
 # attune.patch replaces the function of the module.
