@@ -198,21 +198,18 @@ func (s *RunStudy) gates() Fields {
 			fields.Fields = append(fields.Fields, long)
 		}
 		if _, advice, refused := r.CompilerOutput(); refused && g.Name == "resources" {
-			short := gateField(run.GateOutcome{Name: g.Name, Status: g.Status}, from, cell(from.summary(run.NotCompiled, "reasons."+g.Name)))
-			short.Depth, short.Lines = Brief, append(short.Lines, from.summaries(advice, "reasons."+g.Name)...)
-			field.Depth = Long
-			fields.Fields = append(fields.Fields, short)
+			field = gateField(run.GateOutcome{Name: g.Name, Status: g.Status}, from, cell(from.summary(run.NotCompiled, "reasons."+g.Name)))
+			field.Lines = append(field.Lines, from.summaries(advice, "reasons."+g.Name)...)
 		}
 		fields.Fields = append(fields.Fields, field)
 	}
 	return fields
 }
 
-// refusal has what the compiler printed on a terminal, where a cell would wrap it. The other forms
-// have it below the gates.
+// refusal has what the compiler printed, outside the table of gates: a cell would wrap it.
 func (s *RunStudy) refusal() Section {
 	blocks := refusal(s.Run, mostLines)
-	return Section{ID: "compiler", Title: say("Compiler"), Label: say("compiler"), Depth: Brief, Blocks: blocks[:min(1, len(blocks))]}
+	return Section{ID: "compiler", Title: say("Compiler"), Label: say("compiler"), Blocks: blocks[:min(1, len(blocks))]}
 }
 
 // gateField is a gate with a summary, which may be empty, and the lines of its reasons.
