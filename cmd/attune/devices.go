@@ -168,6 +168,9 @@ func (a *app) besideSimulator(gpu lab.Device, child isolate.Options, o deviceOpt
 
 // simulator is the simulator with the selected settings.
 func (a *app) simulator(o deviceOptions) lab.Device {
+	if o.sanitizer == sanitizerAuto && !a.json {
+		fmt.Fprintln(a.stderr, "attune: --sanitizer auto has nothing to run here; the simulator has its checkers")
+	}
 	options := o.sim.options()
 	options.Limit, options.Printf = o.limit, func(text string) { fmt.Fprint(a.kernels, text) }
 	return simulatorOf(options, o.sim.tensor)

@@ -54,7 +54,7 @@ func (a *app) fixNumpy(ctx context.Context, cacheDir string) error {
 	if path, err := python.ForReferences("", cacheDir); err == nil && python.HasNumpy(ctx, path) {
 		return nil
 	}
-	fix, err := python.FixNumpy(cacheDir)
+	fix, err := doctor.FixNumpy(cacheDir)
 	if err != nil {
 		return err
 	}

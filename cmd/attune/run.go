@@ -94,7 +94,7 @@ func (o runOptions) check() error {
 		return fmt.Errorf("--processes %d: want at least 1", o.processes)
 	case tool != "" && tool != sanitizerAuto && !slices.Contains(isolate.SanitizerTools, tool):
 		return fmt.Errorf("--sanitizer %q: there are %s, %s", tool, strings.Join(isolate.SanitizerTools, ", "), sanitizerAuto)
-	case tool != "" && o.device.name == simDevice:
+	case tool != "" && tool != sanitizerAuto && o.device.name == simDevice:
 		return errors.New("--sanitizer needs a GPU; the simulator has its own checkers")
 	case o.device.noSim && o.device.name == simDevice:
 		return errors.New(run.NoSimFlag + " is for a GPU, and --device sim is the simulator")

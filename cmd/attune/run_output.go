@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"attune/internal/document"
-	"attune/internal/finding"
 	"attune/internal/lab"
 	"attune/internal/run"
 )
@@ -149,9 +148,9 @@ func (p *runPrinter) finished(r *run.Run) {
 	case p.json:
 	case p.verbose:
 		_ = (&document.RunStudy{Run: r}).Document().Terminal(p.stdout, p.screen())
-		_ = document.Findings(p.stdout, r, finding.Form{Screen: p.screen(), Sources: p.sources(), Verbose: true})
+		_ = document.Findings(r, p.sources()).Terminal(p.stdout, p.screen())
 	case r.PartOf == "":
-		fmt.Fprintln(p.stdout, document.RunLine(r, p.column, p.screen()))
+		_ = document.RunLine(r, p.column).Terminal(p.stdout, p.screen())
 	}
 }
 
@@ -176,15 +175,18 @@ func (p *runPrinter) end(ctx context.Context, failed error) error {
 		for _, r := range whole {
 			if document.Failed(r) || document.Unchecked(r) {
 				fmt.Fprintln(p.stdout)
-				_ = document.Failure(p.stdout, r, p.screen(), p.sources())
+				_ = document.Failure(r, p.sources()).Terminal(p.stdout, p.screen())
 			}
 		}
 	}
 	if ctx.Err() != nil || failed != nil || len(whole) == 0 {
 		return nil
 	}
+	if len(whole) > 1 {
+		fmt.Fprintln(p.stdout)
+	}
 	_ = document.Summary{
-		Runs: whole, Elapsed: time.Since(p.started), Ledger: p.ledgerPath(), Quick: p.quick, LeftOut: p.leftOut, Screen: p.screen(),
-	}.Write(p.stdout)
+		Runs: whole, Elapsed: time.Since(p.started), Ledger: p.ledgerPath(), Quick: p.quick, LeftOut: p.leftOut,
+	}.Document().Terminal(p.stdout, p.screen())
 	return nil
 }

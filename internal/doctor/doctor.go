@@ -152,7 +152,7 @@ func numpy(ctx context.Context, cacheDir string) Ability {
 	out, err := exec.CommandContext(ctx, path, "-c", "import numpy; print(numpy.__version__)").Output()
 	if err != nil {
 		a.Why, a.Do = path+" has no numpy that works", python.UseAnother
-		if fix, err := python.FixNumpy(cacheDir); err == nil {
+		if fix, err := FixNumpy(cacheDir); err == nil {
 			a.Do = fmt.Sprintf("attune doctor --fix, which runs %s; or %s", fix, python.UseAnother)
 		}
 		return a

@@ -2,7 +2,6 @@ package document
 
 import (
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -126,18 +125,15 @@ func severityColour(s finding.Severity) terminal.Colour {
 	return terminal.Yellow
 }
 
-// Findings writes all findings of a run, with every detail.
-func Findings(w io.Writer, r *run.Run, form finding.Form) error {
-	out := &strings.Builder{}
-	writeFindings(out, r, failedFindings(r), form)
-	_, err := io.WriteString(w, out.String())
-	return err
+// Findings has all findings of a run, with every detail.
+func Findings(r *run.Run, sources finding.Sources) *Document {
+	return listDocument(findingBlocks(r, failedFindings(r), sources, true)...)
 }
 
-func writeFindings(w io.Writer, r *run.Run, all []run.Reported, form finding.Form) {
-	form.Indent += "  "
-	for _, f := range all {
-		form.On = r.Outputs(f)
-		f.Write(w, form)
+func findingBlocks(r *run.Run, found []run.Reported, sources finding.Sources, verbose bool) []Block {
+	var blocks []Block
+	for _, f := range found {
+		blocks = append(blocks, Finding{Finding: f.Finding, On: r.Outputs(f), Sources: sources, Verbose: verbose})
 	}
+	return blocks
 }

@@ -33,13 +33,13 @@ func Outline(o *run.Outline) *Document {
 	}
 	d.Sections = []Section{{ID: "problems", Title: say("Problems"), Blocks: []Block{t}}}
 	if o.Random != nil && o.Random.Refused > 0 {
-		d.Sections = append(d.Sections, Section{ID: "refused", Title: say("Left out"), Blocks: []Block{say(refusedText(o.Random))}})
+		d.Sections = append(d.Sections, Section{ID: "refused", Title: say("Left out"), Blocks: []Block{say(leftOutText(o.Random))}})
 	}
 	return d
 }
 
-// refusedText says how many draws are left out, and why.
-func refusedText(r *run.Random) string {
+// leftOutText says how many draws are left out, and why.
+func leftOutText(r *run.Random) string {
 	return fmt.Sprintf("Left out: %d of the draws, such as: %s", r.Refused, r.RefusedWhy)
 }
 

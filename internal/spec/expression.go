@@ -103,7 +103,7 @@ func (v vocabulary) explain(err error) error {
 		}
 		return fmt.Errorf("unknown %s %q%s", v.one, unknown.Name, hint(unknown.Name, v.names))
 	}
-	if form, ok := errors.AsType[*rule.FormError](err); ok {
+	if form, ok := errors.AsType[*rule.FormError](err); ok && form.Instead == "" {
 		what := "a rule"
 		if v.language == rule.Numeric {
 			what = "an expression"
