@@ -103,6 +103,15 @@ func manyKnobs(n, m int) string {
 	return text.String()
 }
 
+// manyArguments are n scalars.
+func manyArguments(n int) string {
+	var text strings.Builder
+	for i := range n {
+		fmt.Fprintf(&text, "[[arg]]\nname = \"a%d\"\ntype = \"i32\"\nvalue = %d\n\n", i, i)
+	}
+	return text.String()
+}
+
 func constraint(text string) string {
 	return "\n[[constraint]]\nrule = " + fmt.Sprintf("%q", text) + "\n"
 }
@@ -178,6 +187,8 @@ func kernelFileAttacks() []attack {
 		needs(file("a shape of 6 GB", 14, "choose a smaller shape", onSim(`shape = ["n"]`, `shape = ["n", "25000000"]`))),
 		needs(file("a shape below zero", 2, "", onSim(`shape = ["n"]`, `shape = ["-n"]`))),
 		needs(file("a fill without numbers", 2, "fill", onSim(`"normal"`, `"uniform(nan, inf)"`))),
+		file("a grid of 617 digits", 2, "(617 digits) does not fit 64 bits", toml(`grid = ["1"]`, `grid = ["int(1e308) * int(1e308)"]`)),
+		needs(file("500 arguments more than the kernel has", 10, "and 453 more", onSim("[launch]", manyArguments(500)+"[launch]"))),
 		needs(file("a grid of 2**60 blocks", 2, "grid", onSim(`grid = ["1"]`, `grid = ["2**31 - 1", "65535", "65535"]`))),
 		needs(file("a block of a million threads", 2, "block", onSim(`block = ["THREADS"]`, `block = ["10**6"]`))),
 		needs(file("shared memory of a terabyte", 2, "shared", onSim(`block = ["THREADS"]`, "block = [\"THREADS\"]\nshared = \"2**40\""))),
