@@ -100,7 +100,7 @@ bayes, genetic, anneal, random, grid. See docs/tuning.md.`,
 	o.proposer.flags(f)
 	f.StringVar(&o.replay, "replay", "", "`file` of recorded results: a Kernel Tuner cache or T4")
 	f.StringVar(&o.space, "space", "", "replay: T1 `file` of the knobs and constraints (default: the recording's)")
-	f.IntVar(&o.repeat, "repeat", 100, "replay: number of searches, at most 100000")
+	f.IntVar(&o.repeat, "repeat", 100, "replay: number of searches")
 	f.StringVar(&o.journal, "journal", "", "replay: `file` that gets each evaluation of one search")
 	f.StringVar(&o.plot, "plot", "", "replay: SVG `file` for the course of one search")
 	f.StringVar(&o.export, "export", "", "replay: `file` for the evaluations: T4 or a cache")
