@@ -77,7 +77,7 @@ func (f Finding) Describe(on string, verbose bool) Description {
 	if on != "" {
 		note += ", on " + on
 	}
-	calls := !verbose && f.Other != nil && f.Where.call() != f.Other.call()
+	calls := !verbose && f.Other != nil && f.Where.call() != "" && f.Other.call() != "" && f.Where.call() != f.Other.call()
 	add := func(p Place, note string) {
 		if at, known := p.located(verbose); known {
 			if calls {
