@@ -184,11 +184,8 @@ func (a *app) run(ctx context.Context, o runOptions, args []string) error {
 		return err
 	}
 	switch {
-	case ctx.Err() != nil && len(out.runs) == 0:
-		return fmt.Errorf("interrupted; 0 of %d runs were finished; nothing was recorded", len(out.names))
 	case ctx.Err() != nil:
-		return fmt.Errorf("interrupted; %d of %d runs were finished and are in %s",
-			len(withoutParts(out.runs)), len(out.names), a.ledgerPath())
+		return out.interrupted()
 	case err != nil:
 		return err
 	}

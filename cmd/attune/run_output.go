@@ -167,7 +167,7 @@ func (p *runPrinter) end(ctx context.Context, failed error) error {
 				p.screen().Paragraph(p.stdout, "", note, 2)
 			}
 		}
-		if ctx.Err() == nil {
+		if ctx.Err() == nil && p.quick == "" { // a quick set leaves out the shapes that may reach a line
 			for i, line := range document.Unexecuted(whole) {
 				p.screen().Paragraph(p.stdout, strings.Repeat("  ", min(i, 1)), line, 2)
 			}
@@ -189,4 +189,23 @@ func (p *runPrinter) end(ctx context.Context, failed error) error {
 		Runs: whole, Elapsed: time.Since(p.started), Ledger: p.ledgerPath(), Quick: p.quick, LeftOut: p.leftOut,
 	}.Document().Terminal(p.stdout, p.screen())
 	return nil
+}
+
+// interrupted is the error of a run that Ctrl-C has ended. A finished run that could not be recorded
+// is not counted as one of the ledger.
+func (p *runPrinter) interrupted() error {
+	finished := withoutParts(p.runs)
+	recorded := 0
+	for _, r := range finished {
+		if r.ID != "" {
+			recorded++
+		}
+	}
+	switch {
+	case len(p.runs) == 0:
+		return fmt.Errorf("interrupted; 0 of %d runs were finished; nothing was recorded", len(p.names))
+	case recorded < len(finished):
+		return fmt.Errorf("interrupted; %d of %d runs were finished, and %d are in %s", len(finished), len(p.names), recorded, p.ledgerPath())
+	}
+	return fmt.Errorf("interrupted; %d of %d runs were finished and are in %s", len(finished), len(p.names), p.ledgerPath())
 }

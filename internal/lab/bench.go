@@ -105,7 +105,9 @@ func (l *Lab) Bench(ctx context.Context, r BenchRequest) (*run.Bench, error) {
 		b.result.Ended = err.Error()
 	}
 	// The finished shapes are recorded even if the bench was interrupted.
-	return b.result, errors.Join(err, l.recordBench(context.WithoutCancel(ctx), b.result))
+	ctx, cancel := finishing(ctx)
+	defer cancel()
+	return b.result, errors.Join(err, l.recordBench(ctx, b.result))
 }
 
 // recordBench gives a bench an id and writes it into the ledger. If that fails, the bench has no

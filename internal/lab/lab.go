@@ -79,12 +79,25 @@ func (l *Lab) record(ctx context.Context, record *run.Run, more map[string][]byt
 		err = l.AddDescription(files, record)
 	}
 	if err == nil {
+		ctx, cancel := finishing(ctx)
+		defer cancel()
 		_, err = l.Ledger.Record(ctx, files)
 	}
 	if err != nil {
 		record.ID = ""
 	}
 	return err
+}
+
+// recordGrace is how long after Ctrl-C finished work may still be recorded. A record takes
+// milliseconds; a ledger that another process has locked must not hold the command.
+const recordGrace = 2 * time.Second
+
+// finishing is the context for a record of finished work: it ends recordGrace after the given one.
+func finishing(ctx context.Context) (context.Context, context.CancelFunc) {
+	finishing, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(recordGrace, cancel) })
+	return finishing, func() { stop(); cancel() }
 }
 
 // AddDescription adds the files that people read to those of a record.
