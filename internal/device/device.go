@@ -129,6 +129,9 @@ type Rescheduled struct {
 	Relaunch   int // which of the job's relaunches, from 1; 0 for the launch of the job itself
 	Outputs    [][]byte
 	Difference finding.Finding // from the first schedule, or from the launch that it repeats
+	// Cause is a load that may miss a write, and did so in this launch; nil for none. If the result is
+	// wrong, it is a defect.
+	Cause *finding.Finding
 }
 
 // Counters are the hardware counters of one launch, by Nsight Compute's metric names. A metric that

@@ -55,6 +55,9 @@ type Result struct {
 	// communicate and the launch is short.
 	Schedules int
 	Covered   *coverage.Launches
+	// Stale is a load that has returned the bytes from before a write, as PTX allows (weak.go). It is a
+	// defect if the output is wrong. nil for none.
+	Stale *finding.Finding
 }
 
 // Limits of a block. The chips have the same.
@@ -117,6 +120,7 @@ type launch struct {
 	shared    int // address of shared memory in each block
 
 	findings     finding.Set
+	weak         *weakMemory     // nil where every load sees the last write
 	locations    order.Locations // what strong accesses have published in global memory
 	failed       atomic.Pointer[error]
 	halt         atomic.Bool // the launch has failed, or its context has ended
@@ -150,7 +154,7 @@ func (p *Program) Run(ctx context.Context, memory *mem.Memory, l Launch, o Optio
 	if err := r.run(ctx); err != nil {
 		return nil, err
 	}
-	return &Result{Findings: r.findings.List(), Counters: r.counters, Schedules: r.schedules(), Covered: r.covered()}, nil
+	return &Result{Findings: r.findings.List(), Counters: r.counters, Schedules: r.schedules(), Covered: r.covered(), Stale: r.weak.explanation()}, nil
 }
 
 func (p *Program) prepare(memory *mem.Memory, l Launch, o Options) (*launch, error) {
@@ -191,6 +195,7 @@ func (p *Program) prepare(memory *mem.Memory, l Launch, o Options) (*launch, err
 	if r.chip, err = mma.ChipOf(p.arch); err != nil {
 		return nil, err
 	}
+	r.weak = r.newWeakMemory()
 	r.placeShared()
 	if err := r.planMatrices(); err != nil {
 		return nil, err

@@ -175,12 +175,15 @@ func (d *Device) launch(ctx context.Context, r *resident) (*launched, error) {
 	if err != nil {
 		return nil, kernelError(ctx, err)
 	}
-	l := &launched{counters: named(&result.Counters), instructions: result.Counters.WarpInstructions(), schedules: result.Schedules, covered: result.Covered}
+	l := &launched{counters: named(&result.Counters), instructions: result.Counters.WarpInstructions(), schedules: result.Schedules, covered: result.Covered, stale: result.Stale}
 	var found []finding.Finding
 	l.outputs, found, err = r.collect(d.options.Checks, result.Findings)
 	for _, f := range append(result.Findings, found...) {
 		f.Launch = r.current()
 		l.findings = append(l.findings, f)
+	}
+	if l.stale != nil {
+		l.stale.Launch = r.current()
 	}
 	r.endLaunch()
 	return l, err
