@@ -225,7 +225,7 @@ func (c *Case) load(text []byte) (program *sim.Program, err error) {
 }
 
 func (c *Case) runProgram(ctx context.Context, program *sim.Program, o sim.Options) (*Outcome, error) {
-	r := &launches{c: c, program: program, memory: mem.NewMemory(), options: o}
+	r := &launches{c: c, program: program, memory: mem.NewLimited(o.Memory), options: o}
 	r.options.Instance, r.options.Residency = &r.instance, c.launch != nil
 	var err error
 	if r.values, r.buffers, err = c.arguments(r.memory); err != nil {

@@ -41,6 +41,7 @@ type Options struct {
 	Workers  int      // blocks that run at once; 0 for the number of cores
 	MaxSteps uint64   // warp instructions of a block before it counts as endless; 0 for 500 million
 	Printf   func(text string)
+	Memory   int       // of the memory that a caller makes for the launch, in bytes; 0 for the default
 	Instance *Instance // keeps the module's variables between launches; nil for fresh ones
 	// Residency reports blocks that wait for later ones, unless the launch is cooperative. A caller that
 	// cannot ask for a cooperative launch leaves it off: a small grid is resident on most chips anyway.

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -19,9 +20,6 @@ import (
 	"attune/internal/sim/mma"
 )
 
-// BufferBytes is how many bytes of buffers a job may have: each takes a byte of marks besides.
-const BufferBytes = mem.DefaultLimit / 2
-
 // Options are the options of the device.
 type Options struct {
 	Schedules int // 0 for as many as the kernel needs
@@ -31,6 +29,7 @@ type Options struct {
 	Strict bool // strict findings are findings; otherwise they are notes
 	Tensor mma.Mode
 	Limit  time.Duration // of one job; 0 for none
+	Memory int           // of one simulation, in bytes; 0 for the default
 	Printf func(string)
 	// AddressSeed chooses the addresses of buffers. 0 is a fixed place.
 	AddressSeed uint64
@@ -58,6 +57,10 @@ const multiprocessors = 2
 func (d *Device) Facts() device.Facts {
 	return device.Facts{Kind: "sim", Name: "PTX simulator", Multiprocessors: multiprocessors}
 }
+
+// BufferBytes is how many bytes of buffers a job may have with a limit of memory, in bytes; 0 is the
+// default. Each byte takes a byte of marks besides.
+func BufferBytes(memory int) int { return cmp.Or(memory, mem.DefaultLimit) / 2 }
 
 // Time returns device.ErrNoClock.
 func (d *Device) Time(context.Context, []device.Job, device.Plan) ([]device.Series, error) {
@@ -153,7 +156,7 @@ type resident struct {
 // newResident places a job in memory. Its addresses differ between schedules, so that an output
 // that depends on them is not repeatable.
 func (d *Device) newResident(program *sim.Program, job device.Job, schedule uint64) (*resident, error) {
-	r := &resident{program: program, memory: mem.NewMemory(), job: job, schedule: schedule}
+	r := &resident{program: program, memory: mem.NewLimited(d.options.Memory), job: job, schedule: schedule}
 	if seed := d.options.AddressSeed; seed != 0 {
 		r.memory.Scatter(seed, schedule)
 	}
