@@ -56,6 +56,9 @@ type Job struct {
 	Args               []Arg
 	Relaunches         []Relaunch // after the launches on Args, by Run only
 	Cooperative        bool       // all blocks are resident at once and may synchronise as a grid
+	// Sample is how many blocks the simulator runs, with its checkers, if they do not communicate. The
+	// outputs are then incomplete, and it returns none. 0 runs all blocks; other devices always do.
+	Sample int
 	// Unordered says that equal launches may differ in rounding: the kernel adds floating-point
 	// numbers by atomic operations, or kernel.toml allows it.
 	Unordered bool

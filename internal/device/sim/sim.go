@@ -84,6 +84,9 @@ func (d *Device) Run(ctx context.Context, job device.Job) (*device.Outcome, erro
 		defer cancel()
 		ctx = limited
 	}
+	if job.Sample > 0 {
+		return d.sample(ctx, program, job)
+	}
 	outcome := &device.Outcome{Covered: &coverage.Launches{}, Loaded: device.Attributes{StaticSharedBytes: program.SharedBytes()}, Schedules: max(d.options.Schedules, 1)}
 	reported := map[string]bool{}
 	for seed := uint64(0); seed < uint64(outcome.Schedules); seed++ {
@@ -95,6 +98,24 @@ func (d *Device) Run(ctx context.Context, job device.Job) (*device.Outcome, erro
 			return nil, err
 		}
 	}
+	return outcome, nil
+}
+
+// sample runs some blocks of a job once. Its outcome has findings alone.
+func (d *Device) sample(ctx context.Context, program *sim.Program, job device.Job) (*device.Outcome, error) {
+	r, err := d.newResident(program, job, 0)
+	if err != nil {
+		return nil, err
+	}
+	result, err := program.Run(ctx, r.memory, r.call(), sim.Options{Checks: d.options.Checks, Tensor: d.options.Tensor, Instance: &r.instance, Sample: job.Sample})
+	if errors.Is(err, sim.ErrCommunicates) {
+		return nil, &device.Unsupported{Why: err.Error()}
+	}
+	if err != nil {
+		return nil, kernelError(ctx, err)
+	}
+	outcome := &device.Outcome{Covered: &coverage.Launches{}, Schedules: 1}
+	d.add(outcome, &launched{findings: result.Findings, covered: result.Covered}, map[string]bool{})
 	return outcome, nil
 }
 
@@ -168,13 +189,18 @@ func (d *Device) newResident(program *sim.Program, job device.Job, schedule uint
 	return r, err
 }
 
-// launch runs a job once.
-func (d *Device) launch(ctx context.Context, r *resident) (*launched, error) {
+// call is the launch of the job.
+func (r *resident) call() sim.Launch {
 	job := &r.job
-	result, err := r.program.Run(ctx, r.memory, sim.Launch{
+	return sim.Launch{
 		Entry: job.Entry, Grid: job.Grid, Block: job.Block, Cluster: job.Cluster, DynamicShared: job.DynamicSharedBytes, Params: r.params,
 		Cooperative: job.Cooperative,
-	}, sim.Options{Seed: r.schedule, Checks: d.options.Checks, Tensor: d.options.Tensor, Printf: d.options.Printf, Instance: &r.instance, Residency: true})
+	}
+}
+
+// launch runs a job once.
+func (d *Device) launch(ctx context.Context, r *resident) (*launched, error) {
+	result, err := r.program.Run(ctx, r.memory, r.call(), sim.Options{Seed: r.schedule, Checks: d.options.Checks, Tensor: d.options.Tensor, Printf: d.options.Printf, Instance: &r.instance, Residency: true})
 	if err != nil {
 		return nil, kernelError(ctx, err)
 	}
