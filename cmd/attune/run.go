@@ -61,7 +61,7 @@ Variants and shapes are explained by attune help variants, attune help shapes.`,
 	f.StringVar(&o.shapes, "shapes", "", "names or shapes, with commas")
 	f.StringVar(&o.seeds, "seeds", "", "seeds of the inputs, with commas")
 	f.IntVar(&o.rounds, "rounds", 100, "samples of each shape's time")
-	f.IntVar(&o.processes, "processes", defaultProcesses, "fresh processes in which the samples are taken")
+	f.IntVar(&o.processes, "processes", defaultProcesses, "fresh processes for the samples")
 	energyFlag(f, &o.energy)
 	l2Flag(f, &o.l2)
 	f.StringVar(&o.against, "against", "", "compare with this variant instead of the parents")
