@@ -254,7 +254,7 @@ func (s *simulations) simulateShapes(ctx context.Context, refs problem.Reference
 		switch {
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
-		case errors.As(err, &refused):
+		case errors.As(err, &refused) && !refused.Large: // a smaller shape may take less memory
 			found.Refused, found.Why = cmp.Or(refused.What, refused.Why), refused.Why
 			return found, nil
 		case device.Classify(err) == device.KernelFault:

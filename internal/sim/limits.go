@@ -85,6 +85,11 @@ func (r *launch) checkResidency(total uint64) error {
 		total, multiprocessors*each, each, multiprocessors, blocks, threads, shared, 32*warps, bytes+reservedShared)
 }
 
+// LimitError is the error of a launch that takes more memory than allowed. The kernel may be right.
+type LimitError struct{ text string }
+
+func (e *LimitError) Error() string { return e.text }
+
 // watchInterval is how often the memory of the program is compared with the limit.
 const watchInterval = 20 * time.Millisecond
 
@@ -112,8 +117,8 @@ func (r *launch) watch(ctx context.Context) (stop func()) {
 				held, why = int(live-before), "endless recursion, copies that no thread waits for, or too many bytes for the checkers"
 			}
 			if held > limit {
-				r.fail(fmt.Errorf("the simulation of %s holds %d MiB of memory, and the limit is %d MiB: %s; a smaller shape takes less, and %s MIB sets another limit",
-					r.code.fn.Name, held>>20, limit>>20, why, mem.LimitFlag))
+				r.fail(&LimitError{fmt.Sprintf("the simulation of %s holds %d MiB of memory, and the limit is %d MiB: %s; a smaller shape takes less, and %s MIB sets another limit",
+					r.code.fn.Name, held>>20, limit>>20, why, mem.LimitFlag)})
 				return
 			}
 			timer.Reset(watchInterval)

@@ -1,6 +1,7 @@
 package sim_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -140,6 +141,42 @@ func TestTimeoutPlace(t *testing.T) {
 	job := newJob(kernel("L: add.u32 %r1, %r1, 1;\n st.global.u32 [%rd5], %r1;\n bra L;"), threads)
 	_, err := sim.Open(sim.Options{Checks: true, Limit: 100 * time.Millisecond}).Run(t.Context(), job)
 	if device.Classify(err) != device.KernelTimeout || !strings.Contains(err.Error(), "it was ended; block [0 0 0] was at warp 0 (all lanes) at ptx:") {
+		t.Error(err)
+	}
+}
+
+// A kernel that takes more memory than a simulation may hold is not at fault: a smaller shape may do.
+func TestMemoryOfSimulation(t *testing.T) {
+	const text = `.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry k(.param .u64 out)
+{
+	.reg .b32 %r<5>;
+	.reg .b64 %rd<4>;
+	.reg .pred %p<2>;
+	ld.param.u64 %rd1, [out];
+	mov.u32 %r1, %ctaid.x;
+	mov.u32 %r2, %tid.x;
+	mad.lo.u32 %r3, %r1, 1024, %r2;
+	mul.wide.u32 %rd2, %r3, 4;
+	add.u64 %rd3, %rd1, %rd2;
+	mov.u32 %r4, 0;
+L:
+	st.global.u32 [%rd3], %r4;
+	add.u32 %r4, %r4, 1;
+	setp.lt.u32 %p1, %r4, 4;
+	@%p1 bra L;
+	ret;
+}
+`
+	job := device.Job{Image: []byte(text), Entry: "k", Grid: [3]int{1024, 1, 1}, Block: [3]int{1024, 1, 1}, Args: []device.Arg{device.Out(4 << 20)}}
+	_, err := sim.Open(sim.Options{Checks: true, Memory: 40 << 20}).Run(t.Context(), job)
+	var refused *device.Unsupported
+	if !errors.As(err, &refused) || !refused.Large || !strings.Contains(refused.Why, "--memory MIB") {
+		t.Error(err)
+	}
+	if _, err := sim.Open(sim.Options{Checks: true}).Run(t.Context(), job); err != nil {
 		t.Error(err)
 	}
 }

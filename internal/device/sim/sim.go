@@ -245,6 +245,9 @@ func kernelError(ctx context.Context, err error) error {
 	if _, ok := errors.AsType[*sim.UnsupportedError](err); ok {
 		return unsupported(err)
 	}
+	if _, ok := errors.AsType[*sim.LimitError](err); ok {
+		return &device.Unsupported{Why: err.Error(), Large: true}
+	}
 	if _, ok := errors.AsType[*crash.Panic](err); ok {
 		return err // the kernel is not at fault
 	}
