@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"time"
@@ -15,6 +13,7 @@ import (
 	"attune/internal/device"
 	"attune/internal/peer"
 	"attune/internal/python"
+	"attune/internal/regular"
 	"attune/internal/toolchain"
 )
 
@@ -206,28 +205,9 @@ func keepBuilds(dir string) Ability {
 	return writable(name, dir, do)
 }
 
-// writable creates a file in dir, or in its nearest parent that exists, and removes it.
 func writable(name, dir, do string) Ability {
-	place := dir
-	for {
-		info, err := os.Stat(place)
-		if err == nil && info.IsDir() {
-			break
-		}
-		if err == nil {
-			return Ability{name, false, place + " is not a folder", do}
-		}
-		up := filepath.Dir(place)
-		if up == place {
-			return Ability{name, false, dir + " cannot be created", do}
-		}
-		place = up
-	}
-	probe, err := os.CreateTemp(place, ".attune-probe-")
-	if err != nil {
+	if err := regular.Writable(dir); err != nil {
 		return Ability{name, false, err.Error(), do}
 	}
-	probe.Close()
-	os.Remove(probe.Name())
 	return Ability{name, true, dir, ""}
 }
