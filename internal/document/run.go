@@ -131,7 +131,7 @@ func (s *RunStudy) evidenceLine() Text {
 	if len(r.Correctness) == 0 {
 		line = append(line, say("no output was checked")...)
 	} else {
-		line = append(line, say(passed(r, from, nil), " of ", counted(from, len(r.Correctness), "correctness", nil), " outputs are correct")...)
+		line = append(line, say(correct(r, from), " of ", counted(from, len(r.Correctness), "correctness", nil), " outputs are correct")...)
 	}
 	if r.Build != nil {
 		need := r.Build.Resources
