@@ -147,8 +147,7 @@ func (p *runPrinter) finished(r *run.Run) {
 	switch {
 	case p.json:
 	case p.verbose:
-		_ = (&document.RunStudy{Run: r}).Document().Terminal(p.stdout, p.screen())
-		_ = document.Findings(r, p.sources()).Terminal(p.stdout, p.screen())
+		_ = (&document.RunStudy{Run: r, Sources: p.sources()}).Document().Terminal(p.stdout, p.screen())
 	case r.PartOf == "":
 		_ = document.RunLine(r, p.column).Terminal(p.stdout, p.screen())
 	}

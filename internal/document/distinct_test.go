@@ -27,7 +27,7 @@ func terminalDocuments(t *testing.T, s terminal.Screen) map[string]*Document {
 	tuning := catalog.TuningEntry{ID: "a-111111", Time: entry.Time, Default: "stage2", Best: "stage3b", Objective: run.ObjectiveTime, Evaluations: 7}
 	all := map[string]*Document{
 		"bench": benchOf(someBench()), "bench by shape": BenchByShape(someBench()), "champion": Champion(champion(ledger.Promotion), "merge"),
-		"comparison": Comparison(someComparison(), ""), "findings": Findings(racy(), racySource), "ladder": Ladder(ladder(), nil, shortID),
+		"comparison": Comparison(someComparison(), ""), "findings": (&RunStudy{Run: racy(), Sources: racySource}).Document(), "ladder": Ladder(ladder(), nil, shortID),
 		"history": History([]ledger.Entry{entry, entry}, catalog.ChampionRuns{entry.ID: "sm_89"}, shortID, s), "tunings": Tunings([]catalog.TuningEntry{tuning}, shortID),
 		"profile": Profile("stage2", newProfile(t, h200)), "proposal": Proposal(proposal(), "seconds"),
 		"selection tuning": SelectionTuning(&run.SelectionTuning{ID: "c-333333", Selection: "best", Objective: run.ObjectiveTime, Unit: "seconds", Proposal: proposal()}),

@@ -77,6 +77,40 @@ type Table struct {
 	Rows    [][]Text
 	Notes   [][]Text // texts below each row on a terminal; may be nil
 	Indent  int      // on a terminal, beside that of the section
+	ID      string   // of the record that has all rows; may be empty
+	LeftOut int      // rows that it has no room for
+}
+
+// mostRows is how many rows of a table are shown, in every form. The record has all, and a forged one
+// has hundreds of thousands.
+const mostRows = 2000
+
+// full reports whether a table has no room for another row, and counts that row.
+func (t *Table) full() bool {
+	if len(t.Rows) < mostRows {
+		return false
+	}
+	t.LeftOut++
+	return true
+}
+
+// bounded is the table with the rows that are shown, and a text about the others.
+func (t Table) bounded() []Block {
+	n := min(len(t.Rows), mostRows)
+	more := t.LeftOut + len(t.Rows) - n
+	t.Rows, t.Notes, t.LeftOut = t.Rows[:n], t.Notes[:min(len(t.Notes), n)], 0
+	if more == 0 {
+		return []Block{t}
+	}
+	return []Block{t, leftOutRows(more, t.ID)}
+}
+
+// leftOutRows says where the rows are that a table leaves out.
+func leftOutRows(n int, id string) Text {
+	if id == "" {
+		return say(fmt.Sprintf("%d more rows are in the record.", n))
+	}
+	return say(fmt.Sprintf("%d more rows are in the record; ", n), Span{Text: "attune show " + id + " --json", Code: true}, " prints all.")
 }
 
 // Column is a column of a table. What it says beside its name is about terminals, where the width is

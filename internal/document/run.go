@@ -131,7 +131,7 @@ func (s *RunStudy) evidenceLine() Text {
 	if len(r.Correctness) == 0 {
 		line = append(line, say("no output was checked")...)
 	} else {
-		line = append(line, say(passed(r, from, nil), " of ", counted(from, len(r.Correctness), "correctness", nil), " outputs are correct")...)
+		line = append(line, say(correct(r, from), " of ", counted(from, len(r.Correctness), "correctness", nil), " outputs are correct")...)
 	}
 	if r.Build != nil {
 		need := r.Build.Resources
@@ -192,10 +192,8 @@ func (s *RunStudy) gates() Fields {
 	for _, g := range r.GateOutcomes() {
 		field := gateField(g, from, summaries[g.Name])
 		if found := failedFindings(r); g.Name == "correctness" && g.Status == gate.Fail && len(found) > 0 {
-			field.Depth = Brief
-			long := gateField(run.GateOutcome{Name: g.Name, Status: g.Status}, from, summaries[g.Name])
-			long.Depth, long.Lines = Long, append(long.Lines, from.summaries(findingReasons(g.Reasons, found), "reasons."+g.Name)...)
-			fields.Fields = append(fields.Fields, long)
+			field = gateField(run.GateOutcome{Name: g.Name, Status: g.Status}, from, summaries[g.Name])
+			field.Lines = append(field.Lines, from.summaries(findingReasons(g.Reasons, found), "reasons."+g.Name)...)
 		}
 		if _, advice, refused := r.CompilerOutput(); refused && g.Name == "resources" {
 			field = gateField(run.GateOutcome{Name: g.Name, Status: g.Status}, from, cell(from.summary(run.NotCompiled, "reasons."+g.Name)))
