@@ -201,7 +201,7 @@ func TestEndlessOnGPU(t *testing.T) {
 	}
 	s.Device = s.Device.Beside(Simulator(device.Facts{Kind: "sim"}, open, run.Simulation{}))
 	s.gpu.Behaviours["hang"] = behaviour{Launch: func(int) error {
-		for range 2 { // the simulator has both shapes before the limit of the GPU
+		for range 3 { // the simulator has all shapes before the limit of the GPU
 			<-ran
 		}
 		return &device.Timeout{Limit: time.Second}
