@@ -30,7 +30,7 @@ func (o *randomOptions) flags(f *pflag.FlagSet) {
 	f.Uint64Var(&o.seed, "seed", 0, "of the random problems; required with --random")
 }
 
-// check refuses what random problems exclude, and sets their defaults.
+// checkRandom refuses what random problems exclude, and sets their defaults.
 func (o *benchOptions) checkRandom(changed func(flag string) bool) error {
 	switch {
 	case !changed("random") && changed("seed"):

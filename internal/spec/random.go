@@ -204,7 +204,8 @@ type miss struct {
 	count int
 }
 
-// with counts one more. Reasons that quote a shape are told apart by their beginning.
+// with adds one draw to the count of its reason. Reasons that differ only in the shape they quote count
+// as one.
 func (m misses) with(why string) misses {
 	kind, _, _ := strings.Cut(why, ", such as")
 	if i := slices.IndexFunc(m, func(o miss) bool { return strings.HasPrefix(o.why, kind) }); i >= 0 {
