@@ -234,7 +234,7 @@ func kernelFileAttacks() []attack {
 		reference("the reference takes all memory", moreMemory, "import numpy\ndef reference(axes, inputs):\n    return {'y': numpy.ones(1 << 40 >> 9)}\n"),
 		reference("the import takes all memory", moreMemory, "all = [bytes([i & 255]) * (1 << 20) for i in range(1 << 14)]\n"),
 		reference("the reference takes shared memory", moreMemory, "import mmap\ndef reference(axes, inputs):\n    all = []\n    while True:\n        all.append(mmap.mmap(-1, 1 << 24))\n        all[-1].write(b'x' * (1 << 24))\n"),
-		reference("orphans of the reference take memory", moreMemory, "import os, time\ndef reference(axes, inputs):\n    for i in range(8):\n        if os.fork() == 0:\n            os.setsid()\n            if os.fork():\n                os._exit(0)\n"+
+		reference("orphans of the reference take memory", moreMemory, "import os, time\ndef reference(axes, inputs):\n    for i in range(4):\n        if os.fork() == 0:\n            os.setsid()\n            if os.fork():\n                os._exit(0)\n"+
 			"            all = []\n            while len(all) < 300:\n                all.append(bytes([i + 1]) * (1 << 20))\n                time.sleep(0.001)\n            time.sleep(100)\n    time.sleep(500)\n"),
 	}
 	return list

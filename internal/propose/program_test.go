@@ -80,9 +80,8 @@ func runProgram(name string, args []string) {
 			}
 			time.Sleep(time.Hour)
 		case "grow":
-			var all [][]byte
-			for {
-				all = append(all, bytes.Repeat([]byte{1}, 8<<20))
+			for text := []byte{1}; ; {
+				text = bytes.Repeat(text, 2)
 			}
 		case "die":
 			fmt.Fprintln(os.Stderr, "Traceback (most recent call last):\nRuntimeError: no\x1b[31m luck")
