@@ -6,7 +6,9 @@ import (
 	"encoding/binary"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
+	"time"
 )
 
 // A kernel that is right. The attacks change a part of it.
@@ -81,6 +83,28 @@ func onSim(oldNew ...string) func(a *arena) []string {
 		return runOnSim
 	}
 }
+
+// reference is an attack by the Python function that computes the right outputs.
+func reference(name, want, text string, flags ...string) attack {
+	return attack{kind: "file", name: name, exit: exitUnchecked, want: want, with: attackOptions{compiler: true}, stage: func(a *arena) []string {
+		a.kernel()
+		a.write("kernel/reference.py", text)
+		return append(slices.Clone(runOnSim), flags...)
+	}}
+}
+
+// interrupted is an attack during which Ctrl-C comes.
+func interrupted(k attack, after time.Duration) attack {
+	k.exit, k.with.interrupt = exitInterrupted, after
+	return k
+}
+
+const (
+	moreMemory = "ATTUNE_REFERENCE_MEMORY=8G allows more"
+
+	// outliving begins a function that starts a process which the program could lose sight of.
+	outliving = "import os, subprocess, time\ndef reference(axes, inputs):\n    subprocess.Popen('sleep 500 &', shell=True, start_new_session=True)\n    time.sleep(0.5)\n"
+)
 
 var runOnSim = []string{"run", "--kernel", "kernel", "--device", "sim"}
 
@@ -197,36 +221,21 @@ func kernelFileAttacks() []attack {
 		needs(file("work of 10**400 operations", 2, "work", onSim("[launch]", "[work]\nflops = \"10**400\"\n\n[launch]"))),
 		needs(file("the entry function is an option", 2, "entry", onSim(`name = "k"`+"\n", "name = \"k\"\nentry = \"--run\"\n"))),
 		needs(file("the reference is a pipe", 2, "reference.py", func(a *arena) []string { a.kernel(); a.pipe("kernel/reference.py"); return runOnSim })),
-		needs(file("the reference never answers", 14, "", func(a *arena) []string {
-			a.kernel()
-			a.write("kernel/reference.py", "import time\ndef reference(axes, inputs):\n    time.sleep(1000)\n")
-			return append(runOnSim, "--reference-timeout", "3s")
-		})),
-		needs(file("the reference prints without end", 14, "", func(a *arena) []string {
-			a.kernel()
-			a.write("kernel/reference.py", "def reference(axes, inputs):\n    while True:\n        print('x' * 100000)\n")
-			return append(runOnSim, "--reference-timeout", "5s")
-		})),
-		needs(file("the reference returns an endless shape", 14, "", func(a *arena) []string {
-			a.kernel()
-			a.write("kernel/reference.py", "import numpy\ndef reference(axes, inputs):\n    return {'y': numpy.broadcast_to(numpy.float32(1), (1 << 40,))}\n")
-			return runOnSim
-		})),
-		needs(file("the reference raises a megabyte of escapes", 14, "", func(a *arena) []string {
-			a.kernel()
-			a.write("kernel/reference.py", "def reference(axes, inputs):\n    raise ValueError('\\x1b]0;owned\\x07' * 100000)\n")
-			return runOnSim
-		})),
-		needs(file("the reference leaves a process behind", 14, "", func(a *arena) []string {
-			a.kernel()
-			a.write("kernel/reference.py", "import os, subprocess\ndef reference(axes, inputs):\n    subprocess.Popen(['sleep', '500'])\n    os._exit(0)\n")
-			return runOnSim
-		})),
-		needs(file("the reference writes into the answers", 14, "", func(a *arena) []string {
-			a.kernel()
-			a.write("kernel/reference.py", "import os\ndef reference(axes, inputs):\n    os.write(4, b'{' * 1000000 + b'\\n')\n    return {'y': inputs['x'] / 2}\n")
-			return runOnSim
-		})),
+		reference("the reference never answers", "no result", "import time\ndef reference(axes, inputs):\n    time.sleep(1000)\n", "--reference-timeout", "3s"),
+		reference("the reference prints without end", "no result", "def reference(axes, inputs):\n    while True:\n        print('x' * 100000)\n", "--reference-timeout", "5s"),
+		reference("the reference returns an endless shape", "has shape", "import numpy\ndef reference(axes, inputs):\n    return {'y': numpy.broadcast_to(numpy.float32(1), (1 << 40,))}\n"),
+		reference("the reference raises a megabyte of escapes", "ValueError", "def reference(axes, inputs):\n    raise ValueError('\\x1b]0;owned\\x07' * 100000)\n"),
+		reference("the reference writes into the answers", "not JSON", "import os\ndef reference(axes, inputs):\n    os.write(4, b'{' * 1000000 + b'\\n')\n    return {'y': inputs['x'] / 2}\n"),
+		reference("the reference leaves a process behind", "exited", "import os, subprocess\ndef reference(axes, inputs):\n    subprocess.Popen(['sleep', '500'])\n    os._exit(0)\n"),
+		reference("the reference leaves a process in another session", "exited", outliving+"    os._exit(0)\n"),
+		reference("the reference leaves a process and is too late", "no result", outliving+"    time.sleep(500)\n", "--reference-timeout", "3s"),
+		interrupted(reference("the reference has a process in another session while Ctrl-C comes", "interrupted", outliving+"    time.sleep(500)\n"), 12*time.Second),
+		reference("the reference kills who watches it", "exited", "import os, time\ndef reference(axes, inputs):\n    os.kill(os.getppid(), 9)\n    time.sleep(500)\n"),
+		reference("the reference takes all memory", moreMemory, "import numpy\ndef reference(axes, inputs):\n    return {'y': numpy.ones(1 << 40 >> 9)}\n"),
+		reference("the import takes all memory", moreMemory, "all = [bytes([i & 255]) * (1 << 20) for i in range(1 << 14)]\n"),
+		reference("the reference takes shared memory", moreMemory, "import mmap\ndef reference(axes, inputs):\n    all = []\n    while True:\n        all.append(mmap.mmap(-1, 1 << 24))\n        all[-1].write(b'x' * (1 << 24))\n"),
+		reference("orphans of the reference take memory", moreMemory, "import os, time\ndef reference(axes, inputs):\n    for i in range(4):\n        if os.fork() == 0:\n            os.setsid()\n            if os.fork():\n                os._exit(0)\n"+
+			"            all = []\n            while len(all) < 300:\n                all.append(bytes([i + 1]) * (1 << 20))\n                time.sleep(0.001)\n            time.sleep(100)\n    time.sleep(500)\n"),
 	}
 	return list
 }

@@ -265,6 +265,9 @@ func (k attack) run(t *testing.T, finished string) cost {
 	if left, err := os.ReadDir(filepath.Join(root, "tmp")); err != nil || len(left) > 0 {
 		t.Errorf("temporary files are left: %v, %v", left, err)
 	}
+	if left := processesOf(root); len(left) > 0 {
+		t.Errorf("processes are left: %v", left)
+	}
 	now := recordsIn(t, a.at(".attune"))
 	for name, sum := range kept {
 		if now[name] != sum {
@@ -410,13 +413,34 @@ func residentBytes(pid int) (now, peak int64) {
 	for line := range strings.Lines(string(text)) {
 		name, value, _ := strings.Cut(line, ":")
 		switch kilobytes, _ := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64); name {
-		case "RssAnon":
-			now = kilobytes << 10
+		case "RssAnon", "RssShmem":
+			now += kilobytes << 10
 		case "VmHWM":
 			peak = kilobytes << 10
 		}
 	}
 	return now, peak
+}
+
+// processesOf lists the processes with a folder in their environment, in whatever group or session. Those
+// of a command that has just ended may need a moment to end.
+func processesOf(root string) (left []string) {
+	for range 50 {
+		left = nil
+		environments, _ := filepath.Glob("/proc/[0-9]*/environ") // the pattern is right
+		for _, path := range environments {
+			text, _ := os.ReadFile(path) // it may have ended, or belong to another user
+			if strings.Contains(string(text), root) {
+				name, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "cmdline")) // it may have ended
+				left = append(left, strings.ReplaceAll(string(name), "\x00", " "))
+			}
+		}
+		if left == nil {
+			return nil
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	return left
 }
 
 // killTree kills a process and its descendants.

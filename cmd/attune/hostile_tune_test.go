@@ -155,6 +155,8 @@ func proposerAttacks() []attack {
 		proposer("a program that logs without end", "the proposer", "yes xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx >&2"),
 		proposer("a program that dies at once", "the proposer exited", "exit 3"),
 		proposer("a program that leaves a process with its pipe", "the proposer", "sleep 500 &\nexit 0"),
+		proposer("a program that leaves a process in another session", "the proposer exited", "(setsid sleep 500 < /dev/null > /dev/null 2>&1 &)\nsleep 0.5\nexit 3"),
+		proposer("a program that takes all memory", "the proposer needs more than 640 MB of memory; ATTUNE_PROPOSER_MEMORY=8G allows more", "tail /dev/zero"),
 		proposer("a program that stops itself", "the proposer", "kill -STOP $$"),
 		proposer("a program that closes its output", "the proposer", "exec >&-\nsleep 100"),
 		proposer("a program that says terminal escapes", "the proposer", "printf '\\033]0;owned\\007\\n'; printf '\\033[31mowned\\n' >&2; sleep 100"),

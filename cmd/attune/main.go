@@ -121,5 +121,13 @@ func (a *app) printError(err error, code int) {
 		_ = json.NewEncoder(a.stderr).Encode(map[string]any{"message_type": "exit_error", "code": code, "message": text})
 		return
 	}
-	fmt.Fprintf(a.stderr, "attune: %s\n", text)
+	text = "attune: " + text + "\n"
+	if quoting := interface{ Quoted() string }(nil); errors.As(err, &quoting) && quoting.Quoted() != "" {
+		if before, after, found := strings.Cut(text, quoting.Quoted()+"\n"); found {
+			fmt.Fprint(a.stderr, before)
+			fmt.Fprintln(a.verbatim, quoting.Quoted())
+			text = after
+		}
+	}
+	fmt.Fprint(a.stderr, text)
 }

@@ -24,6 +24,7 @@ import (
 // app is what the commands share: the outputs, and the flags that all of them have.
 type app struct {
 	stdout, stderr io.Writer // each write clears the status line first
+	verbatim       io.Writer // standard error without line breaks of attune's own
 	line           *terminal.Status
 	out            io.Writer      // standard output itself, which may be a terminal
 	raw            io.Writer      // standard output with control characters, which stdout leaves out
@@ -178,7 +179,7 @@ func newApp(stdout, stderr io.Writer) *app {
 	if file, ok := stderr.(*os.File); ok {
 		a.line = terminal.NewStatus(file)
 	}
-	a.raw, a.stderr = a.line.Writer(a.written), a.line.MessageWriter(stderr)
+	a.raw, a.stderr, a.verbatim = a.line.Writer(a.written), a.line.MessageWriter(stderr), a.line.Writer(stderr)
 	a.stdout = terminal.PrintableWriter(a.raw, func() bool { return a.screen().Colour })
 	a.kernels = &kernelOutput{w: a.stderr, json: &a.json, step: a.step != nil}
 	if a.line != nil {

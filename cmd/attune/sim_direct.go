@@ -241,10 +241,13 @@ func (a *app) directPTX(ctx context.Context, o directOptions, file string) ([]by
 	}
 	text, err := toolchain.CompilePTX(ctx, compiler, regular.Folder(filepath.Dir(file)), filepath.Dir(file), filepath.Base(file), arch, o.compiler...)
 	if refused, ok := errors.AsType[*toolchain.CompileError](err); ok {
-		return nil, errors.New(refused.Error()) // no gate has failed
+		return nil, rejectedSource{refused}
 	}
 	return text, err
 }
+
+// rejectedSource is the error of a source that does not compile where no gate has failed.
+type rejectedSource struct{ *toolchain.CompileError }
 
 // defaultArch is the architecture that a .cu file is compiled for.
 const defaultArch = "sm_90a"

@@ -97,6 +97,7 @@ const proposersText = `A proposer is a program that takes part in a search of at
 
   --proposer CMD              its command, split into words; no shell runs it
   --proposer-timeout 60s      limit of one answer
+  ATTUNE_PROPOSER_MEMORY=8G   limit of its memory, 640 MB unless set
 
 It reads a JSON object a line from standard input and writes one a line to
 standard output. Standard error goes to proposer.log of the search.
@@ -136,6 +137,9 @@ verdict is not-measured, standard error has the reason, the exit code is 14.
                          that of attune doctor --fix, else python3 in PATH);
                          bench runs its peers by it too
   --reference-timeout T  limit of one computation (default 2m)
+
+  ATTUNE_REFERENCE_MEMORY=8G   limit of its memory; unless set, 640 MB and 512
+                               times the bytes of the arrays
 
   attune run --kernel rmsnorm --device sim
   attune run --kernel rmsnorm rmsnorm+THREADS=512 --shapes rows=8,n=256

@@ -19,6 +19,16 @@ import (
 // terminal received.
 func onTerminal(t *testing.T, width uint16, dir string, env []string, args ...string) string {
 	t.Helper()
+	shown, err := shownOnTerminal(t, width, dir, env, args...)
+	if err != nil {
+		t.Fatalf("attune %s: %v\n%s", strings.Join(args, " "), err, shown)
+	}
+	return shown
+}
+
+// shownOnTerminal is what a command shows on a terminal, and how it ended.
+func shownOnTerminal(t *testing.T, width uint16, dir string, env []string, args ...string) (string, error) {
+	t.Helper()
 	user, program := terminalPair(t)
 	if err := unix.IoctlSetWinsize(int(program.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 40, Col: width}); err != nil {
 		t.Fatal(err)
@@ -33,10 +43,7 @@ func onTerminal(t *testing.T, width uint16, dir string, env []string, args ...st
 	}
 	program.Close()              // so that reading ends with the process
 	shown, _ := io.ReadAll(user) // EIO when the other side is closed
-	if err := cmd.Wait(); err != nil {
-		t.Fatalf("attune %s: %v\n%s", strings.Join(args, " "), err, shown)
-	}
-	return string(shown)
+	return string(shown), cmd.Wait()
 }
 
 var colourPattern = regexp.MustCompile("\x1b\\[[0-9]*m")
@@ -109,6 +116,27 @@ func TestOutputFitsTheTerminal(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// What the compiler prints is not wrapped: its marks point at columns.
+func TestCompilerOutputIsVerbatim(t *testing.T) {
+	const message = `k.cu(1): error: this line is wider than sixty columns, and the mark below it points at one of them
+  extern "C" __attribute__((global)) vod k(const float* x, float* y, int n) {
+                                     ^`
+	dir := t.TempDir()
+	a := &arena{t: t, dir: dir}
+	a.program("cuda/bin/ptxas", "#!/bin/sh\n")
+	a.program("cuda/bin/nvcc", "#!/bin/sh\ncase $1 in\n--version) echo 'Cuda compilation tools, release 13.0, V13.0.88' ;;\n*) cat <<'EOF'\n"+message+"\nEOF\nexit 1 ;;\nesac\n")
+	a.kernel()
+	for _, args := range [][]string{{"build", "--kernel", "kernel"}, {"sim", "kernel/k.cu", "--grid", "1", "--block", "1"}} {
+		shown, err := shownOnTerminal(t, 60, dir, []string{"CUDA_HOME=" + filepath.Join(dir, "cuda")}, args...)
+		if err == nil {
+			t.Errorf("attune %s succeeds", args[0])
+		}
+		if text := strings.Join(screenLines(shown), "\n"); !strings.Contains(text, "\n"+message+"\n") {
+			t.Errorf("attune %s:\n%s", args[0], text)
+		}
 	}
 }
 

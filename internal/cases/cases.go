@@ -232,7 +232,7 @@ func (c *Case) runProgram(ctx context.Context, program *sim.Program, o sim.Optio
 		return nil, err
 	}
 	outcome, err := r.launch(ctx)
-	if err != nil || !r.hasState() {
+	if err != nil || !r.memory.LeftInScratch() {
 		return outcome, err
 	}
 	if outcome.Schedules > 1 {
@@ -285,7 +285,7 @@ func (a *Argument) buffer(memory *mem.Memory, index int) (uint64, error) {
 	case a.Bytes != nil:
 		return memory.Alloc(v, *a.Bytes)
 	case a.Scratch != nil:
-		return allocScratch(memory, v, *a.Scratch, a.Zero == zeroLaunch)
+		return memory.AllocScratch(v, *a.Scratch, a.Zero == zeroLaunch)
 	}
 	data, err := parseHex(*a.Hex)
 	if err != nil {

@@ -206,7 +206,7 @@ func (l *Launch) bind(memory *mem.Memory) (values [][]byte, buffers map[int]uint
 // place allocates the buffer of the argument, with its contents.
 func (a LaunchArg) place(memory *mem.Memory, index int) (uint64, error) {
 	if a.Role == Scratch {
-		return allocScratch(memory, a.variable(index), a.bytes(), a.Zero)
+		return memory.AllocScratch(a.variable(index), a.bytes(), a.Zero)
 	}
 	base, err := memory.Alloc(a.variable(index), a.bytes())
 	if err == nil && a.Role != Out {

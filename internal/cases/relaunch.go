@@ -49,47 +49,12 @@ func (r *launches) launch(ctx context.Context) (*Outcome, error) {
 	return outcome, c.compare(outcome, r.memory, r.buffers, r.options.Checks)
 }
 
-// allocScratch makes a buffer that is zero before the first launch.
-func allocScratch(memory *mem.Memory, v finding.Variable, size int, zero bool) (uint64, error) {
-	base, err := memory.Alloc(v, size)
-	if err != nil {
-		return 0, err
-	}
-	return base, handOver(memory, base, zero, true)
-}
-
-// handOver prepares scratch for a launch: cleared, or as the launch before has left it.
-func handOver(memory *mem.Memory, base uint64, zero, first bool) error {
-	if zero || first {
-		if err := memory.Initialise(base, nil); err != nil {
-			return err
-		}
-	}
-	if zero {
-		return nil
-	}
-	return memory.Carry(base)
-}
-
-// scratch reports whether the argument at an index is scratch, and whether it is cleared before every
-// launch.
-func (c *Case) scratch(index int) (is, zero bool) {
+// isScratch reports whether the argument at an index is scratch.
+func (c *Case) isScratch(index int) bool {
 	if c.launch != nil {
-		a := c.launch.Args[index]
-		return a.Role == Scratch, a.Zero
+		return c.launch.Args[index].Role == Scratch
 	}
-	a := c.Args[index]
-	return a.Scratch != nil, a.Zero == zeroLaunch
-}
-
-// hasState reports whether a launch has left scratch that a later one finds other than zero.
-func (r *launches) hasState() bool {
-	for i, base := range r.buffers {
-		if is, zero := r.c.scratch(i); is && !zero && !r.memory.IsZero(base) {
-			return true
-		}
-	}
-	return false
+	return c.Args[index].Scratch != nil
 }
 
 // repeat launches the case again on the same inputs, in the memory that the first launch has left. What
@@ -133,10 +98,10 @@ func (r *launches) restore() error {
 		} else if text := r.c.Args[i].Hex; text != nil {
 			data, err = parseHex(*text)
 		}
-		switch is, zero := r.c.scratch(i); {
+		switch {
 		case err != nil:
-		case is:
-			err = handOver(r.memory, base, zero, false)
+		case r.c.isScratch(i):
+			err = r.memory.HandOver(base)
 		case data != nil:
 			err = r.memory.Write(base, data)
 		default:

@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"syscall"
 	"time"
 )
 
@@ -23,6 +22,7 @@ type Options struct {
 	Input   io.Reader
 	Printed io.Writer     // gets what the process prints; may be nil
 	Limit   time.Duration // of each response
+	Memory  int64         // limit in bytes; 0 for none
 	MaxLine int           // bytes of a response
 }
 
@@ -31,8 +31,8 @@ const closeGrace = 5 * time.Second
 
 // Process is a running program. Its methods are called one at a time.
 type Process struct {
+	family  *Family
 	options Options
-	cmd     *exec.Cmd
 	printed *tail
 	in      *os.File
 	out     *bufio.Reader
@@ -41,6 +41,7 @@ type Process struct {
 	exitErr error
 	lost    bool
 	late    bool
+	excess  *LimitError
 }
 
 // Start starts a process.
@@ -55,8 +56,7 @@ func Start(o Options) (*Process, error) {
 		return nil, errors.Join(err, requestsOut.Close(), requestsIn.Close())
 	}
 	p.in, p.out, p.pipes = requestsIn, bufio.NewReader(responsesOut), []io.Closer{requestsIn, responsesOut}
-	p.prepare(requestsOut, responsesIn)
-	err = p.cmd.Start()
+	p.family, err = StartFamily(p.command(requestsOut, responsesIn), Limits{Memory: o.Memory})
 	// The parent must not keep the child's pipe ends open, or it would not see EOF when the child
 	// dies.
 	requestsOut.Close()
@@ -66,32 +66,35 @@ func Start(o Options) (*Process, error) {
 		return nil, err
 	}
 	go func() {
-		p.exitErr = p.cmd.Wait()
-		p.killGroup() // processes that it started may still run
+		p.exitErr = p.family.Wait()
 		close(p.exited)
 	}()
 	return p, nil
 }
 
-// prepare makes the command, which gets its ends of the pipes.
-func (p *Process) prepare(requests, responses *os.File) {
+// command describes the program, which gets its ends of the pipes.
+func (p *Process) command(requests, responses *os.File) *exec.Cmd {
 	o := p.options
-	p.cmd = exec.Command(o.Command[0], o.Command[1:]...)
-	p.cmd.Dir, p.cmd.Env = o.Dir, append(os.Environ(), o.Env...)
-	p.cmd.Stderr = p.printed
+	cmd := exec.Command(o.Command[0], o.Command[1:]...)
+	cmd.Dir, cmd.Env = o.Dir, append(os.Environ(), o.Env...)
+	cmd.Stderr = p.printed
 	if o.Input == nil {
-		p.cmd.Stdin, p.cmd.Stdout = requests, responses
+		cmd.Stdin, cmd.Stdout = requests, responses
 	} else {
-		p.cmd.Stdin, p.cmd.Stdout = o.Input, p.printed
-		p.cmd.ExtraFiles = []*os.File{requests, responses}
+		cmd.Stdin, cmd.Stdout = o.Input, p.printed
+		cmd.ExtraFiles = []*os.File{requests, responses}
 	}
-	p.cmd.WaitDelay = time.Second
-	// A process group of its own, so that kill also ends the processes that it starts.
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	return cmd
 }
 
 // Lost reports whether the process cannot be used any more.
 func (p *Process) Lost() bool { return p.lost }
+
+// Excess is the limit that the process was lost to, or nil.
+func (p *Process) Excess() *LimitError { return p.excess }
+
+// AllowMemory changes the limit of memory.
+func (p *Process) AllowMemory(bytes int64) { p.family.AllowMemory(bytes) }
 
 // Late reports whether the process was lost because it exceeded the time limit.
 func (p *Process) Late() bool { return p.late }
@@ -182,6 +185,10 @@ func (p *Process) death(pipeErr error) error {
 	case <-time.After(closeGrace):
 		return fmt.Errorf("closed its pipe: %w", pipeErr)
 	}
+	if limit, ok := errors.AsType[*LimitError](p.exitErr); ok {
+		p.excess = limit
+		return limit
+	}
 	how := "exit status 0"
 	if p.exitErr != nil {
 		how = p.exitErr.Error()
@@ -196,20 +203,8 @@ func (p *Process) death(pipeErr error) error {
 // Lose marks the process as lost and kills it.
 func (p *Process) Lose() {
 	p.lost = true
-	p.kill()
+	p.family.Kill()
 }
-
-// kill kills the process and those that it started, unless it has exited: its process ID may then
-// belong to another process.
-func (p *Process) kill() {
-	select {
-	case <-p.exited:
-	default:
-		p.killGroup()
-	}
-}
-
-func (p *Process) killGroup() { _ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) }
 
 // Close closes the pipes, which makes the process exit, and kills it after the grace time.
 func (p *Process) Close() error {
@@ -217,7 +212,7 @@ func (p *Process) Close() error {
 	select {
 	case <-p.exited:
 	case <-time.After(closeGrace):
-		p.kill()
+		p.family.Kill()
 		<-p.exited
 	}
 	return nil

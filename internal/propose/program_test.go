@@ -2,6 +2,7 @@ package propose
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -78,6 +79,10 @@ func runProgram(name string, args []string) {
 				_ = os.WriteFile(args[0], []byte(strconv.Itoa(grandchild.Process.Pid)), 0o644)
 			}
 			time.Sleep(time.Hour)
+		case "grow":
+			for text := []byte{1}; ; {
+				text = bytes.Repeat(text, 2)
+			}
 		case "die":
 			fmt.Fprintln(os.Stderr, "Traceback (most recent call last):\nRuntimeError: no\x1b[31m luck")
 			os.Exit(3)

@@ -49,6 +49,9 @@ type Candidate struct {
 	About    string
 }
 
+// memoryVariable raises the limit of memory of a program, which may have a language model in it.
+const memoryVariable = "ATTUNE_PROPOSER_MEMORY"
+
 // maxFaults is the number of faults in a row after which a program is not asked again.
 const maxFaults = 3
 
@@ -118,9 +121,12 @@ func (p *Proposer) Ask(ctx context.Context, s State) ([]Candidate, error) {
 func (p *Proposer) ask(ctx context.Context, s State) (answer, error) {
 	var request []byte
 	if p.process == nil {
-		var err error
+		memory, err := child.EnvironmentMemory(memoryVariable, child.DefaultMemory)
+		if err != nil {
+			return answer{}, fmt.Errorf("does not start: %w", err)
+		}
 		p.process, err = child.Start(child.Options{
-			Command: p.options.Command, Printed: p.log,
+			Command: p.options.Command, Printed: p.log, Memory: memory,
 			Limit: time.Duration(p.options.Limits.Seconds * float64(time.Second)), MaxLine: p.options.Limits.LineBytes,
 		})
 		if err != nil {
@@ -131,6 +137,9 @@ func (p *Proposer) ask(ctx context.Context, s State) (answer, error) {
 	request = append(request, encode(p.message(s))...)
 	line, err := p.process.Exchange(ctx, request)
 	if err != nil {
+		if p.process.Excess() != nil {
+			err = fmt.Errorf("%w; %s=8G allows more", err, memoryVariable)
+		}
 		p.stop()
 		return answer{}, err
 	}

@@ -18,6 +18,7 @@ type Options struct {
 	Dir     string        // working directory
 	Env     []string      // besides the environment of attune
 	Limit   time.Duration // of each response
+	Memory  int64         // limit in bytes; 0 for none
 }
 
 const maxLineBytes = 4 << 20 // of a response
@@ -33,7 +34,7 @@ type Process struct {
 func Start(o Options) (*Process, error) {
 	p, err := child.Start(child.Options{
 		Command: []string{o.Python, "-"}, Dir: o.Dir, Env: o.Env, Input: strings.NewReader(o.Program),
-		Limit: o.Limit, MaxLine: maxLineBytes,
+		Limit: o.Limit, Memory: o.Memory, MaxLine: maxLineBytes,
 	})
 	if err != nil {
 		return nil, &Error{fmt.Sprintf("%s does not start: %v", o.Python, err), UseAnother}

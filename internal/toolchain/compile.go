@@ -9,8 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
-	"time"
 
 	"attune/internal/terminal"
 )
@@ -120,14 +118,6 @@ func (c *Compiler) output(ctx context.Context, t Target, program, file string, c
 		return nil, err
 	}
 	return nil, c.broken(ctx, t, filepath.Base(program)+" reported success and "+problem)
-}
-
-// killGroupOnCancel makes the cancellation of a command kill every process that it has started:
-// nvcc runs several programs.
-func killGroupOnCancel(cmd *exec.Cmd) {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = 2 * time.Second
 }
 
 // withoutTimes removes the lines of a log that differ from run to run.

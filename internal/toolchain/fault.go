@@ -5,11 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
+
+	"attune/internal/child"
 )
 
 // FaultError is the error of a compiler that does not work: it is damaged, it crashed, it was
@@ -97,8 +98,8 @@ const outOfMemory = "probably the machine ran out of memory"
 // the source.
 func symptomOf(program string, failure error, output string) string {
 	name := filepath.Base(program)
-	var exit *exec.ExitError
-	if !errors.As(failure, &exit) {
+	exit, ok := errors.AsType[*child.ExitError](failure)
+	if !ok {
 		return fmt.Sprintf("%s does not run: %v", name, failure)
 	}
 	if s := signalOf(exit); s == syscall.SIGKILL {
@@ -126,11 +127,10 @@ func symptomOf(program string, failure error, output string) string {
 
 // signalOf is the signal that ended the compiler, or one of its programs: nvcc and the shell then
 // end with 128 and the signal's number.
-func signalOf(exit *exec.ExitError) syscall.Signal {
-	status, ok := exit.Sys().(syscall.WaitStatus)
-	switch code := exit.ExitCode(); {
-	case ok && status.Signaled():
-		return status.Signal()
+func signalOf(exit *child.ExitError) syscall.Signal {
+	switch code := exit.Status.ExitStatus(); {
+	case exit.Status.Signaled():
+		return exit.Status.Signal()
 	case code > 128 && code <= 128+int(syscall.SIGSYS):
 		return syscall.Signal(code - 128)
 	}

@@ -5,13 +5,18 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"attune/internal/child"
 )
 
 // exitError is the error of a shell script.
 func exitError(t testing.TB, text string) error {
 	t.Helper()
-	err := exec.CommandContext(t.Context(), "sh", "-c", text).Run()
-	if err == nil {
+	family, err := child.StartFamily(exec.CommandContext(t.Context(), "sh", "-c", text), child.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err = family.Wait(); err == nil {
 		t.Fatalf("%q succeeds", text)
 	}
 	return err

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os/exec"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -84,6 +85,14 @@ func git(ctx context.Context, args ...string) (string, error) {
 		return "", errors.New(strings.TrimPrefix(line, "fatal: "))
 	}
 	return "", fmt.Errorf("git failed: %w", err)
+}
+
+// killGroupOnCancel makes the cancellation of git or pip kill every process that it has started. They
+// are the user's own: git may leave a daemon.
+func killGroupOnCancel(cmd *exec.Cmd) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = 2 * time.Second
 }
 
 // parseGitStatus parses `git status --porcelain=v2 --branch`: headers begin with "# ", every other

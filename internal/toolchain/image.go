@@ -82,8 +82,12 @@ type CompileError struct {
 	Output string // of the compiler
 }
 
+// Quoted is the part of the message that is the compiler's. Its marks point at columns, so that it is
+// printed as it is.
+func (e *CompileError) Quoted() string { return strings.TrimRight(e.Output, "\n") }
+
 func (e *CompileError) Error() string {
-	text := fmt.Sprintf("%s does not compile:\n%s", e.Target, strings.TrimRight(e.Output, "\n"))
+	text := fmt.Sprintf("%s does not compile:\n%s", e.Target, e.Quoted())
 	if advice := e.Advice(); advice != "" {
 		text += "\n" + advice
 	}

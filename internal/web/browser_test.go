@@ -713,12 +713,20 @@ func TestBrowserFollowsSearch(t *testing.T) {
 			t.Fatal("the search does not appear")
 		}
 	}
+	b.run(chromedp.EmulateViewport(360, 800))
+	narrow := func(where string) {
+		for _, text := range value[[]string](b, hiddenScript) {
+			t.Errorf("%s: %s", where, text)
+		}
+	}
+	narrow("the list")
 	b.run(chromedp.Click(chromedp.CSS(`table.rows a`)), chromedp.WaitVisible(chromedp.CSS("#live")))
 	value[chromedp.Void](b, `window.loaded = true`)
 	const counted = `parseInt((document.getElementById("evaluations") || { textContent: "0" }).textContent)`
 	var counts []int
 	for end := time.Now().Add(90 * time.Second); value[string](b, `document.documentElement.dataset.live || ""`) != "done"; time.Sleep(50 * time.Millisecond) {
 		if n := value[int](b, counted); len(counts) == 0 || n != counts[len(counts)-1] {
+			narrow("the search")
 			counts = append(counts, n)
 		}
 		if time.Now().After(end) {

@@ -125,7 +125,7 @@ func (s *sequence) launchAgain(ctx context.Context, job device.Job) (*launched, 
 		case arg.Output > 0:
 			err = r.memory.Forget(r.buffers[i])
 		case arg.Scratch > 0:
-			err = handOver(r.memory, r.buffers[i], arg)
+			err = r.memory.HandOver(r.buffers[i])
 		}
 		if err != nil {
 			return nil, err

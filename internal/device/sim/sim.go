@@ -226,10 +226,8 @@ func (r *resident) current() finding.Launch {
 // endLaunch notes whether the launch has left anything that a later one can read: written variables
 // of the module, or scratch that is not zero as before the first launch.
 func (r *resident) endLaunch() {
-	r.hasState = r.instance.EndLaunch(r.memory)
-	for i, arg := range r.job.Args {
-		r.hasState = r.hasState || arg.Scratch > 0 && !arg.Zero && !r.memory.IsZero(r.buffers[i])
-	}
+	written := r.instance.EndLaunch(r.memory)
+	r.hasState = written || r.memory.LeftInScratch()
 }
 
 // kernelError distinguishes a fault of the kernel from a cancelled context, from PTX that is not
@@ -290,24 +288,17 @@ func bind(memory *mem.Memory, job device.Job) (values [][]byte, buffers []uint64
 
 // place allocates the buffer of an argument, with its bytes. An output stays uninitialised.
 func place(memory *mem.Memory, index int, arg device.Arg) (uint64, error) {
+	if arg.Scratch > 0 {
+		return memory.AllocScratch(arg.Variable(index), arg.BufferBytes(), arg.Zero)
+	}
 	base, err := memory.Alloc(arg.Variable(index), arg.BufferBytes())
 	switch {
 	case err != nil || arg.Output > 0:
 		return base, err
-	case arg.Scratch > 0:
-		return base, errors.Join(memory.Initialise(base, nil), handOver(memory, base, arg))
 	case arg.Input != nil:
 		return base, errors.Join(memory.Write(base, arg.Input), memory.Protect(base))
 	}
 	return base, memory.Write(base, arg.InOut)
-}
-
-// handOver prepares scratch for the next launch.
-func handOver(memory *mem.Memory, base uint64, arg device.Arg) error {
-	if arg.Zero {
-		return memory.Initialise(base, nil)
-	}
-	return memory.Carry(base)
 }
 
 // collect reads the buffers back. Outputs must be written completely, and inputs must be unchanged.

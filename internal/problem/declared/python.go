@@ -13,6 +13,7 @@ import (
 	"slices"
 
 	"attune/internal/array"
+	"attune/internal/child"
 	"attune/internal/problem"
 	"attune/internal/python"
 	"attune/internal/spec"
@@ -25,6 +26,7 @@ var program string
 type interpreter struct {
 	process *python.Process
 	folder  string // temporary, with the arrays
+	memory  int64  // its limit in bytes, without that for arrays
 	losses  int
 	failed  error // of the start, or of the second loss
 }
@@ -32,6 +34,24 @@ type interpreter struct {
 // maxLosses is how many processes may be lost. A function that hangs on every instance must not
 // cost the time limit for each.
 const maxLosses = 2
+
+// A reference may take child.DefaultMemory and a multiple of the bytes of its arrays. In float64 the
+// attention of this repository, which keeps all scores, takes 100 times its arrays at 4096 keys.
+const (
+	memoryVariable = "ATTUNE_REFERENCE_MEMORY"
+	memoryPerByte  = 512
+)
+
+// memoryFor is the limit for arrays, in addition to a base. A quarter of the machine is left to others.
+func memoryFor(base int64, arrays []*array.Array) int64 {
+	most := base
+	for _, a := range arrays {
+		if a != nil {
+			most += memoryPerByte * int64(len(a.Data))
+		}
+	}
+	return max(base, min(most, child.MachineMemory()/4*3))
+}
 
 func (p *interpreter) close() error {
 	var err error
@@ -76,6 +96,9 @@ func (r *references) runPython(ctx context.Context, i problem.Instance, arrays [
 	request, err := r.request(i, arrays)
 	if err != nil {
 		return nil, r.failure("write its inputs: "+err.Error(), "set TMPDIR to a folder with free space")
+	}
+	if os.Getenv(memoryVariable) == "" { // the user has set no limit
+		r.python.process.AllowMemory(memoryFor(r.python.memory, arrays))
 	}
 	var reply struct {
 		Outputs []pythonArray `json:"outputs"`
@@ -179,7 +202,7 @@ func (r *references) call(ctx context.Context, request, reply any, what string) 
 	if err == nil {
 		return nil
 	}
-	late := p.process.Late()
+	late, excess := p.process.Late(), p.process.Excess()
 	lost := p.process.Lost()
 	if lost {
 		_ = p.process.Close() // it was killed
@@ -193,6 +216,9 @@ func (r *references) call(ctx context.Context, request, reply any, what string) 
 	failure := r.failure(known.Why, known.Do)
 	if late {
 		failure = r.failure(fmt.Sprintf("no result for %s within %s", what, r.options.Limit), "--reference-timeout gives it more")
+	}
+	if excess != nil {
+		failure = r.failure(fmt.Sprintf("%v for %s", excess, what), memoryVariable+"=8G allows more")
 	}
 	if lost {
 		if p.losses++; p.losses == maxLosses {
@@ -215,14 +241,19 @@ func (r *references) startPython(ctx context.Context) error {
 	}
 	path, err := python.Find(r.options.Python)
 	if err == nil {
+		p.memory, err = child.EnvironmentMemory(memoryVariable, child.DefaultMemory)
+	}
+	if err == nil {
 		p.process, err = python.Start(python.Options{
-			Python: path, Program: program, Dir: filepath.Dir(file), Limit: r.options.Limit,
+			Python: path, Program: program, Dir: filepath.Dir(file), Limit: r.options.Limit, Memory: p.memory,
 			Env: []string{"PYTHONDONTWRITEBYTECODE=1", "PYTHONUNBUFFERED=1"},
 		})
 	}
-	var known *python.Error
-	if errors.As(err, &known) {
+	if known := (*python.Error)(nil); errors.As(err, &known) {
 		p.failed = r.failure(known.Why, known.Do)
+		return p.failed
+	} else if err != nil {
+		p.failed = r.failure(err.Error(), "")
 		return p.failed
 	}
 	var about struct {

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"attune/internal/array"
+	"attune/internal/child"
 	"attune/internal/child/childtest"
 	"attune/internal/problem"
 	"attune/internal/python"
@@ -120,6 +122,31 @@ func TestPythonThatHangs(t *testing.T) {
 	checkFailure(t, err, want)
 	if took := time.Since(started); took > 300*time.Millisecond {
 		t.Errorf("a third process was started, which took %s", took)
+	}
+}
+
+// A function that takes more memory than it may is killed. The error has the limit and the variable.
+func TestPythonThatTakesMemory(t *testing.T) {
+	needsNumPy(t)
+	t.Setenv(memoryVariable, "150M")
+	p := load(t, scale, map[string]string{"reference.py": "import numpy as np\ndef reference(axes, inputs):\n    parts = []\n    while True: parts.append(np.ones(1 << 20))"})
+	refs := stop(t, p.References(problem.Options{}))
+	_, err := refs.Get(t.Context(), p.instance(0))
+	checkFailure(t, err, "needs more than 150 MB of memory for "+p.instance(0).String()+"; ATTUNE_REFERENCE_MEMORY=8G allows more")
+
+	t.Setenv(memoryVariable, "lots")
+	refs = stop(t, p.References(problem.Options{}))
+	_, err = refs.Get(t.Context(), p.instance(0))
+	checkFailure(t, err, "ATTUNE_REFERENCE_MEMORY=lots: want a size such as 4G or 2048M")
+}
+
+// The limit of memory grows with the arrays, up to the machine.
+func TestMemoryFor(t *testing.T) {
+	const base = 100 << 20
+	for bytes, want := range map[int]int64{0: base, 1 << 20: base + 512<<20, 1 << 30: max(base, child.MachineMemory()/4*3)} {
+		if got := memoryFor(base, []*array.Array{nil, {Data: make([]byte, bytes)}}); got != want {
+			t.Errorf("%d bytes: %d, want %d", bytes, got, want)
+		}
 	}
 }
 

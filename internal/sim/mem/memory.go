@@ -238,24 +238,48 @@ func (m *Memory) Protect(base uint64) error {
 	return nil
 }
 
-// Carry hands a buffer to the next launch as the caller, or an earlier launch, has left it. Its bytes
-// were zero before the first launch.
-func (m *Memory) Carry(base uint64) error {
+// AllocScratch makes a buffer that is zero before the first launch. Unless it is cleared before every
+// launch, a launch finds what earlier ones have left.
+func (m *Memory) AllocScratch(v finding.Variable, size int, cleared bool) (uint64, error) {
+	base, err := m.Alloc(v, size)
+	if err != nil {
+		return 0, err
+	}
+	if err := m.Initialise(base, nil); err != nil || cleared {
+		return base, err
+	}
+	m.Find(base).carry()
+	return base, nil
+}
+
+// HandOver prepares scratch for the next launch.
+func (m *Memory) HandOver(base uint64) error {
 	b, _, err := m.inside(base, 0)
 	if err != nil {
 		return fmt.Errorf("mark simulated memory: %w", err)
 	}
+	if !b.Carried {
+		return m.Initialise(base, nil)
+	}
+	b.carry()
+	return nil
+}
+
+// carry marks the bytes as those that the caller, or an earlier launch, has left.
+func (b *Buffer) carry() {
 	if b.Carried = true; b.Marks == nil {
 		b.Marks = make([]byte, len(b.Data))
 	}
 	Fill(b.Marks, Kept)
-	return nil
 }
 
-// IsZero reports whether all bytes of a buffer are zero.
-func (m *Memory) IsZero(base uint64) bool {
-	b := m.Find(base)
-	return b == nil || !slices.ContainsFunc(b.Data, func(x byte) bool { return x != 0 })
+// LeftInScratch reports whether a launch has left scratch that a later one finds other than zero.
+func (m *Memory) LeftInScratch() bool {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return slices.ContainsFunc(m.sorted, func(b *Buffer) bool {
+		return b.Carried && slices.ContainsFunc(b.Data, func(x byte) bool { return x != 0 })
+	})
 }
 
 // Forget marks all bytes of a buffer as unwritten. They keep their values.

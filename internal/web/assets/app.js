@@ -171,7 +171,7 @@
 
     source.addEventListener("progress", (event) => {
       const data = JSON.parse(event.data);
-      if (data.evaluation) status.textContent = searchText(data);
+      if (data.evaluation) status.replaceChildren(...breakable(searchText(data)));
       refresh();
     });
     source.addEventListener("elite", refresh);
@@ -194,6 +194,11 @@
     if (data.best) text += " The best so far is " + data.best;
     if (data.best && data.gain) text += ", " + data.gain.toFixed(3) + "x the default";
     return data.best ? text + "." : text;
+  }
+
+  // breakable lets the name of a variant break between its knobs.
+  function breakable(text) {
+    return text.split(/(?=\+)/).flatMap((part) => [document.createElement("wbr"), part]);
   }
 
   // replace puts a rendered part into the page. The text comes from this server's templates; a

@@ -1,0 +1,154 @@
+package child
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"strconv"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// Family is a running program with all processes that it has started. They end with the program, with
+// Kill, and with this process, however that ends.
+type Family struct {
+	path       string
+	supervisor *exec.Cmd
+	hold       *os.File // the supervisor ends the family when it is closed
+	program    int      // process ID
+	limits     Limits
+	memory     atomic.Int64 // of the limits
+	peak       atomic.Int64
+	exceeded   atomic.Pointer[LimitError]
+	ended      context.CancelFunc // the watch ends
+	status     chan *syscall.WaitStatus
+}
+
+// StartFamily starts a command within limits. The command is only a description: it is not started
+// itself, and its context has no effect.
+func StartFamily(cmd *exec.Cmd, l Limits) (*Family, error) {
+	if cmd.Err != nil {
+		return nil, cmd.Err
+	}
+	holdOut, holdIn, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer holdOut.Close()
+	messagesOut, messagesIn, err := os.Pipe()
+	if err != nil {
+		return nil, errors.Join(err, holdIn.Close())
+	}
+	defer messagesIn.Close()
+	f := &Family{path: cmd.Path, hold: holdIn, limits: l, status: make(chan *syscall.WaitStatus, 1)}
+	f.memory.Store(l.Memory)
+	f.supervisor = &exec.Cmd{
+		Path: "/proc/self/exe", Args: append([]string{supervisorName, strconv.Itoa(3 + len(cmd.ExtraFiles)), cmd.Path}, cmd.Args...),
+		Dir: cmd.Dir, Env: cmd.Env, Stdin: cmd.Stdin, Stdout: cmd.Stdout, Stderr: cmd.Stderr,
+		ExtraFiles: append(append([]*os.File{}, cmd.ExtraFiles...), holdOut, messagesIn),
+		// In a group of its own Ctrl-C does not reach it: attune decides what ends.
+		SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
+		WaitDelay:   time.Second,
+	}
+	if err := f.supervisor.Start(); err != nil {
+		return nil, errors.Join(err, holdIn.Close(), messagesOut.Close())
+	}
+	messagesIn.Close() // so that the end of the supervisor is seen
+	if err := f.begin(messagesOut); err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// begin waits for the start of the program.
+func (f *Family) begin(messages *os.File) error {
+	var first began
+	err := binary.Read(messages, binary.LittleEndian, &first)
+	switch {
+	case err != nil:
+		err = fmt.Errorf("the supervisor does not start: %w", err)
+	case first.Errno != 0:
+		err = &fs.PathError{Op: "fork/exec", Path: f.path, Err: syscall.Errno(first.Errno)}
+	}
+	if err != nil {
+		f.Kill()
+		_ = f.supervisor.Wait() // the first error is the cause
+		return errors.Join(err, messages.Close())
+	}
+	f.program = int(first.PID)
+	f.limits.apply(f.program)
+	watched, ended := context.WithCancel(context.Background())
+	f.ended = ended
+	go f.watch(watched)
+	go f.listen(messages)
+	return nil
+}
+
+// listen waits for the last message of the supervisor. A program that has killed its supervisor is
+// killed with its group.
+func (f *Family) listen(messages io.ReadCloser) {
+	defer messages.Close()
+	var status uint32
+	if err := binary.Read(messages, binary.LittleEndian, &status); err != nil {
+		_ = syscall.Kill(-f.program, syscall.SIGKILL) // it may have ended
+		f.status <- nil
+		return
+	}
+	s := syscall.WaitStatus(status)
+	f.status <- &s
+}
+
+// Kill ends all processes. It does not wait for their end.
+func (f *Family) Kill() {
+	_ = f.hold.Close()                               // the second time it is an error
+	_ = f.supervisor.Process.Signal(syscall.SIGCONT) // the program may have stopped it; it may have ended
+}
+
+// Wait waits until all processes have ended. The error is a *LimitError, an *ExitError, or that of a
+// pipe.
+func (f *Family) Wait() error {
+	err := f.supervisor.Wait()
+	status := <-f.status
+	f.ended()
+	_ = f.hold.Close() // Kill may have closed it
+	if exceeded := f.exceeded.Load(); exceeded != nil {
+		return exceeded
+	}
+	switch _, failed := errors.AsType[*exec.ExitError](err); {
+	case status == nil:
+		return &ExitError{syscall.WaitStatus(syscall.SIGKILL)}
+	case *status != 0:
+		return &ExitError{*status}
+	case failed:
+		return nil // the supervisor failed after its last message
+	}
+	return err
+}
+
+// ExitError is the error of a program that did not succeed.
+type ExitError struct{ Status syscall.WaitStatus }
+
+func (e *ExitError) Error() string {
+	if !e.Status.Signaled() {
+		return "exit status " + strconv.Itoa(e.Status.ExitStatus())
+	}
+	text := "signal: " + e.Status.Signal().String()
+	if e.Status.CoreDump() {
+		text += " (core dumped)"
+	}
+	return text
+}
+
+// errno is the number of a system's error.
+func errno(err error) syscall.Errno {
+	if number, ok := errors.AsType[syscall.Errno](err); ok {
+		return number
+	}
+	return syscall.EINVAL
+}
