@@ -35,7 +35,7 @@ type journalLine struct {
 	Cost    *float64 `json:"cost,omitempty"`
 	Failure Failure  `json:"failure,omitempty"`
 
-	Suggest []int           `json:"suggest,omitempty"` // knobs
+	Suggest []int           `json:"suggest,omitzero"` // knobs; an empty list takes an earlier suggestion back
 	Detail  json.RawMessage `json:"detail,omitempty"`
 }
 

@@ -135,7 +135,14 @@ func TestResumeWithVariantsInFlight(t *testing.T) {
 				p, _ := s.Ask()
 				flight = append(flight, p)
 			}
-			if err := s.Tell(flight[0], l.cost(flight[0])); err != nil {
+			e := Evaluation{Point: flight[0], Result: l.cost(flight[0])}
+			switch len(s.Evaluations()) % 10 { // a suggestion that is taken back
+			case 3:
+				e.Suggest = s.strategy.(*evo).micro[:1]
+			case 7:
+				e.Suggest = []int{}
+			}
+			if err := s.Record(e); err != nil {
 				t.Fatal(err)
 			}
 			flight = flight[1:]
