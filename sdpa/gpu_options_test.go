@@ -30,7 +30,7 @@ func optionTests(t *testing.T) []optionTest {
 	r := rand.New(rand.NewPCG(21, 22))
 	draw := func(dtype DType, shape ...int) *Tensor { return randomTensor(t, r, dtype, [4]int(shape)) }
 	sinks := []float32{0.5, -1, 2, 0}
-	cache := newSequences(t, r, BF16, E4M3, 4, 2, 64, 64, []int{2, 2, 2}, []int{70, 0, 130})
+	cache := newSequences(t, r, BF16, E4M3, 4, 2, 64, 16, []int{2, 2, 2}, []int{70, 0, 130})
 	packed := newSequences(t, r, E4M3, E4M3, 4, 2, 64, 64, []int{20, 0, 33}, []int{30, 9, 70})
 	halves := newSequences(t, r, BF16, BF16, 4, 2, 64, 64, []int{20, 1, 33}, []int{30, 9, 70})
 	decode := &Tensor{DType: BF16, Shape: [4]int{3, 4, 2, 64}, Data: slices.Concat(cache.q[0].Data, cache.q[1].Data, cache.q[2].Data)}

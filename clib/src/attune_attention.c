@@ -137,6 +137,13 @@ static attune_sdpa_status set_dense_grid(const attune_sdpa_params *p,
 
 /* ---- tensor maps ---------------------------------------------------------------------------- */
 
+/* The rows of a box: of pages a power of two that divides their keys. */
+static unsigned box_rows(const attune_sdpa_map *map, int32_t page_size) {
+  if (page_size == 0) return (unsigned)map->rows;
+  const int32_t divides = page_size & -page_size;
+  return (unsigned)(divides < map->paged_rows ? divides : map->paged_rows);
+}
+
 /* Rows of a contiguous tensor are adjacent, so the bytes that L2 fetches beyond a box are used soon
  * after. */
 static attune_sdpa_status encode_map(const problem *x, const attune_sdpa_map *map,
@@ -152,8 +159,8 @@ static attune_sdpa_status encode_map(const problem *x, const attune_sdpa_map *ma
                       .swizzle_bytes = map->swizzle_bytes,
                       .rank = (unsigned)map->rank,
                       .address = t->address,
-                      .box = {(unsigned)map->columns,
-                              (unsigned)(paged ? map->paged_rows : map->rows), 1, 1}};
+                      .box = {(unsigned)map->columns, box_rows(map, paged ? x->p.page_size : 0), 1,
+                              1}};
   if (map->tensor == TENSOR_Q) whole.box[1] /= (unsigned)x->packed;
   if (map->rank == 3) {
     whole.l2_promotion = MAP_L2_256B;

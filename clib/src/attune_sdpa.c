@@ -62,14 +62,15 @@ static attune_sdpa_status check_packed(const attune_sdpa_params *p) {
 }
 
 static attune_sdpa_status check_pages(const attune_sdpa_params *p) {
+  enum { PAGE_UNIT = 16 }; /* so that a page holds whole boxes */
   if (p->page_table == NULL) return ATTUNE_SDPA_OK;
   const extent sizes[] = {{"max_pages", p->max_pages}, {"page_size", p->page_size},
                           {"pages", p->pages}};
   TRY(attune_check_extents(sizes, 3));
-  if (p->page_size % 64 != 0) {
+  if (p->page_size % PAGE_UNIT != 0) {
     return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
-                       "page_size is %d; the forms of this library take multiples of 64 keys",
-                       p->page_size);
+                       "page_size is %d; the forms of this library take multiples of %d keys",
+                       p->page_size, PAGE_UNIT);
   }
   if ((int64_t)p->max_pages * p->page_size < p->keys) {
     return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
@@ -324,10 +325,8 @@ static attune_sdpa_status refuse_option(const problem *x) {
 
 static bool decode_applies(const problem *x) {
   const attune_sdpa_params *p = &x->p;
-  const bool pages = p->page_table == NULL || p->page_size == 64 || p->page_size == 128 ||
-                     p->page_size == 256;
   return attune_decode_rows_fit(p) && p->cu_queries == NULL && x->window_right < 0 &&
-         x->q.contiguous && x->o.contiguous && pages;
+         x->q.contiguous && x->o.contiguous;
 }
 
 static attune_sdpa_shape shape_of(const problem *x) {

@@ -107,7 +107,7 @@ typedef struct attune_sdpa_params {
    * head_dim]; the first of their strides is that of a page. NULL: no pages. */
   const int32_t *page_table;
   int32_t max_pages; /* of a sequence, with a page table */
-  int32_t page_size; /* keys of a page, with a page table: a multiple of 64 */
+  int32_t page_size; /* keys of a page, with a page table: a multiple of 16 */
   int32_t pages;     /* of k and v, with a page table */
 
   /* ---- the quantiser of k and q in FP16 or BF16 ---- */

@@ -20,7 +20,7 @@ typedef struct attune_sdpa_map {
    * entries are one dimension, for contiguous tensors. */
   int32_t rank;
   int32_t columns, rows; /* of the box */
-  int32_t paged_rows;    /* rows where k and v are paged */
+  int32_t paged_rows;    /* rows where k and v are paged; boxes of small pages have fewer */
   int32_t swizzle_bytes;
 } attune_sdpa_map;
 

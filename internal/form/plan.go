@@ -313,9 +313,8 @@ func (t *Table) selectForm(c *Call, rules choice) error {
 // computes it.
 // A cache is what the caller has in E4M3.
 func (t *Table) decode(p *Problem, cache bool) *Form {
-	pages := p.PageTable == 0 || p.PageSize == 64 || p.PageSize == 128 || p.PageSize == 256
 	few := p.fewRows() || cache && p.rows() <= maxDecodeRows && p.Queries <= maxDecodeQueries
-	if !few || p.CuQueries != 0 || p.WindowRight >= 0 || !p.Q.contiguous || !p.O.contiguous || !pages {
+	if !few || p.CuQueries != 0 || p.WindowRight >= 0 || !p.Q.contiguous || !p.O.contiguous {
 		return nil
 	}
 	var best *Form

@@ -50,7 +50,7 @@ def decode(
     q is [batch, heads, queries, head_dim], FP16 or BF16; one query, or a few of speculative
     decoding, which are the last of the sequence. The caches are E4M3 [batch, kv_heads, capacity,
     head_dim] or, with a page table, [pages, kv_heads, page_size, head_dim] with a multiple of
-    64 keys on a page. lengths is int32 [batch]: the keys of each sequence, those of the queries included.
+    16 keys on a page. lengths is int32 [batch]: the keys of each sequence, those of the queries included.
     page_table is int32 [batch, max_pages]. descale is (of k, of v), float32 [batch, kv_heads]; a q
     in E4M3 comes with all three factors.
 

@@ -136,5 +136,5 @@ def out(value: Optional[Tensor], q: Tensor) -> None:
 
 
 def page_size(name: str, cache: Tensor) -> None:
-    if cache.shape[2] == 0 or cache.shape[2] % 64:
-        raise ValueError(f"{name} has pages of {cache.shape[2]} keys, not a multiple of 64")
+    if cache.shape[2] == 0 or cache.shape[2] % 16:
+        raise ValueError(f"{name} has pages of {cache.shape[2]} keys, not a multiple of 16")

@@ -49,7 +49,7 @@ class Decode(unittest.TestCase):
     def test_pages(self):
         q, k, v, lengths, descale = problem()
         want = attune.decode(q, k, v, lengths, descale=descale, window_size=(20, 0), sinks=torch.ones(4), fallback=True)
-        for size in (64, 128, 256):
+        for size in (16, 32, 48, 64, 128, 256):
             (k_pages, table), (v_pages, _) = pages(k, size), pages(v, size)
             options = {
                 "page_table": table,
@@ -99,7 +99,7 @@ class Decode(unittest.TestCase):
         )
         refused("page_table is a list", q, paged, paged, lengths, page_table=[1], error=TypeError)
         refused(
-            "k_cache has pages of 32 keys, not a multiple of 64", q, *(paged[:, :, :32],) * 2, lengths, page_table=table
+            "k_cache has pages of 40 keys, not a multiple of 16", q, *(paged[:, :, :40],) * 2, lengths, page_table=table
         )
         refused(r"descale has 3 tensors, not 2: \(of k, of v\)", q, k, v, lengths, descale=(*descale, descale[0]))
         refused("descale is missing", q, k, v, lengths, descale=None)
@@ -129,11 +129,13 @@ class Append(unittest.TestCase):
         _, k, v, _, descale = problem(capacity=128)
         rows = torch.randn(3, 2, 4, 64, generator=torch.Generator().manual_seed(8)).half()
         lengths = torch.tensor([0, 62, 126], dtype=torch.int32)
-        (k_pages, table), (v_pages, _) = pages(k, 64), pages(v, 64)
-        attune.append(rows, rows, k_pages, v_pages, lengths, page_table=table, descale=descale, fallback=True)
-        attune.append(rows, rows, k, v, lengths, descale=descale, fallback=True)
-        self.assertTrue(torch.equal(k_pages.view(torch.uint8), pages(k, 64)[0].view(torch.uint8)))
-        self.assertTrue(torch.equal(v_pages.view(torch.uint8), pages(v, 64)[0].view(torch.uint8)))
+        want_k, want_v = k.clone(), v.clone()
+        attune.append(rows, rows, want_k, want_v, lengths, descale=descale, fallback=True)
+        for size in (16, 64):
+            (k_pages, table), (v_pages, _) = pages(k, size), pages(v, size)
+            attune.append(rows, rows, k_pages, v_pages, lengths, page_table=table, descale=descale, fallback=True)
+            self.assertTrue(torch.equal(k_pages.view(torch.uint8), pages(want_k, size)[0].view(torch.uint8)))
+            self.assertTrue(torch.equal(v_pages.view(torch.uint8), pages(want_v, size)[0].view(torch.uint8)))
         before = k_pages.clone()
         attune.append(rows, rows, k_pages, v_pages, lengths, page_table=-table - 1, descale=descale, fallback=True)
         self.assertTrue(torch.equal(k_pages.view(torch.uint8), before.view(torch.uint8)))

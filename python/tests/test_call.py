@@ -235,12 +235,12 @@ class Attention(WithDouble):
         self.assertEqual(self.calls(), before)
 
     def test_pages(self):
-        q, cache = random(3, 8, 2, 64), random(10, 2, 128, 64).to(FP8)
-        lengths, table = torch.tensor([1, 70, 500], dtype=torch.int32), torch.zeros(3, 4, dtype=torch.int32)
+        q, cache = random(3, 8, 2, 64), random(10, 2, 16, 64).to(FP8)
+        lengths, table = torch.tensor([1, 20, 60], dtype=torch.int32), torch.zeros(3, 4, dtype=torch.int32)
         attune.decode(q, cache, cache, lengths, page_table=table, descale=(torch.ones(3, 2), torch.ones(3, 2)))
         p = self.received()
-        self.expect(p, page_table=table, pages=10, page_size=128, max_pages=4, keys=512, queries=2, batch=3)
-        self.expect(p, k_stride=(2 * 128 * 64, 128 * 64, 64))
+        self.expect(p, page_table=table, pages=10, page_size=16, max_pages=4, keys=64, queries=2, batch=3)
+        self.expect(p, k_stride=(2 * 16 * 64, 16 * 64, 64))
 
     def test_workspace(self):
         q = random(1, 2, next(FRESH), 64)

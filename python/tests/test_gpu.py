@@ -260,7 +260,7 @@ class Cache(OnGPU):
                 self.near(o, want)
                 seen = want_lse > -torch.inf
                 self.assertLess((lse - want_lse)[seen].abs().max().item(), 0.3)
-                for size in (64, 128, 256):
+                for size in (16, 32, 64, 128, 256):
                     (k_pages, table), (v_pages, _) = pages(k, size), pages(v, size)
                     same(attune.decode(q, k_pages, v_pages, lengths, page_table=table, descale=descale), o)
 
@@ -280,10 +280,10 @@ class Cache(OnGPU):
             _, k, v, _, descale = self.problem(capacity=256)
             rows = randn(3, 5, 8, 128, dtype=dtype).transpose(1, 2)
             lengths = torch.tensor([0, 62, 253], dtype=torch.int32, device="cuda")
-            for paged in (False, True):
+            for size in (0, 16, 64):
                 caches, table = [k.clone(), v.clone()], None
-                if paged:
-                    (k_pages, table), (v_pages, _) = pages(k, 64), pages(v, 64)
+                if size > 0:
+                    (k_pages, table), (v_pages, _) = pages(k, size), pages(v, size)
                     caches = [k_pages, v_pages]
                 wanted = [x.clone() for x in caches]
                 attune.append(rows, rows * 2, *caches, lengths, page_table=table, descale=descale)

@@ -27,14 +27,14 @@
 //   q_fp16     in place of q and descale_q, which are then null: the same with strides of batch,
 //   q_bf16     head and row, in elements. Exactly one of the three is given.
 //   k, v       (batch, kv_heads, keys, D), E4M3; paged (pages, kv_heads, page_size, D). The kernel
-//              reads them by their tensor maps alone: boxes of min(D, 128) columns and 64 keys, a
-//              swizzle of as many bytes, coordinates (column, key, K/V head, sequence or page). So
-//              other strides need another map only.
+//              reads them by their tensor maps alone: boxes of min(D, 128) columns and 64 keys, of
+//              smaller pages 16 or 32, a swizzle of as many bytes as columns, coordinates (column,
+//              key, K/V head, sequence or page). So other strides need another map only.
 //   lse        (batch, kv_heads * group, queries), natural logarithm, or null
 //   descale_q  (batch, kv_heads * group); descale_k and descale_v (batch, kv_heads)
 //   sinks      (kv_heads * group), or null
 //   lengths    (batch): keys of each sequence, or null where all have `keys`
-//   page_table (batch, max_pages), or null; page_size is 64, 128 or 256
+//   page_table (batch, max_pages), or null; page_size is a multiple of 16
 //
 // `even_blocks` of the grid's blocks work where all sequences have as many tiles: each unit has as
 // many of them, or each of them as many units. With 0 all blocks have equal shares of all tiles.
@@ -139,10 +139,13 @@ decode(const uint8_t* q, const uint8_t*, const uint8_t*, __half* o, __nv_bfloat1
       *reinterpret_cast<SharedStorage*>(raw + (-ptx::shared_address(raw) & 1023));
   // -1, no window, is the largest unsigned number. A window of all keys hides none.
   const int window = min(static_cast<unsigned>(window_left), static_cast<unsigned>(keys));
+  // A power of two that divides a page.
+  const int box_keys =
+      page_table == nullptr ? Sizes::kBoxN : min(page_size & -page_size, Sizes::kBoxN);
   const Params p = {q, o, o_bf16, lse, descale_q, descale_k, descale_v, sinks, lengths, page_table,
                     reinterpret_cast<Part*>(parts), arrived, batch, kv_heads, group, queries, keys,
-                    max_pages, page_size, causal, window, even_blocks, softmax_scale, q_fp16,
-                    q_bf16, {q_batch_stride, q_head_stride, q_row_stride}};
+                    max_pages, page_size, causal, window, even_blocks, box_keys, softmax_scale,
+                    q_fp16, q_bf16, {q_batch_stride, q_head_stride, q_row_stride}};
   if (threadIdx.x < Sizes::kConsumers) {
     if constexpr (Sizes::kMovesRegisters) ptx::setmaxnreg_inc<Sizes::kConsumerRegisters>();
     consume(p, shared);
@@ -154,21 +157,16 @@ decode(const uint8_t* q, const uint8_t*, const uint8_t*, __half* o, __nv_bfloat1
     finish_units(p, shared);
     return;
   }
-  const bool issues = threadIdx.x == Sizes::kConsumers;
-  if (issues) {
+  if (threadIdx.x == Sizes::kConsumers) {
     ptx::prefetch_tensormap(&k_map);
     ptx::prefetch_tensormap(&v_map);
     shared.init_barriers();
   }
   const Cursor cursor(p, find_start(p));
   Producer producer(p, shared, &k_map, &v_map, cursor);
-  if (issues) {
-    shared.unit[0].cursor = cursor;
-    producer.fill(Sizes::kEarlyStages);
-  }
+  if (threadIdx.x == Sizes::kConsumers) shared.unit[0].cursor = cursor;
+  producer.fill(Sizes::kEarlyStages);
   __syncthreads();
-  if (issues) {
-    producer.fill(Sizes::kStages);
-    producer.refill();
-  }
+  producer.fill(Sizes::kStages);
+  producer.refill();
 }

@@ -33,6 +33,7 @@ struct Params {
   Part* parts;            // two per block
   unsigned* arrived;      // counters of each unit, see epilogue.cuh
   int batch, kv_heads, group, queries, keys, max_pages, page_size, causal, window, even_blocks;
+  int box_keys;  // of a load
   float softmax_scale;
   // In place of q; one of the two is null.
   const __half* q_fp16;

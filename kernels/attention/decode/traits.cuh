@@ -41,11 +41,11 @@ struct Sizes : Traits {
   static constexpr int kColumns = kHeadDim < 128 ? kHeadDim : 128;  // of a chunk
   static constexpr int kChunks = kHeadDim / kColumns;
 
-  // A tile is loaded as boxes of 64 keys, so that a page of 64 keys or more holds whole boxes. A
-  // box has at most 128 columns, the widest swizzle.
+  // A tile is loaded as boxes of up to 64 keys, so that a page holds whole boxes. A box has at most
+  // 128 columns, the widest swizzle. Shared memory has the boxes of 64 keys together.
   static constexpr int kBoxN = 64;
+  static constexpr int kLeastBoxN = 16;
   static constexpr int kBoxBytes = kColumns;  // of a row
-  static constexpr int kBoxesN = kTileN / kBoxN;
   static constexpr int kBoxesD = kHeadDim / kBoxBytes;
   static constexpr int kTileBytes = kTileN * kHeadDim;
 
@@ -55,6 +55,7 @@ struct Sizes : Traits {
 
   static_assert(kHeadDim == 64 || kHeadDim == 128 || kHeadDim == 256, "head dims with a swizzle");
   static_assert(kTileN % kBoxN == 0, "whole boxes");
+  static_assert(kTileN <= 32 * kLeastBoxN, "a lane of the producer has one box");
   static_assert(kGroups == 2 || kGroups == 3, "registers");
   // A warpgroup that waits for a stage must have had the tile before in it: the parity of a barrier
   // cannot tell a tile from the second next.
