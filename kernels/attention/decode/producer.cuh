@@ -8,15 +8,15 @@ namespace attention::decode {
 // Where a tile is in global memory.
 struct Source {
   int head;
-  bool has_keys;
+  int valid;                 // keys
   int key[Sizes::kBoxesN];   // of a box: in its page, or in its sequence
   int page[Sizes::kBoxesN];  // of a box: its page, or its sequence
 
   __device__ __forceinline__ Source() {}
 
   __device__ __forceinline__ Source(const Params& p, const Cursor& cursor, int kv_head)
-      : head(kv_head), has_keys(cursor.keys.end > 0) {
-    if (!has_keys) return;
+      : head(kv_head), valid(min(cursor.keys.end - cursor.first_key(), Sizes::kTileN)) {
+    if (valid == 0) return;
 #pragma unroll
     for (int i = 0; i < Sizes::kBoxesN; i++) {
       // The page of a box that no row sees may not exist: a neighbour is loaded in its place.
@@ -35,7 +35,8 @@ struct Source {
 __device__ __forceinline__ void load_tile(SharedStorage& shared, const TensorMap* k_map,
                                           const TensorMap* v_map, const Source& source, int stage) {
   uint64_t* full = &shared.full[stage];
-  if (!source.has_keys) {
+  if constexpr (Sizes::kConverts) shared.valid[stage] = source.valid;
+  if (source.valid == 0) {
     ptx::mbarrier_arrive(full);
     return;
   }
@@ -44,7 +45,7 @@ __device__ __forceinline__ void load_tile(SharedStorage& shared, const TensorMap
   for (int i = 0; i < Sizes::kBoxesN; i++) {
 #pragma unroll
     for (int d = 0; d < Sizes::kBoxesD; d++) {
-      const int at = box_offset(i, d), column = d * Sizes::kBoxBytes;
+      const int at = box_offset(i, d), column = d * Sizes::kBoxColumns;
       ptx::cp_async_bulk_tensor_4d(shared.k[stage] + at, k_map, column, source.key[i], source.head,
                                    source.page[i], full);
       ptx::cp_async_bulk_tensor_4d(shared.v[stage] + at, v_map, column, source.key[i], source.head,
