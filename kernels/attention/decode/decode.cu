@@ -52,6 +52,7 @@
 //   producer.cuh        TMA loads
 //   mainloop.cuh        the steps of a tile
 //   epilogue.cuh        merge, normalise, store
+#include "converter.cuh"
 #include "epilogue.cuh"
 #include "producer.cuh"
 
@@ -62,23 +63,15 @@ namespace attention::decode {
 // so the producer fills the pipeline when Q is there. The finishers bring the next unit while this one is computed, and finish this one while
 // the next is computed. The last unit has nothing behind it: the consumers finish it themselves.
 
-__device__ __forceinline__ void wait(uint64_t* barrier, int phase) {
-  ptx::mbarrier_try_wait_parity(barrier, phase & 1);
-}
-__device__ __forceinline__ void arrive(uint64_t* barrier) {
-  __syncwarp();
-  if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(barrier);
-}
-
 __device__ __forceinline__ void consume(const Params& p, SharedStorage& shared) {
   RowState rows;
   const Lane lane;
-  KvState state = {lane.group};
-  int next_tile = lane.group;
+  MainLoop::State state = {lane.first_tile()};
+  int next_tile = lane.first_tile();
   const Cursor first(p, find_start(p));
   if (first.has_tile()) {
     const Unit facts(p, first);
-    load_queries<Consumers>(p, shared.unit[0], first.sequence, facts);
+    load_queries<Consumers>(p, shared.unit[0], shared.q[0], first.sequence, facts);
     if (threadIdx.x == 0) shared.unit[0].facts = facts;
   }
   __syncthreads();
@@ -86,15 +79,25 @@ __device__ __forceinline__ void consume(const Params& p, SharedStorage& shared) 
   for (int i = 0;; i++) {
     const UnitStorage& unit = shared.unit[i % 2];
     if (i > 0) wait(&shared.unit_full[i % 2], i / 2);
-    MainLoop(p, shared, lane, unit, unit.facts.first_row).run(rows, state, next_tile);
+    const bool is_last = unit.facts.is_last;
+    MainLoop(p, shared, lane, i).run(rows, state, next_tile);
     if (i > 0) wait(&shared.result_empty, i - 1);
-    store_group(shared.group[lane.group], rows, lane, unit.facts.rows);
-    if (unit.facts.is_last) {
+    store_result(shared, rows, lane, unit.facts.rows);
+    if (is_last) {
       Consumers::sync();
       finish<Consumers>(p, shared, unit.cursor, unit.facts);
       return;
     }
-    arrive(&shared.result_full);
+    if (lane.has_result()) arrive(&shared.result_full);
+  }
+}
+
+template <class Storage>
+__device__ __forceinline__ void convert(Storage& shared) {
+  if constexpr (Sizes::kConverts) {
+    ptx::setmaxnreg_dec<Sizes::kConverterRegisters>();
+    __syncthreads();
+    convert_tiles(shared);
   }
 }
 
@@ -110,8 +113,10 @@ __device__ __forceinline__ void finish_units(const Params& p, SharedStorage& sha
       next.cursor = cursor;
       next.facts = Unit(p, cursor);
     }
+    if constexpr (Sizes::kRowsAsM) wait(&shared.q_empty, i);
     Finishers::sync();
-    load_queries<Finishers>(p, next, next.cursor.sequence, next.facts);
+    load_queries<Finishers>(p, next, shared.q[Sizes::kRowsAsM ? 0 : (i + 1) % 2],
+                            next.cursor.sequence, next.facts);
     arrive(&shared.unit_full[(i + 1) % 2]);
     wait(&shared.result_full, i);
     finish<Finishers>(p, shared, unit.cursor, unit.facts);
@@ -151,20 +156,24 @@ decode(const uint8_t* q, const uint8_t*, const uint8_t*, __half* o, __nv_bfloat1
     consume(p, shared);
     return;
   }
+  if (threadIdx.x < Sizes::kFirstProducer) {
+    convert(shared);
+    return;
+  }
   if constexpr (Sizes::kMovesRegisters) ptx::setmaxnreg_dec<Sizes::kProducerRegisters>();
-  if (threadIdx.x >= Sizes::kConsumers + 32) {
+  if (threadIdx.x >= Sizes::kFirstProducer + 32) {
     __syncthreads();
     finish_units(p, shared);
     return;
   }
-  if (threadIdx.x == Sizes::kConsumers) {
+  if (threadIdx.x == Sizes::kFirstProducer) {
     ptx::prefetch_tensormap(&k_map);
     ptx::prefetch_tensormap(&v_map);
     shared.init_barriers();
   }
   const Cursor cursor(p, find_start(p));
   Producer producer(p, shared, &k_map, &v_map, cursor);
-  if (threadIdx.x == Sizes::kConsumers) shared.unit[0].cursor = cursor;
+  if (threadIdx.x == Sizes::kFirstProducer) shared.unit[0].cursor = cursor;
   producer.fill(Sizes::kEarlyStages);
   __syncthreads();
   producer.fill(Sizes::kStages);

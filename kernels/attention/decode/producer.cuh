@@ -8,8 +8,8 @@ namespace attention::decode {
 // A lane's box of a tile in global memory. A page holds whole boxes, so a tile has kTileN / box_keys
 // of them, one for each lane from the first on. Dense tiles have boxes of kBoxN keys.
 struct Source {
-  bool has_keys;  // the tile has any
-  int first;      // of the box in its tile, in keys; behind the tile for a lane without a box
+  int valid;  // keys of the tile
+  int first;  // of the box in its tile, in keys; behind the tile for a lane without a box
   int head;
   int key;   // of the box: in its page, or in its sequence
   int page;  // of the box, or its sequence
@@ -17,8 +17,10 @@ struct Source {
   __device__ __forceinline__ Source() {}
 
   __device__ __forceinline__ Source(const Params& p, const Cursor& cursor, int kv_head)
-      : has_keys(cursor.keys.end > 0), first(threadIdx.x % 32 * p.box_keys), head(kv_head) {
-    if (!has_keys || first >= Sizes::kTileN) return;
+      : valid(min(cursor.keys.end - cursor.first_key(), Sizes::kTileN)),
+        first(threadIdx.x % 32 * p.box_keys),
+        head(kv_head) {
+    if (valid == 0 || first >= Sizes::kTileN) return;
     // The page of a box that no row sees may not exist: a neighbour is loaded in its place.
     key = max(cursor.first_key() + first, cursor.keys.begin & -p.box_keys);
     key = min(key, (cursor.keys.end - 1) & -p.box_keys);
@@ -35,19 +37,20 @@ __device__ __forceinline__ void load_tile(SharedStorage& shared, const TensorMap
                                           const TensorMap* v_map, const Source& source, int stage) {
   uint64_t* full = &shared.full[stage];
   if (threadIdx.x % 32 == 0) {
-    if (source.has_keys) {
+    if constexpr (Sizes::kConverts) shared.valid[stage] = source.valid;
+    if (source.valid > 0) {
       ptx::mbarrier_arrive_expect_tx(full, 2 * Sizes::kTileBytes);
     } else {
       ptx::mbarrier_arrive(full);
     }
   }
   __syncwarp();
-  if (!source.has_keys || source.first >= Sizes::kTileN) return;
+  if (source.valid == 0 || source.first >= Sizes::kTileN) return;
 #pragma unroll
   for (int d = 0; d < Sizes::kBoxesD; d++) {
     const int at = box_offset(source.first / Sizes::kBoxN, d) +
                    source.first % Sizes::kBoxN * Sizes::kBoxBytes;
-    const int column = d * Sizes::kBoxBytes;
+    const int column = d * Sizes::kBoxColumns;
     ptx::cp_async_bulk_tensor_4d(shared.k[stage] + at, k_map, column, source.key, source.head,
                                  source.page, full);
     ptx::cp_async_bulk_tensor_4d(shared.v[stage] + at, v_map, column, source.key, source.head,
