@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"attune/internal/array"
 	"attune/internal/spec"
 	"attune/internal/tensormap"
 	"attune/internal/toolchain"
@@ -65,12 +66,13 @@ type Form struct {
 	// block per tile; else they are persistent.
 	BlocksPerMultiprocessor int
 
-	QueryRows     int  // per block
-	StepKeys      int  // of a step of a native, pingpong, mixed, prefill or decode form
-	BF16          bool // native and pingpong: tensors are BF16, else FP16
-	LinearEighths int  // native and pingpong: exponentials of every eight that are approximated
-	Chunks        int  // of a quantiser: 16-byte chunks of a thread in a tile
-	MaxBlocks     int  // of a quantiser: blocks of its grid
+	QueryRows     int         // per block
+	StepKeys      int         // of a step of a native, pingpong, mixed, prefill or decode form
+	Cache         array.DType // decode: of K and V
+	BF16          bool        // native and pingpong: tensors are BF16, else FP16
+	LinearEighths int         // native and pingpong: exponentials of every eight that are approximated
+	Chunks        int         // of a quantiser: 16-byte chunks of a thread in a tile
+	MaxBlocks     int         // of a quantiser: blocks of its grid
 }
 
 // Argument is an argument of an entry function: a value of the problem, or a tensor map.
@@ -225,13 +227,19 @@ func newDeclared(kernel *spec.Kernel, v spec.Variant, arch string, shapes []spec
 			return nil, err
 		}
 	}
-	for i := range d.Args {
-		a := Argument{Name: d.Args[i].Name}
-		if d.Args[i].Role == spec.Map {
-			var err error
-			if a.Map, err = newMap(d, d.Args[i].Map, v, shapes); err != nil {
+	args, err := d.ArgsFor(values)
+	if err != nil {
+		return nil, err
+	}
+	for _, arg := range args {
+		a := Argument{Name: arg.Name}
+		if arg.Role == spec.Map {
+			if a.Map, err = newMap(d, args[arg.Map.Arg], arg.Map, v, shapes); err != nil {
 				return nil, fmt.Errorf("%s: %w", a.Name, err)
 			}
+		}
+		if f.Kernel == Decode && arg.Name == "k" {
+			f.Cache = arg.Type
 		}
 		f.Arguments = append(f.Arguments, a)
 	}
@@ -268,11 +276,10 @@ func (f *Form) checkDense() error {
 	return nil
 }
 
-// newMap is a tensor map of a declared kernel. Its box is the same for all shapes without pages, and
+// newMap is a tensor map of an argument of a declared kernel. Its box is the same for all shapes without pages, and
 // that of shapes with pages follows from the keys of a page. Where heads are packed, a launch derives
 // that of q.
-func newMap(d *spec.Declaration, rule *spec.MapRule, v spec.Variant, shapes []spec.Shape) (*Map, error) {
-	of := d.Args[rule.Arg]
+func newMap(d *spec.Declaration, of spec.Arg, rule *spec.MapRule, v spec.Variant, shapes []spec.Shape) (*Map, error) {
 	m := &Map{Tensor: slices.Index(Tensors, of.Name), ElementBytes: of.Type.Bytes(), Rank: len(of.Shape)}
 	if m.Tensor < 0 {
 		return nil, fmt.Errorf("it describes %s; the library has maps of %s", of.Name, strings.Join(Tensors, ", "))
