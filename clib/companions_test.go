@@ -154,7 +154,11 @@ func declaredLaunch(job device.Job, addressOf map[string]uint64) string {
 		value := arg.Scalar
 		switch {
 		case arg.TensorMap != nil:
-			value = packMap(arg.TensorMap, addressOf[job.Args[arg.TensorMap.Arg].Name])
+			of, m := job.Args[arg.TensorMap.Arg].Name, *arg.TensorMap
+			if of != "o" && m.Map.Type == "f16" {
+				m.Map.Type = "bf16" // loads copy bits
+			}
+			value = packMap(&m, addressOf[of])
 		case value == nil:
 			value = binary.LittleEndian.AppendUint64(nil, addressOf[arg.Name])
 		}
