@@ -217,18 +217,20 @@ func evenBlocks(units, tiles int, c *form.Form, multiprocessors int) int {
 }
 
 // isChosen reports whether the library computes a shape by a companion: of the decode forms by the one
-// with the fewest units of a K/V head, and of these by the one with the fewest rows.
+// with the fewest units of a K/V head, of these by the one with the fewest rows, and of these by the
+// first.
 func isChosen(c *form.Form, all []*form.Form, s spec.Axes) bool {
 	if c.Kernel != form.Decode {
 		return true
 	}
-	rows := s.Value("group") * s.Value("queries")
+	rows, before := s.Value("group")*s.Value("queries"), true
 	for _, other := range all {
+		before = before && other != c
 		if other.Kernel != form.Decode || other.HeadDim != c.HeadDim || other.Cache != c.Cache || other == c {
 			continue
 		}
 		units, others := (rows+c.QueryRows-1)/c.QueryRows, (rows+other.QueryRows-1)/other.QueryRows
-		if others < units || others == units && other.QueryRows < c.QueryRows {
+		if others < units || others == units && (other.QueryRows < c.QueryRows || other.QueryRows == c.QueryRows && before) {
 			return false
 		}
 	}
@@ -367,7 +369,7 @@ func TestDecodeArguments(t *testing.T) {
 		{pagedWith("batch=1000", "max_pages=16777216"), invalid + "batch is 1000 and max_pages 16777216: the page table would have more than 2^31 elements"},
 		{pagedWith("dtype=3", "descale_q=0", "descale_k=0", "descale_v=0"), ok},
 		{pagedWith("dtype=3", "descale_q=0", "descale_k=0", "descale_v=0", "queries=17"), unsupported + "page_table is 0x101100000000; paged k and v must be in E4M3, unless the decode kernel computes the problem"},
-		{pagedWith("dtype=2", "descale_q=0", "descale_k=0", "descale_v=0", "window=9,1"), unsupported + "page_table is 0x101100000000; paged k and v must be in E4M3"},
+		{pagedWith("dtype=2", "descale_q=0", "descale_k=0", "descale_v=0", "queries=3", "window=9,1"), unsupported + "page_table is 0x101100000000; paged k and v must be in E4M3"},
 		{with("window=128,-1", "sinks=0x100900000000", "lse=0x100400000000", "out_dtype=3", "key_lengths=0x101000000000"), ok},
 		{with("window=9,0"), ok}, // causal
 		{with("k_stride[1]=128", "k_stride[2]=1024"), ok},
