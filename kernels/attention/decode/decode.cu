@@ -71,7 +71,7 @@ __device__ __forceinline__ void consume(const Params& p, SharedStorage& shared) 
   const Cursor first(p, find_start(p));
   if (first.has_tile()) {
     const Unit facts(p, first);
-    load_queries<Consumers>(p, shared.unit[0], shared.q[0], first.sequence, facts);
+    load_queries<Consumers>(p, shared.unit[0], query_of(shared, 0), first.sequence, facts);
     if (threadIdx.x == 0) shared.unit[0].facts = facts;
   }
   __syncthreads();
@@ -79,11 +79,9 @@ __device__ __forceinline__ void consume(const Params& p, SharedStorage& shared) 
   for (int i = 0;; i++) {
     const UnitStorage& unit = shared.unit[i % 2];
     if (i > 0) wait(&shared.unit_full[i % 2], i / 2);
-    const bool is_last = unit.facts.is_last;
     MainLoop(p, shared, lane, i).run(rows, state, next_tile);
     if (i > 0) wait(&shared.result_empty, i - 1);
-    store_result(shared, rows, lane, unit.facts.rows);
-    if (is_last) {
+    if (store_result(shared, rows, lane, unit.facts)) {
       Consumers::sync();
       finish<Consumers>(p, shared, unit.cursor, unit.facts);
       return;
@@ -115,8 +113,7 @@ __device__ __forceinline__ void finish_units(const Params& p, SharedStorage& sha
     }
     if constexpr (Sizes::kRowsAsM) wait(&shared.q_empty, i);
     Finishers::sync();
-    load_queries<Finishers>(p, next, shared.q[Sizes::kRowsAsM ? 0 : (i + 1) % 2],
-                            next.cursor.sequence, next.facts);
+    load_queries<Finishers>(p, next, query_of(shared, i + 1), next.cursor.sequence, next.facts);
     arrive(&shared.unit_full[(i + 1) % 2]);
     wait(&shared.result_full, i);
     finish<Finishers>(p, shared, unit.cursor, unit.facts);

@@ -17,12 +17,12 @@ constexpr int kPanelUnits = 8;               // units of 16 bytes in a row of a 
 constexpr int kPanel = Sizes::kTileN * kPanelUnits;  // of K or V
 using Scores = float[kScores];
 
-// The growth of the row max, in log2 units, that needs no new reference. P is then up to 2^15.
+// The growth of the row max, in log2 units, that needs no rescale of O. P is then up to 2^15.
 constexpr float kGrowth = 7.0f;
 
-// Q in registers: wgmma would read it for each tile, and the shared memory has no time for that
-// beside the conversion. Head dim 256 has no registers for it.
-constexpr bool kQInShared = Sizes::kHeadDim == 256;
+// Q is in registers: wgmma would read it for each tile, and the shared memory has no time for that
+// beside the conversion. Head dim 256 and 128 rows have no registers for it.
+constexpr bool kQInShared = Sizes::kHeadDim == 256 || Sizes::kRows == 128;
 
 // P in BF16 has two terms, of 8 bits each.
 constexpr int kTerms = Sizes::kBf16 ? 2 : 1;
@@ -50,11 +50,10 @@ struct Lane {
 // The accumulators of the two rows of a lane.
 struct RowState {
   float o[Sizes::kHeadDim / 2];
-  float row_sum[2];    // of this lane's keys
-  float reference[2];  // the score whose P is 2^kMaxOffset; -inf before the first key
-  float scale[2];      // P = exp2(S * scale + shift)
-  float shift[2];
-  float limit[2];      // a larger score asks for a new reference
+  float row_sum[2];  // of this lane's keys
+  float scale[2];    // P = exp2(S * scale + shift)
+  float shift[2];    // kMaxOffset - row max * scale, with the row max of an earlier tile
+  float limit[2];    // a larger score needs a new row max
 
   __device__ __forceinline__ void clear(const float* scales, int row) {
 #pragma unroll
@@ -63,26 +62,29 @@ struct RowState {
     for (int half = 0; half < 2; half++) {
       row_sum[half] = 0;
       scale[half] = scales[row + 8 * half];
-      reference[half] = limit[half] = -INFINITY;
+      limit[half] = -INFINITY;
       shift[half] = kUnset;
     }
   }
 
-  // Raises the references to the largest score so far. `top` has those of the lane's keys.
+  // The row max that `shift` has, scaled; -inf before the first key.
+  __device__ __forceinline__ float row_max(int half) const {
+    return shift[half] == kUnset ? -INFINITY : kMaxOffset - shift[half];
+  }
+
+  // Takes the largest scores so far as row max. `top` has those of the lane's keys.
   __device__ __forceinline__ void raise(const float (&top)[2]) {
     float rescale[2];
 #pragma unroll
     for (int half = 0; half < 2; half++) {
       float now = fmaxf(top[half], __shfl_xor_sync(~0u, top[half], 1));
       now = fmaxf(now, __shfl_xor_sync(~0u, now, 2));
-      const float before = reference[half];
-      now = fmaxf(now, before);
-      rescale[half] = before == -INFINITY ? 0 : ptx::ex2_approx_ftz((before - now) * scale[half]);
+      const float before = shift[half];
+      shift[half] = fminf(before, fmaf(-now, scale[half], kMaxOffset));
+      rescale[half] = ptx::ex2_approx_ftz(shift[half] - before);
       row_sum[half] *= rescale[half];
-      reference[half] = now;
-      if (now != -INFINITY) {
-        shift[half] = fmaf(-now, scale[half], kMaxOffset);
-        limit[half] = now + __fdividef(kGrowth, scale[half]);
+      if (shift[half] != kUnset) {
+        limit[half] = __fdividef(kGrowth + kMaxOffset - shift[half], scale[half]);
       }
     }
 #pragma unroll
@@ -231,7 +233,7 @@ class MainLoop {
   __device__ __forceinline__ void run(RowState& rows, State& state, int& next) {
     const int tiles = unit_.cursor.tiles_of_unit();
     Query query;
-    query.load(shared_.q[0] + lane_.first_row * Sizes::kHeadDim);
+    query.load(shared_.q + lane_.first_row * Sizes::kHeadDim);
     rows.clear(unit_.scale, lane_.row);
     if (!kQInShared || next >= tiles || end_ == 0) arrive(&shared_.q_empty);
     if (next < tiles && end_ == 0) {  // the only tile of a unit without keys
@@ -259,10 +261,14 @@ class MainLoop {
         start_outputs(rows, probs, tile);
         advance(state, next);
         tile_key += Sizes::kTileGroups * Sizes::kTileN;
-        if (!is_last) start_scores(s, query, state);
+        if (Sizes::kConverts || is_last) {  // the converter waits for V
+          finish_products(s, rows, probs);
+          tile.release_v();
+          if (is_last) break;
+        }
+        start_scores(s, query, state);
         finish_products(s, rows, probs);
-        tile.release_v();
-        if (is_last) break;
+        if (!Sizes::kConverts) tile.release_v();
       }
     }
     next -= tiles;
@@ -294,8 +300,8 @@ class MainLoop {
     ptx::wgmma_commit_group();
   }
 
-  // Waits for S of the next tile, and O of this one. ptxas would serialise products if they were
-  // waited for one after the other.
+  // Waits for S of the next tile and O of this one. ptxas would serialise products of which one is
+  // waited for beside the other.
   __device__ __forceinline__ static void finish_products(Scores& s, RowState& rows,
                                                          Probabilities& probs) {
     ptx::wgmma_wait_group<0>();
@@ -365,9 +371,11 @@ __device__ __forceinline__ int result_column(int row, int column) {
 }
 
 // The result of a unit to shared memory. The second of two consumers that share the tiles leaves its
-// own there, and the first merges it with its own.
-__device__ __forceinline__ void store_result(SharedStorage& shared, const RowState& rows,
-                                             const Lane& lane, int count) {
+// own there, and the first merges it with its own. Returns whether the unit is the last of the block.
+__device__ __forceinline__ bool store_result(SharedStorage& shared, const RowState& rows,
+                                             const Lane& lane, const Unit& unit) {
+  const int count = unit.rows;
+  const bool is_last = unit.is_last;  // of the next unit when the first consumer has merged
   const bool merges = Sizes::kTileGroups == 2 && lane.tile_group == 0;
   if (merges) ptx::barrier_sync(kPairBarrier, Sizes::kConsumers);
 #pragma unroll
@@ -377,7 +385,7 @@ __device__ __forceinline__ void store_result(SharedStorage& shared, const RowSta
     float row_sum = rows.row_sum[half];
     row_sum += __shfl_xor_sync(~0u, row_sum, 1);
     row_sum += __shfl_xor_sync(~0u, row_sum, 2);
-    const float mine = rows.reference[half] * rows.scale[half];
+    const float mine = rows.row_max(half);
     float row_max = mine, x = 1, y = 0;
     if (merges && !is_padding) {
       const float other = shared.row_max[row];
@@ -396,6 +404,7 @@ __device__ __forceinline__ void store_result(SharedStorage& shared, const RowSta
     }
   }
   if (Sizes::kTileGroups == 2 && !merges) ptx::barrier_arrive(kPairBarrier, Sizes::kConsumers);
+  return is_last;
 }
 
 // Four columns of a row of the result.
