@@ -24,6 +24,11 @@ constexpr float kGrowth = 7.0f;
 // beside the conversion. Head dim 256 and 128 rows have no registers for it.
 constexpr bool kQInShared = Sizes::kHeadDim == 256 || Sizes::kRows == 128;
 
+// Whether a tile is released before the scores of the next are started: the converter waits for V, and
+// a consumer with one stage for the next tile.
+constexpr bool kReleasesFirst =
+    Sizes::kConverts || Sizes::kOperandStages == Sizes::kTileGroups;
+
 // P in BF16 has two terms, of 8 bits each.
 constexpr int kTerms = Sizes::kBf16 ? 2 : 1;
 
@@ -261,14 +266,14 @@ class MainLoop {
         start_outputs(rows, probs, tile);
         advance(state, next);
         tile_key += Sizes::kTileGroups * Sizes::kTileN;
-        if (Sizes::kConverts || is_last) {  // the converter waits for V
+        if (kReleasesFirst || is_last) {
           finish_products(s, rows, probs);
           tile.release_v();
           if (is_last) break;
         }
         start_scores(s, query, state);
         finish_products(s, rows, probs);
-        if (!Sizes::kConverts) tile.release_v();
+        if (!kReleasesFirst) tile.release_v();
       }
     }
     next -= tiles;
