@@ -41,8 +41,8 @@ struct Chunk {
   }
 };
 
-// Converts the tiles of the block: two warps those of K, two those of V. So K of later tiles does not
-// wait until the consumers are done with V. A template, because other forms have no operands.
+// Converts the tiles of the block: two warps those of K, two those of V. So K of later tiles does
+// not wait until the consumers are done with V. A template, because other forms have no operands.
 template <class Storage>
 __device__ __forceinline__ void convert_tiles(Storage& shared) {
   static_assert(Sizes::kHeadDim <= 128, "one box of columns");

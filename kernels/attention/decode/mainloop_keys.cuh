@@ -1,7 +1,7 @@
 // The main loop of a consumer warpgroup over its tiles of a unit, with keys as M: S^T = K·Q^T,
 // P^T = exp2(S^T), and O^T += V^T·P^T. Keys, and columns of O, are the rows of wgmma, so that query
-// rows are padded to a multiple of 8 only. K and V are converted to FP16 on their way to the registers
-// of operand A.
+// rows are padded to a multiple of 8 only. K and V are converted to FP16 on their way to the
+// registers of operand A.
 #pragma once
 
 #include "include/wgmma.cuh"

@@ -24,8 +24,8 @@ constexpr float kGrowth = 7.0f;
 // beside the conversion. Head dim 256 and 128 rows have no registers for it.
 constexpr bool kQInShared = Sizes::kHeadDim == 256 || Sizes::kRows == 128;
 
-// Whether a tile is released before the scores of the next are started: the converter waits for V, and
-// a consumer with one stage for the next tile.
+// Whether a tile is released before the scores of the next are started: the converter waits for V,
+// and a consumer with one stage for the next tile.
 constexpr bool kReleasesFirst =
     Sizes::kConverts || Sizes::kOperandStages == Sizes::kTileGroups;
 
@@ -262,7 +262,9 @@ class MainLoop {
         if (kQInShared && is_last) arrive(&shared_.q_empty);
         make_weights(s, rows, probs, tile_key);
         tile.wait_v(state.phase);
-        if (!Sizes::kConverts && tile_key + Sizes::kTileN > end_) clear_values(tile, end_ - tile_key);
+        if (!Sizes::kConverts && tile_key + Sizes::kTileN > end_) {
+          clear_values(tile, end_ - tile_key);
+        }
         start_outputs(rows, probs, tile);
         advance(state, next);
         tile_key += Sizes::kTileGroups * Sizes::kTileN;
@@ -375,8 +377,9 @@ __device__ __forceinline__ int result_column(int row, int column) {
   return column ^ 8 * (row % 4);
 }
 
-// The result of a unit to shared memory. The second of two consumers that share the tiles leaves its
-// own there, and the first merges it with its own. Returns whether the unit is the last of the block.
+// The result of a unit to shared memory. The second of two consumers that share the tiles leaves
+// its own there, and the first merges it with its own. Returns whether the unit is the last of the
+// block.
 __device__ __forceinline__ bool store_result(SharedStorage& shared, const RowState& rows,
                                              const Lane& lane, const Unit& unit) {
   const int count = unit.rows;
@@ -404,7 +407,8 @@ __device__ __forceinline__ bool store_result(SharedStorage& shared, const RowSta
 #pragma unroll
     for (int i = 0; i < Sizes::kHeadDim / 8; i++) {
       const float a = rows.o[4 * i + 2 * half], b = rows.o[4 * i + 2 * half + 1];
-      float2* to = reinterpret_cast<float2*>(&shared.o[row][result_column(row, 8 * i + 2 * lane.t)]);
+      const int column = result_column(row, 8 * i + 2 * lane.t);
+      float2* to = reinterpret_cast<float2*>(&shared.o[row][column]);
       *to = merges ? float2{fmaf(to->x, y, a * x), fmaf(to->y, y, b * x)} : float2{a, b};
     }
   }

@@ -1,6 +1,6 @@
-// Q of a unit as operand of the products of Q and K, in FP16 unless K is BF16. E4M3 is exact there. BF16 has a wider range, so each
-// row of it has a power of two as scale, which brings its largest magnitude to [2^14, 2^15). So
-// elements down to 2^-28 of the largest keep all their bits.
+// Q of a unit as operand of the products of Q and K, in FP16 unless K is BF16. E4M3 is exact there.
+// BF16 has a wider range, so each row of it has a power of two as scale, which brings its largest
+// magnitude to [2^14, 2^15). So elements down to 2^-28 of the largest keep all their bits.
 #pragma once
 
 #include "include/output.cuh"
