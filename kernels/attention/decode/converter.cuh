@@ -10,11 +10,12 @@ namespace attention::decode {
 // Chunks of 16 columns of a key. Eight lanes have two keys, of which one has the other half of 128
 // columns: their 16-byte accesses are in different banks before and after the conversion.
 struct Chunk {
-  static constexpr int kEach = Sizes::kTileBytes / 16 / Sizes::kGroupThreads;  // of a thread
+  static constexpr int kWarps = 2;  // that convert K, and V
+  static constexpr int kEach = Sizes::kTileBytes / 16 / (32 * kWarps);  // of a thread
   int key, column;
 
   __device__ __forceinline__ explicit Chunk(int i) {
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, odd = lane / 4 % 2;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % kWarps, odd = lane / 4 % 2;
     key = lane / 8 * 2 + odd;
     column = lane % 4 * 16;
     if constexpr (Sizes::kHeadDim == 128) {
@@ -40,44 +41,42 @@ struct Chunk {
   }
 };
 
-__device__ __forceinline__ void store_chunks(uint8_t* tile, const uint4 (&codes)[Chunk::kEach]) {
-#pragma unroll
-  for (int i = 0; i < Chunk::kEach; i++) Chunk(i).store(tile, codes[i]);
-  ptx::fence_proxy_async();  // wgmma reads them
-}
-
-// Converts the tiles of the block. K and V of a tile have barriers of their own: the consumers are
-// done with K long before V. A template, because other forms have no operands.
+// Converts the tiles of the block: two warps those of K, two those of V. So K of later tiles does
+// not wait until the consumers are done with V. A template, because other forms have no operands.
 template <class Storage>
 __device__ __forceinline__ void convert_tiles(Storage& shared) {
   static_assert(Sizes::kHeadDim <= 128, "one box of columns");
+  const bool is_v = __shfl_sync(~0u, threadIdx.x / 32 % 4 / Chunk::kWarps, 0);
   auto& to = shared.operands;
+  uint64_t* full = is_v ? to.v_full : to.k_full;
+  uint64_t* empty = is_v ? to.v_empty : to.k_empty;
   const Cursor& cursor = shared.unit[0].cursor;
   int tiles = cursor.end - cursor.at;
   KvState from = {0};
   RingState<Sizes::kOperandStages> state = {0};
   for (; tiles > 0; tiles--) {
-    ptx::mbarrier_try_wait_parity(&shared.full[from.stage], from.phase);
+    wait(&shared.full[from.stage], from.phase);
     const int valid = shared.valid[from.stage];
-    uint4 k[Chunk::kEach], v[Chunk::kEach];
+    uint4 codes[Chunk::kEach];
     if (valid > 0) {
-#pragma unroll
-      for (int i = 0; i < Chunk::kEach; i++) k[i] = Chunk(i).load(shared.k[from.stage]);
+      const uint8_t* tile = is_v ? shared.v[from.stage] : shared.k[from.stage];
 #pragma unroll
       for (int i = 0; i < Chunk::kEach; i++) {
-        v[i] = Chunk(i).load(shared.v[from.stage]);
+        codes[i] = Chunk(i).load(tile);
         // Bytes of V behind the last key may be anything, and 0 times NaN is NaN.
-        if (Chunk(i).key >= valid) v[i] = {0, 0, 0, 0};
+        if (Chunk(i).key >= valid) codes[i] = {0, 0, 0, 0};
       }
     }
     arrive(&shared.empty[from.stage]);
     from.advance(1);
-    ptx::mbarrier_try_wait_parity(&to.k_empty[state.stage], state.phase ^ 1);
-    if (valid > 0) store_chunks(to.k[state.stage], k);
-    arrive(&to.k_full[state.stage]);
-    ptx::mbarrier_try_wait_parity(&to.v_empty[state.stage], state.phase ^ 1);
-    if (valid > 0) store_chunks(to.v[state.stage], v);
-    arrive(&to.v_full[state.stage]);
+    wait(&empty[state.stage], state.phase ^ 1);
+    if (valid > 0) {
+      uint8_t* tile = is_v ? to.v[state.stage] : to.k[state.stage];
+#pragma unroll
+      for (int i = 0; i < Chunk::kEach; i++) Chunk(i).store(tile, codes[i]);
+      ptx::fence_proxy_async();  // wgmma reads it
+    }
+    arrive(&full[state.stage]);
     state.advance(1);
   }
 }

@@ -1,12 +1,15 @@
-// FP8 attention of few query rows over many keys, as in decoding, on Hopper (sm_90a). The time is
-// that of reading K and V once.
+// Attention of few query rows over many keys in E4M3, FP16 or BF16, as in decoding, on Hopper
+// (sm_90a). The time is that of reading K and V once.
 //
-//   S^T = K·Q^T                (keys, rows) wgmma; K in registers, Q in shared memory
-//   P^T = exp2(S^T - reference)  rounded to FP16, scaled by 2^8, in shared memory
-//   O^T = O^T + V^T·P^T        (D, rows) wgmma; V^T in registers
+//   keys as M (mainloop_keys.cuh)                       rows as M (mainloop_rows.cuh)
+//   S^T = K·Q^T   K in registers, Q in shared memory    S = Q·K^T   Q in registers
+//   P^T = exp2(S^T - reference)  in shared memory       P = exp2(S - row max)  in registers
+//   O^T = O^T + V^T·P^T   V^T in registers              O = O + P·V
 //
-// Keys and columns are the 64 rows of wgmma, so that query rows are padded to ROWS only, and K and V
-// are converted to FP16 once for all of them, on their way to registers.
+// P is scaled by 2^8 and rounded to FP16, or two terms of BF16 over a cache in BF16. With keys as M
+// query rows are padded to ROWS only, and K and V are converted to FP16 on their way to registers.
+// With rows as M K and V are operands in shared memory: E4M3 is converted there, and 16 bits are
+// loaded as they are.
 //
 // The query rows of all query heads of a K/V head are packed together. ROWS of them are a unit;
 // a head with more has several units, which read K and V again. The tiles of all units are divided
@@ -20,18 +23,19 @@
 //              that share it.
 //   finishers  three warps beside the producer. They bring the next unit of the block while this one
 //              is computed, and merge and store this one while the next is computed.
+//   converter  a warpgroup, with rows as M over E4M3: tiles to FP16, in another pipeline of two.
 //
 // Layouts, innermost last:
 //   q, o       (batch, kv_heads * group, queries, D), E4M3; FP16, or BF16 in o_bf16. One of o and
 //              o_bf16 is null.
 //   q_fp16     in place of q and descale_q, which are then null: the same with strides of batch,
 //   q_bf16     head and row, in elements. Exactly one of the three is given.
-//   k, v       (batch, kv_heads, keys, D), E4M3; paged (pages, kv_heads, page_size, D). The kernel
-//              reads them by their tensor maps alone: boxes of min(D, 128) columns and 64 keys, of
-//              smaller pages 16 or 32, a swizzle of as many bytes as columns, coordinates (column,
-//              key, K/V head, sequence or page). So other strides need another map only.
+//   k, v       (batch, kv_heads, keys, D); paged (pages, kv_heads, page_size, D). The kernel reads
+//              them by their tensor maps alone: boxes of 64 keys, of smaller pages 16 or 32, and up
+//              to 128 bytes, a swizzle of as many bytes, coordinates (column, key, K/V head,
+//              sequence or page). So other strides need another map only.
 //   lse        (batch, kv_heads * group, queries), natural logarithm, or null
-//   descale_q  (batch, kv_heads * group); descale_k and descale_v (batch, kv_heads)
+//   descale_q  (batch, kv_heads * group); descale_k and descale_v (batch, kv_heads), or null
 //   sinks      (kv_heads * group), or null
 //   lengths    (batch): keys of each sequence, or null where all have `keys`
 //   page_table (batch, max_pages), or null; page_size is a multiple of 16
@@ -50,7 +54,9 @@
 //   shared_storage.cuh  shared memory, pipeline, swizzle
 //   query.cuh           conversion of Q
 //   producer.cuh        TMA loads
-//   mainloop.cuh        the steps of a tile
+//   converter.cuh       E4M3 to FP16 in shared memory
+//   row_part.cuh        results of some tiles
+//   mainloop.cuh        the steps of a tile: mainloop_keys.cuh or mainloop_rows.cuh
 //   epilogue.cuh        merge, normalise, store
 #include "converter.cuh"
 #include "epilogue.cuh"
@@ -60,8 +66,9 @@ namespace attention::decode {
 
 // The units of a block are in shared memory by turns. The consumers load Q of the first one, while
 // the producer loads the first tiles. Behind all stages of all blocks Q would wait for the memory,
-// so the producer fills the pipeline when Q is there. The finishers bring the next unit while this one is computed, and finish this one while
-// the next is computed. The last unit has nothing behind it: the consumers finish it themselves.
+// so the producer fills the pipeline when Q is there. The finishers bring the next unit while this
+// one is computed, and finish this one while the next is computed. The last unit has nothing behind
+// it: the consumers finish it themselves.
 
 __device__ __forceinline__ void consume(const Params& p, SharedStorage& shared) {
   RowState rows;
@@ -71,7 +78,7 @@ __device__ __forceinline__ void consume(const Params& p, SharedStorage& shared) 
   const Cursor first(p, find_start(p));
   if (first.has_tile()) {
     const Unit facts(p, first);
-    load_queries<Consumers>(p, shared.unit[0], shared.q[0], first.sequence, facts);
+    load_queries<Consumers>(p, shared.unit[0], query_of(shared, 0), first.sequence, facts);
     if (threadIdx.x == 0) shared.unit[0].facts = facts;
   }
   __syncthreads();
@@ -79,11 +86,9 @@ __device__ __forceinline__ void consume(const Params& p, SharedStorage& shared) 
   for (int i = 0;; i++) {
     const UnitStorage& unit = shared.unit[i % 2];
     if (i > 0) wait(&shared.unit_full[i % 2], i / 2);
-    const bool is_last = unit.facts.is_last;
     MainLoop(p, shared, lane, i).run(rows, state, next_tile);
     if (i > 0) wait(&shared.result_empty, i - 1);
-    store_result(shared, rows, lane, unit.facts.rows);
-    if (is_last) {
+    if (store_result(shared, rows, lane, unit.facts)) {
       Consumers::sync();
       finish<Consumers>(p, shared, unit.cursor, unit.facts);
       return;
@@ -115,8 +120,7 @@ __device__ __forceinline__ void finish_units(const Params& p, SharedStorage& sha
     }
     if constexpr (Sizes::kRowsAsM) wait(&shared.q_empty, i);
     Finishers::sync();
-    load_queries<Finishers>(p, next, shared.q[Sizes::kRowsAsM ? 0 : (i + 1) % 2],
-                            next.cursor.sequence, next.facts);
+    load_queries<Finishers>(p, next, query_of(shared, i + 1), next.cursor.sequence, next.facts);
     arrive(&shared.unit_full[(i + 1) % 2]);
     wait(&shared.result_full, i);
     finish<Finishers>(p, shared, unit.cursor, unit.facts);

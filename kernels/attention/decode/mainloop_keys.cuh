@@ -1,7 +1,7 @@
 // The main loop of a consumer warpgroup over its tiles of a unit, with keys as M: S^T = K·Q^T,
 // P^T = exp2(S^T), and O^T += V^T·P^T. Keys, and columns of O, are the rows of wgmma, so that query
-// rows are padded to a multiple of 8 only. K and V are converted to FP16 on their way to the registers
-// of operand A.
+// rows are padded to a multiple of 8 only. K and V are converted to FP16 on their way to the
+// registers of operand A.
 #pragma once
 
 #include "include/wgmma.cuh"
@@ -287,7 +287,7 @@ class MainLoop {
   __device__ __forceinline__ MainLoop(const Params& p, SharedStorage& shared, const Lane& lane,
                                       int index)
       : p_(p), shared_(shared), group_(shared.group[lane.group]), lane_(lane),
-        unit_(shared.unit[index % 2]), q_(shared.q[index % 2]), end_(unit_.cursor.keys.end),
+        unit_(shared.unit[index % 2]), end_(unit_.cursor.keys.end),
         first_row_(unit_.facts.first_row) {}
 
   // `next` becomes the first tile of the next unit.
@@ -357,7 +357,7 @@ class MainLoop {
   }
 
   __device__ __forceinline__ void start_scores(Scores& s, const Keys& keys) {
-    const uint32_t q = ptx::descriptor_address(q_);
+    const uint32_t q = ptx::descriptor_address(unit_.q);
 #pragma unroll
     for (int block = 0; block < Sizes::kKeyBlocks; block++) ptx::discard_registers(s[block]);
     ptx::wgmma_fence();
@@ -402,13 +402,13 @@ class MainLoop {
   GroupStorage& group_;
   const Lane& lane_;
   const UnitStorage& unit_;
-  const __half* q_;
   const int end_, first_row_;
 };
 
-// The result of this warpgroup to shared memory.
-__device__ __forceinline__ void store_result(SharedStorage& shared, const RowState& rows,
-                                             const Lane& lane, int count) {
+// The result of this warpgroup to shared memory. Returns whether the unit is the last of the block.
+__device__ __forceinline__ bool store_result(SharedStorage& shared, const RowState& rows,
+                                             const Lane& lane, const Unit& unit) {
+  const int count = unit.rows;
   GroupStorage& group = shared.group[lane.group];
   const int thread = threadIdx.x % Sizes::kGroupThreads;
   if (thread < Sizes::kRows) {  // it has set the reference of this row
@@ -436,6 +436,7 @@ __device__ __forceinline__ void store_result(SharedStorage& shared, const RowSta
                                                            rows.o[block][at + 2]};
     }
   }
+  return unit.is_last;
 }
 
 // Four columns of a row of the result of a warpgroup.

@@ -17,12 +17,17 @@ constexpr int kPanelUnits = 8;               // units of 16 bytes in a row of a 
 constexpr int kPanel = Sizes::kTileN * kPanelUnits;  // of K or V
 using Scores = float[kScores];
 
-// The growth of the row max, in log2 units, that needs no new reference. P is then up to 2^15.
+// The growth of the row max, in log2 units, that needs no rescale of O. P is then up to 2^15.
 constexpr float kGrowth = 7.0f;
 
-// Q in registers: wgmma would read it for each tile, and the shared memory has no time for that
-// beside the conversion. Head dim 256 has no registers for it.
-constexpr bool kQInShared = Sizes::kHeadDim == 256;
+// Q is in registers: wgmma would read it for each tile, and the shared memory has no time for that
+// beside the conversion. Head dim 256 and 128 rows have no registers for it.
+constexpr bool kQInShared = Sizes::kHeadDim == 256 || Sizes::kRows == 128;
+
+// Whether a tile is released before the scores of the next are started: the converter waits for V,
+// and a consumer with one stage for the next tile.
+constexpr bool kReleasesFirst =
+    Sizes::kConverts || Sizes::kOperandStages == Sizes::kTileGroups;
 
 // P in BF16 has two terms, of 8 bits each.
 constexpr int kTerms = Sizes::kBf16 ? 2 : 1;
@@ -50,11 +55,10 @@ struct Lane {
 // The accumulators of the two rows of a lane.
 struct RowState {
   float o[Sizes::kHeadDim / 2];
-  float row_sum[2];    // of this lane's keys
-  float reference[2];  // the score whose P is 2^kMaxOffset; -inf before the first key
-  float scale[2];      // P = exp2(S * scale + shift)
-  float shift[2];
-  float limit[2];      // a larger score asks for a new reference
+  float row_sum[2];  // of this lane's keys
+  float scale[2];    // P = exp2(S * scale + shift)
+  float shift[2];    // kMaxOffset - row max * scale, with the row max of an earlier tile
+  float limit[2];    // a larger score needs a new row max
 
   __device__ __forceinline__ void clear(const float* scales, int row) {
 #pragma unroll
@@ -63,26 +67,29 @@ struct RowState {
     for (int half = 0; half < 2; half++) {
       row_sum[half] = 0;
       scale[half] = scales[row + 8 * half];
-      reference[half] = limit[half] = -INFINITY;
+      limit[half] = -INFINITY;
       shift[half] = kUnset;
     }
   }
 
-  // Raises the references to the largest score so far. `top` has those of the lane's keys.
+  // The row max that `shift` has, scaled; -inf before the first key.
+  __device__ __forceinline__ float row_max(int half) const {
+    return shift[half] == kUnset ? -INFINITY : kMaxOffset - shift[half];
+  }
+
+  // Takes the largest scores so far as row max. `top` has those of the lane's keys.
   __device__ __forceinline__ void raise(const float (&top)[2]) {
     float rescale[2];
 #pragma unroll
     for (int half = 0; half < 2; half++) {
       float now = fmaxf(top[half], __shfl_xor_sync(~0u, top[half], 1));
       now = fmaxf(now, __shfl_xor_sync(~0u, now, 2));
-      const float before = reference[half];
-      now = fmaxf(now, before);
-      rescale[half] = before == -INFINITY ? 0 : ptx::ex2_approx_ftz((before - now) * scale[half]);
+      const float before = shift[half];
+      shift[half] = fminf(before, fmaf(-now, scale[half], kMaxOffset));
+      rescale[half] = ptx::ex2_approx_ftz(shift[half] - before);
       row_sum[half] *= rescale[half];
-      reference[half] = now;
-      if (now != -INFINITY) {
-        shift[half] = fmaf(-now, scale[half], kMaxOffset);
-        limit[half] = now + __fdividef(kGrowth, scale[half]);
+      if (shift[half] != kUnset) {
+        limit[half] = __fdividef(kGrowth + kMaxOffset - shift[half], scale[half]);
       }
     }
 #pragma unroll
@@ -231,7 +238,7 @@ class MainLoop {
   __device__ __forceinline__ void run(RowState& rows, State& state, int& next) {
     const int tiles = unit_.cursor.tiles_of_unit();
     Query query;
-    query.load(shared_.q[0] + lane_.first_row * Sizes::kHeadDim);
+    query.load(shared_.q + lane_.first_row * Sizes::kHeadDim);
     rows.clear(unit_.scale, lane_.row);
     if (!kQInShared || next >= tiles || end_ == 0) arrive(&shared_.q_empty);
     if (next < tiles && end_ == 0) {  // the only tile of a unit without keys
@@ -255,14 +262,20 @@ class MainLoop {
         if (kQInShared && is_last) arrive(&shared_.q_empty);
         make_weights(s, rows, probs, tile_key);
         tile.wait_v(state.phase);
-        if (!Sizes::kConverts && tile_key + Sizes::kTileN > end_) clear_values(tile, end_ - tile_key);
+        if (!Sizes::kConverts && tile_key + Sizes::kTileN > end_) {
+          clear_values(tile, end_ - tile_key);
+        }
         start_outputs(rows, probs, tile);
         advance(state, next);
         tile_key += Sizes::kTileGroups * Sizes::kTileN;
-        if (!is_last) start_scores(s, query, state);
+        if (kReleasesFirst || is_last) {
+          finish_products(s, rows, probs);
+          tile.release_v();
+          if (is_last) break;
+        }
+        start_scores(s, query, state);
         finish_products(s, rows, probs);
-        tile.release_v();
-        if (is_last) break;
+        if (!kReleasesFirst) tile.release_v();
       }
     }
     next -= tiles;
@@ -294,8 +307,8 @@ class MainLoop {
     ptx::wgmma_commit_group();
   }
 
-  // Waits for S of the next tile, and O of this one. ptxas would serialise products if they were
-  // waited for one after the other.
+  // Waits for S of the next tile and O of this one. ptxas would serialise products of which one is
+  // waited for beside the other.
   __device__ __forceinline__ static void finish_products(Scores& s, RowState& rows,
                                                          Probabilities& probs) {
     ptx::wgmma_wait_group<0>();
@@ -364,10 +377,13 @@ __device__ __forceinline__ int result_column(int row, int column) {
   return column ^ 8 * (row % 4);
 }
 
-// The result of a unit to shared memory. The second of two consumers that share the tiles leaves its
-// own there, and the first merges it with its own.
-__device__ __forceinline__ void store_result(SharedStorage& shared, const RowState& rows,
-                                             const Lane& lane, int count) {
+// The result of a unit to shared memory. The second of two consumers that share the tiles leaves
+// its own there, and the first merges it with its own. Returns whether the unit is the last of the
+// block.
+__device__ __forceinline__ bool store_result(SharedStorage& shared, const RowState& rows,
+                                             const Lane& lane, const Unit& unit) {
+  const int count = unit.rows;
+  const bool is_last = unit.is_last;  // of the next unit when the first consumer has merged
   const bool merges = Sizes::kTileGroups == 2 && lane.tile_group == 0;
   if (merges) ptx::barrier_sync(kPairBarrier, Sizes::kConsumers);
 #pragma unroll
@@ -377,7 +393,7 @@ __device__ __forceinline__ void store_result(SharedStorage& shared, const RowSta
     float row_sum = rows.row_sum[half];
     row_sum += __shfl_xor_sync(~0u, row_sum, 1);
     row_sum += __shfl_xor_sync(~0u, row_sum, 2);
-    const float mine = rows.reference[half] * rows.scale[half];
+    const float mine = rows.row_max(half);
     float row_max = mine, x = 1, y = 0;
     if (merges && !is_padding) {
       const float other = shared.row_max[row];
@@ -391,11 +407,13 @@ __device__ __forceinline__ void store_result(SharedStorage& shared, const RowSta
 #pragma unroll
     for (int i = 0; i < Sizes::kHeadDim / 8; i++) {
       const float a = rows.o[4 * i + 2 * half], b = rows.o[4 * i + 2 * half + 1];
-      float2* to = reinterpret_cast<float2*>(&shared.o[row][result_column(row, 8 * i + 2 * lane.t)]);
+      const int column = result_column(row, 8 * i + 2 * lane.t);
+      float2* to = reinterpret_cast<float2*>(&shared.o[row][column]);
       *to = merges ? float2{fmaf(to->x, y, a * x), fmaf(to->y, y, b * x)} : float2{a, b};
     }
   }
   if (Sizes::kTileGroups == 2 && !merges) ptx::barrier_arrive(kPairBarrier, Sizes::kConsumers);
+  return is_last;
 }
 
 // Four columns of a row of the result.

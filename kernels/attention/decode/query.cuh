@@ -1,6 +1,6 @@
-// Q of a unit as operand of the products of Q and K, in FP16 unless K is BF16. E4M3 is exact there. BF16 has a wider range, so each
-// row of it has a power of two as scale, which brings its largest magnitude to [2^14, 2^15). So
-// elements down to 2^-28 of the largest keep all their bits.
+// Q of a unit as operand of the products of Q and K, in FP16 unless K is BF16. E4M3 is exact there.
+// BF16 has a wider range, so each row of it has a power of two as scale, which brings its largest
+// magnitude to [2^14, 2^15). So elements down to 2^-28 of the largest keep all their bits.
 #pragma once
 
 #include "include/output.cuh"
@@ -23,7 +23,8 @@ __device__ __forceinline__ uint32_t pack_half2(float x, float y) {
 // This lane's share of a row: elements 16i + 4t to 16i + 4t + 3. With keys as M wgmma takes the first
 // two as k = 2t, 2t+1 and the others as k = 2t+8, 2t+9. K is loaded in the same order.
 struct RowElements {
-  static constexpr int kChunks = Sizes::kHeadDim / 16;
+  // Of 16 columns. A row of BF16 that is scaled is loaded as a whole.
+  static constexpr int kChunks = Sizes::kCacheBytes == 2 ? 4 : Sizes::kHeadDim / 16;
   uint2 x[kChunks] = {};
 
   __device__ __forceinline__ void load_halves(const void* row) {
@@ -84,13 +85,14 @@ struct RowElements {
   }
 };
 
-// Writes this lane's elements of a row of Q. Rows that are padding are zeros.
-__device__ __forceinline__ void store_elements(__half* q, int row, const RowElements& elements,
-                                               bool is_row) {
+// Writes this lane's elements of a row of Q, from chunk `first` on. Rows that are padding are zeros.
+__device__ __forceinline__ void store_elements(__half* q, int row, int first,
+                                               const RowElements& elements, bool is_row) {
   const int t = threadIdx.x % 4;
 #pragma unroll
-  for (int i = 0; i < RowElements::kChunks; i++) {
-    const uint2 x = is_row ? elements.x[i] : uint2{0, 0};
+  for (int j = 0; j < RowElements::kChunks; j++) {
+    const uint2 x = is_row ? elements.x[j] : uint2{0, 0};
+    const int i = first + j;
     if constexpr (Sizes::kRowsAsM) {  // blocks of 64 rows, panels of 64 columns, 128 bytes a row
       const int panel = row / 64 * (Sizes::kHeadDim / 64) + i / 4;
       uint8_t* to = reinterpret_cast<uint8_t*>(q) + panel * 64 * 128 +
@@ -102,6 +104,33 @@ __device__ __forceinline__ void store_elements(__half* q, int row, const RowElem
       to[(2 * i + 1) * Sizes::kRows * 4] = x.y;
     }
   }
+}
+
+// Loads a row of Q to shared memory. Returns the factor of its scores.
+__device__ __forceinline__ float load_row(const Params& p, __half* q, int sequence, int head,
+                                          int query, int row, bool is_row) {
+  float descale = 1;
+  // Not unrolled: the finishers have few registers.
+#pragma unroll 1
+  for (int chunk = 0; chunk < Sizes::kHeadDim / 16; chunk += RowElements::kChunks) {
+    RowElements elements;
+    if (p.q != nullptr) {
+      const size_t of_all = static_cast<size_t>(sequence) * p.kv_heads * p.group + head;
+      elements.load_codes(p.q + (of_all * p.queries + query) * Sizes::kHeadDim + 16 * chunk);
+      descale = p.descale_q[of_all];
+      elements.convert_codes();
+      if constexpr (Sizes::kBf16) elements.halves_to_bf16();
+    } else {
+      const Strides& s = p.q_strides;
+      const uint16_t* halves = reinterpret_cast<const uint16_t*>(p.q_bf16);
+      if (p.q_bf16 == nullptr) halves = reinterpret_cast<const uint16_t*>(p.q_fp16);
+      elements.load_halves(halves + sequence * s.batch + head * s.head + query * s.row +
+                           16 * chunk);
+      if (Sizes::kCacheBytes == 1 && p.q_bf16 != nullptr) descale = elements.convert_bf16();
+    }
+    store_elements(q, row, chunk, elements, is_row);
+  }
+  return descale;
 }
 
 // Loads Q of a unit to shared memory: four lanes have a row, and write it with its scale.
@@ -116,22 +145,7 @@ __device__ __forceinline__ void load_queries(const Params& p, UnitStorage& unit,
     const int row = row8 + g, of_head = first_row + min(row, count - 1);
     const int in_group = static_cast<unsigned>(of_head) / p.queries, query = of_head - in_group * p.queries;
     const int head = kv_head * p.group + in_group;
-    RowElements elements;
-    float descale = 1;
-    if (p.q != nullptr) {
-      const size_t of_all = static_cast<size_t>(sequence) * p.kv_heads * p.group + head;
-      elements.load_codes(p.q + (of_all * p.queries + query) * Sizes::kHeadDim);
-      descale = p.descale_q[of_all];
-      elements.convert_codes();
-      if constexpr (Sizes::kBf16) elements.halves_to_bf16();
-    } else {
-      const Strides& s = p.q_strides;
-      const uint16_t* halves = reinterpret_cast<const uint16_t*>(p.q_bf16);
-      if (p.q_bf16 == nullptr) halves = reinterpret_cast<const uint16_t*>(p.q_fp16);
-      elements.load_halves(halves + sequence * s.batch + head * s.head + query * s.row);
-      if (!Sizes::kBf16 && p.q_bf16 != nullptr) descale = elements.convert_bf16();
-    }
-    store_elements(q, row, elements, row < count);
+    const float descale = load_row(p, q, sequence, head, query, row, row < count);
     const float factor = scale * descale;
     if (t == 0) unit.scale[row] = factor == 0 ? 1e-30f : factor;  // 0 times -inf would be NaN
   }

@@ -26,12 +26,10 @@ struct MergeStorage {
   float2 rows[Sizes::kConsumers];  // row max and row sum
 };
 
-// Q, and the results of a unit.
+// The results of a unit. With rows as M Q too, of one unit: that of the next follows when the
+// consumers have it in registers.
 template <bool kRowsAsM>
 struct FormStorage {
-  // In core matrices of 8 rows and 8 columns, all rows of 8 columns together: those of the unit that
-  // is computed, and of the next.
-  alignas(128) __half q[2][Sizes::kHeadDim * Sizes::kRows];
   GroupStorage group[Sizes::kGroups];
   MergeStorage merged;
 };
@@ -40,7 +38,7 @@ struct FormStorage {
 template <>
 struct FormStorage<true> {
   // In blocks of 64 rows, these in panels of 64 columns with the swizzle of 128 bytes.
-  alignas(1024) __half q[1][Sizes::kHeadDim * Sizes::kRows];
+  alignas(1024) __half q[Sizes::kHeadDim * Sizes::kRows];
   union {
     alignas(16) float o[Sizes::kRows][Sizes::kHeadDim];  // swizzled
     MergeStorage merged;  // when the result is in its part
@@ -64,16 +62,25 @@ struct OperandStorage<true> {
 
   __device__ __forceinline__ void init_barriers(int readers) {
     for (int i = 0; i < Sizes::kOperandStages; i++) {
-      ptx::mbarrier_init(&k_full[i], 4);
-      ptx::mbarrier_init(&v_full[i], 4);
+      ptx::mbarrier_init(&k_full[i], 2);
+      ptx::mbarrier_init(&v_full[i], 2);
       ptx::mbarrier_init(&k_empty[i], readers);
       ptx::mbarrier_init(&v_empty[i], readers);
     }
   }
 };
 
+// Q of a unit, with keys as M.
+template <bool kRowsAsM>
+struct UnitQuery {
+  // In core matrices of 8 rows and 8 columns, all rows of 8 columns together.
+  alignas(128) __half q[Sizes::kHeadDim * Sizes::kRows];
+};
+template <>
+struct UnitQuery<true> {};
+
 // A unit.
-struct UnitStorage {
+struct UnitStorage : UnitQuery<Sizes::kRowsAsM> {
   float scale[Sizes::kRows];  // of the scores, in log2 units
   // In registers they would crowd out O.
   Cursor cursor;  // at the unit
@@ -108,6 +115,13 @@ struct SharedStorage : FormStorage<Sizes::kRowsAsM> {
     ptx::fence_mbarrier_init();
   }
 };
+
+// Q of a unit: one of two buffers, or the only one.
+template <class Storage>
+__device__ __forceinline__ __half* query_of(Storage& shared, int index) {
+  if constexpr (Sizes::kRowsAsM) return shared.q;
+  else return shared.unit[index % 2].q;
+}
 
 // "shared" of kernel.toml, without the bytes that align the storage.
 constexpr int kSharedBytes =

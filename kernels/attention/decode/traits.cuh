@@ -38,11 +38,11 @@ struct Sizes : Traits {
   static constexpr bool kMovesRegisters = kGroups == 2 || kRows > 32;
   static constexpr int kLaunchRegisters = kThreads == 384 ? 168 : 128;
   static constexpr int kConsumerRegisters =
-      kConverts       ? 192
-      : kGroups == 3  ? kRows < 64 ? 144 : 152
-      : kHeadDim < 256 ? 216
-                      : kRowsAsM ? 232 : 200;
-  static constexpr int kConverterRegisters = kConverts ? 72 : 0;
+      kConverts        ? 184
+      : kGroups == 3   ? kRows < 64 ? 144 : 152
+      : kHeadDim < 256 ? kRowsAsM ? 208 : 216
+                       : kRowsAsM ? 224 : 200;
+  static constexpr int kConverterRegisters = kConverts ? 80 : 0;
   static constexpr int kProducerRegisters = kThreads / kGroupThreads * kLaunchRegisters -
                                             kGroups * kConsumerRegisters - kConverterRegisters;
 
