@@ -36,6 +36,9 @@ struct Source {
 __device__ __forceinline__ void load_tile(SharedStorage& shared, const TensorMap* k_map,
                                           const TensorMap* v_map, const Source& source, int stage) {
   uint64_t* full = &shared.full[stage];
+  // A tile without keys is complete at the arrival. A lane that still waited for the stage could
+  // then miss its phase.
+  __syncwarp();
   if (threadIdx.x % 32 == 0) {
     if constexpr (Sizes::kConverts) shared.valid[stage] = source.valid;
     if (source.valid > 0) {
