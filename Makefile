@@ -12,11 +12,11 @@ RACE := ./internal/sim ./internal/cases ./internal/device/sim ./internal/device/
 	./internal/peer ./internal/terminal ./internal/tensor ./internal/toolchain ./sdpa
 
 # Slow tests of these packages in which the detector has nothing to find, and which `make unit` runs. The simulator runs a single block, or
-# blocks that communicate, on one goroutine. Of the recorded outputs the small ones have the same goroutines as those of 127 or 128 rows.
-# Processes share no memory.
-RACE_SKIP := ^TestCluster(Copies|Init|Memory)$$|^Test(Deadlocks|IndependentLanes|Timeouts)$$
-RACE_SKIP := $(RACE_SKIP)|^TestRecordedOutputs$$/x12[78]x|^TestExtremeTensorMaps$$
-RACE_SKIP := $(RACE_SKIP)|^Test(DamageIsNamed|DamagedIndexIsRebuilt|KilledOnFirstRun)$$|^TestProcesses
+# blocks that communicate, on one goroutine. TestGPUOnSimulator has the goroutines of the other launches of package sdpa. Processes share
+# no memory.
+RACE_SKIP := ^TestCluster(Copies|Init|Memory)$$|^Test(Deadlocks|ExpNonPositive|IndependentLanes|TablesFit|Timeouts|Wgmma|WgmmaDefects)$$
+RACE_SKIP := $(RACE_SKIP)|^TestGPU(Copies|Failures|Limits|Options|Workspace)$$
+RACE_SKIP := $(RACE_SKIP)|^TestExtremeTensorMaps$$|^Test(DamageIsNamed|DamagedIndexIsRebuilt|KilledOnFirstRun)$$|^TestProcesses
 
 # Packages that run whole kernels. Coverage slows the simulator down by half, and other packages reach the same statements. They start
 # with the longest, so that the cores are busy to the end.

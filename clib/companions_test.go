@@ -668,9 +668,8 @@ func TestNativeLaunch(t *testing.T) {
 			}
 			problems = append(problems, slices.Concat([]string{"context 0"}, size.lines(rowsFirst), []string{setting("workspace", workspace), setting("workspace_bytes", 65536), "form", "workspace", "call 0x77", "print"}))
 			job := labJob(t, size.folder(), stageOf(t, l, stage), size.axes(rowsFirst))
-			// The kernel waits for the launch before, which it may overlap.
 			stages, sizes = append(stages, stage), append(sizes, bytes)
-			launches = append(launches, strings.Replace(declaredLaunch(job, places), " stream ", " dependent stream ", 1))
+			launches = append(launches, declaredLaunch(job, places))
 		}
 	}
 	for i, got := range c.askEach(t, problems) {

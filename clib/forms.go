@@ -87,7 +87,7 @@ func newTranslator() *rule.C {
 // preferences are predicates of a selection that hold where another kernel should compute a problem
 // without options, and by which form: attune_sdpa_prefers_decode and so on. A selection without them
 // leaves all problems to its own variants.
-var preferences = []string{"prefers_decode", "prefers_native", "prefers_tiles_of_64", "prefers_small_tiles", "prefers_tiles_of_192", "prefers_mixed"}
+var preferences = []string{"prefers_decode", "prefers_native", "prefers_tiles_of_64", "prefers_small_tiles", "prefers_tiles_of_192", "prefers_steps_of_64", "prefers_mixed"}
 
 // function is a C function of a shape, and the names that its body uses: the properties of a shape,
 // then the predicates.

@@ -25,7 +25,8 @@ func TestDecodeIsCorrect(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			skipUnlessFourth(t, i)
 			t.Parallel()
-			checkDeclared(t, kernel, builder, decodeFolder, name, kernel.Run.SimShapes, func(r *run.Run) {
+			shapes := sampledShapes(t, i/4, kernel.Run.SimShapes)
+			checkDeclared(t, kernel, builder, decodeFolder, name, shapes, func(r *run.Run) {
 				if r.Build != nil && r.Build.Resources.StackBytes > 0 {
 					t.Errorf("the kernel uses %d bytes of stack", r.Build.Resources.StackBytes)
 				}

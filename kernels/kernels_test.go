@@ -186,11 +186,13 @@ func TestStage7SelectsByShape(t *testing.T) {
 		{"1x8x256x128", 128, 16, 1},
 		{"1x8x512x128", 128, 64, 1},
 		{"2x8x512x128:causal", 128, 64, 1},
-		{"1x8x1024x128", 128, 64, 1},
+		{"1x8x1024x128", 128, 64, 2},
 		{"1x4x512x128:kv=2048", 128, 64, 2},
 		{"1x8x2048x128", 128, 128, 1},
 		{"2x8x2048x128:causal", 128, 128, 1}, // two waves with tiles of 128 or 192
-		{"32x16x512x128", 128, 128, 1},
+		{"32x16x512x128", 128, 192, 1},
+		{"17x8x64x64", 64, 64, 1}, // short keys: two small blocks on a multiprocessor
+		{"22x16x552x64:causal", 64, 192, 1},
 		{"4x16x4096x128", 128, 128, 1},        // few steps: two consumers with long ones
 		{"4x16x4096x128:causal", 128, 192, 1}, // many steps with a mask: three consumers
 		{"2x16x8192x128", 128, 128, 1},

@@ -44,7 +44,7 @@ func TestNativeIsCorrect(t *testing.T) {
 	for name, shapes := range map[string][]string{
 		"native": kernel.Run.SimShapes, "native256": kernel.Run.SimShapes, "native_fp16": kernel.Run.SimShapes, "native256_fp16": few,
 		"native_lse": few, "native_lse_fp16": few, "native256+TILE_N=64+KV_STAGES=6": few, "native192+TILE_M=64+USE_BF16=0": few,
-		"native192": few, "native64_d128": kernel.Run.SimShapes, "native64_d128_fp16": few, "native192+EXP2_LINEAR_EIGHTHS=0+EXP2_SEGMENTS=1": few,
+		"native192": few, "native64": kernel.Run.SimShapes, "native64_fp16": few, "native192_n64": kernel.Run.SimShapes, "native192_n64_fp16": few, "native64_d128": kernel.Run.SimShapes, "native64_d128_fp16": few, "native192+EXP2_LINEAR_EIGHTHS=0+EXP2_SEGMENTS=1": few,
 	} {
 		t.Run(name, func(t *testing.T) {
 			if name != "native" {
@@ -70,8 +70,10 @@ func TestPingpongIsCorrect(t *testing.T) {
 		{"pingpong_d256", []string{"mean", "causal", "grouped", "packed", "peaks"}},
 		{"pingpong_d128_fp16", []string{"mean", "hidden", "packed", "peaks"}},
 		{"pingpong_d128_exact_fp16", few},
+		{"pingpong_d128_n64", []string{"one", "ragged", "mean", "causal", "grouped", "packed", "brief_causal", "hidden", "peaks"}},
+		{"pingpong_d128_n64_fp16", []string{"mean", "packed"}},
 		{"pingpong_d256_fp16", []string{"mean", "hidden", "peaks"}},
-		{"pingpong_d128+TILE_N=64+K_STAGES=4+V_STAGES=4+USE_Q_IN_SHARED=1", few},
+		{"pingpong_d128_n64+USE_Q_IN_SHARED=1", few},
 		{"pingpong_d128+USE_PACK_EARLY=1+USE_SUM_COLUMNS=0", few},
 	} {
 		t.Run(test.name, func(t *testing.T) {

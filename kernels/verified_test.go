@@ -99,6 +99,20 @@ func skipUnlessFourth(t *testing.T, index int) {
 	}
 }
 
+// sampledShapes returns every fourth shape for verified sources, so that four tests in turn run all of
+// them; index counts the tests. For others it returns all.
+func sampledShapes(t *testing.T, index int, shapes []string) []string {
+	t.Helper()
+	if !isVerified(t) {
+		return shapes
+	}
+	var sampled []string
+	for i := index % 4; i < len(shapes); i += 4 {
+		sampled = append(sampled, shapes[i])
+	}
+	return sampled
+}
+
 func skipIfVerified(t *testing.T) {
 	t.Helper()
 	if isVerified(t) {

@@ -260,9 +260,5 @@ attune_sdpa_status attune_launch_attention(const problem *x, context *c,
     TRY(encode_map(x, &form->maps[i], &maps[i]));
     values[ATTUNE_ARG_MAP_0 + i] = &maps[i];
   }
-  /* A form in 16 bits waits for what is before it on the stream, a form behind a cast for that. */
-  const bool halves =
-      form->kernel == ATTUNE_KERNEL_NATIVE || form->kernel == ATTUNE_KERNEL_PINGPONG;
-  const bool dependent = halves ? form->waits : x->dependent;
-  return attune_launch(c, form, grid, values, stream, dependent);
+  return attune_launch(c, form, grid, values, stream, x->dependent);
 }

@@ -368,7 +368,8 @@ static const attune_sdpa_form_info *find_native(const problem *x) {
   if (!halves || other || has_options(x)) return NULL;
   const attune_sdpa_shape shape = shape_of(x);
   if (!attune_sdpa_prefers_native(&shape)) return NULL;
-  int32_t rows = 256;
+  int32_t rows = 256, keys = 128;
+  if (p->head_dim > 128 || (!exact && attune_sdpa_prefers_steps_of_64(&shape))) keys = 64;
   if (!exact && attune_sdpa_prefers_tiles_of_64(&shape)) {
     rows = 64;
   } else if (exact || attune_sdpa_prefers_small_tiles(&shape)) {
@@ -379,7 +380,7 @@ static const attune_sdpa_form_info *find_native(const problem *x) {
   for (int i = attune_sdpa_dense_count; i < attune_sdpa_form_count; ++i) {
     const attune_sdpa_form_info *f = &attune_sdpa_forms[i];
     if ((f->kernel == ATTUNE_KERNEL_NATIVE || f->kernel == ATTUNE_KERNEL_PINGPONG) &&
-        f->head_dim == p->head_dim && f->query_rows == rows &&
+        f->head_dim == p->head_dim && f->query_rows == rows && f->step_keys == keys &&
         f->bf16 == (p->dtype == ATTUNE_SDPA_BF16) && (f->linear_eighths == 0 || !exact)) {
       return f;
     }

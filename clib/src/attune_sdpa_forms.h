@@ -124,6 +124,9 @@ ATTUNE_SDPA_PRIVATE int attune_sdpa_prefers_small_tiles(const attune_sdpa_shape 
 /* Whether it should have tiles of 192, if not of 64 or 128. */
 ATTUNE_SDPA_PRIVATE int attune_sdpa_prefers_tiles_of_192(const attune_sdpa_shape *shape);
 
+/* Whether a step of the native or the pingpong kernel should have 64 keys instead of 128. */
+ATTUNE_SDPA_PRIVATE int attune_sdpa_prefers_steps_of_64(const attune_sdpa_shape *shape);
+
 /* Whether the mixed kernel should compute a problem with q in 16 bits that it can compute. */
 ATTUNE_SDPA_PRIVATE int attune_sdpa_prefers_mixed(const attune_sdpa_shape *shape);
 

@@ -67,7 +67,7 @@ The table says when only a sample of the query rows was computed.`,
 	f.StringVar(&o.seeds, "seeds", "", "seeds of the inputs, with commas (default: the spec's)")
 	o.sample.flag(f)
 	f.BoolVar(&o.host, "host", false, "also, or without a variant only, E4M3 products computed on the host")
-	f.StringVar(&o.arch, "arch", "", "architecture (default: the device's, else the newest)")
+	f.StringVar(&o.arch, "arch", "", "architecture (default: the device's, or newest)")
 	o.device.flags(f)
 	return cmd
 }

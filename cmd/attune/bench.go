@@ -33,6 +33,8 @@ type benchOptions struct {
 	peerLimit        time.Duration
 	kernelDir        string // of the files of [[peer]]
 	kernelFlag       string // --kernel, for the command in the record
+	random           randomOptions
+	dryRun           bool
 	markdown         bool
 	files            resultFiles
 }
@@ -53,45 +55,52 @@ func (a *app) benchCommand() *cobra.Command {
 		Short: "time variants beside PyTorch and FlashAttention-3",
 		Long: `Bench times variants beside peers. Those of attention are the backends of
 PyTorch's scaled_dot_product_attention (torch-flash, torch-cudnn,
-torch-efficient, torch-math), and FlashAttention-3 on E4M3 if
-flash_attn_interface can be imported (fa3-fp8). Those of other kernels are
-functions f(axes, inputs) on torch tensors: [[peer]] of kernel.toml, and
-FILE.py:FUNCTION. Without a variant it times every stage that the device runs.
+torch-efficient, torch-math), and FlashAttention-3 on E4M3 (fa3-fp8). Those of
+other kernels are functions f(axes, inputs) on torch tensors: [[peer]] of
+kernel.toml, and FILE.py:FUNCTION. Without a variant it times every stage.
 
 Peers run in your own Python: --python, else ATTUNE_PYTHON, else python3 in
 PATH. Their inputs have the values of ours, and their times are taken as ours
-are, interleaved. All outputs are compared with the same reference. A wrong
-output of attention is marked WRONG and not timed. A peer that is missing, fails
-or hangs, or a function that is wrong, is skipped with a line on standard error.
+are, interleaved. All outputs are compared with the same reference. A wrong one
+of attention is marked WRONG and not timed. A peer that is missing or fails, or
+a function that is wrong, is skipped with a line on standard error.
 
-The start of a graph takes 4 to 5 us on an H200 and is shared by its launches,
-so times from graphs of other lengths differ (--launches). A GPU at its power
-limit is slower under a steady load (--load) than in short bursts (--rest).
+The start of a graph takes 4 to 5 us on an H200, which its launches share
+(--launches). A GPU at its power limit is slower under a steady load (--load)
+than in short bursts (--rest).
 
+--random times problems that are drawn from ranges: ` + "`attune help random`" + `.
 ` + "`attune show latest-bench`" + ` prints the record, also of an interrupted bench.`,
 		Example: `  attune bench
   attune bench stage3b stage5 --shapes mission,long --peer torch-cudnn
   attune bench stage7 --shapes 8x8x2048x256 --launches 10 --load 300ms
-  attune bench stage3c --peer-dtype both --python ~/venv/bin/python3 --json
+  attune bench stage7 --random 80 --seed 1 --peer fa3-fp8
   attune bench --kernel rmsnorm --peer torch,mine.py:fused_rmsnorm`,
-		RunE: func(cmd *cobra.Command, args []string) error { return a.bench(cmd.Context(), o, args) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.checkRandom(cmd.Flags().Changed); err != nil {
+				return usageError{err}
+			}
+			return a.bench(cmd.Context(), o, args)
+		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.peers, "peer", "all", "peers with commas, all or none")
-	f.StringVar(&o.dtype, "peer-dtype", "fp16", "type of PyTorch's inputs: "+strings.Join(peer.DTypes, ", "))
+	f.StringVar(&o.dtype, "peer-dtype", "fp16", "of PyTorch: "+strings.Join(peer.DTypes, ", "))
 	f.StringVar(&o.reference.python, "python", "", "Python with PyTorch")
 	f.DurationVar(&o.peerLimit, "peer-timeout", 3*time.Minute, "limit of one reply of Python")
 	o.device.gpuFlags(f)
 	o.reference.limitFlag(f)
-	f.StringVar(&o.shapes, "shapes", "", "names or shapes, with commas (default: see attune help shapes)")
+	f.StringVar(&o.shapes, "shapes", "", "names or shapes (default: see attune help shapes)")
+	o.random.flags(f)
+	f.BoolVar(&o.dryRun, "dry-run", false, "print the problems and end")
 	seedFlag(f, &o.seed)
 	o.sample.flag(f)
-	f.IntVar(&o.rounds, "rounds", 60, "samples of each implementation on each shape")
+	f.IntVar(&o.rounds, "rounds", 60, "samples of each row")
 	f.IntVar(&o.processes, "processes", defaultProcesses, "processes that time the variants")
 	energyFlag(f, &o.energy)
 	launchesFlag(f, &o.launches)
 	f.DurationVar(&o.pace.Rest, "rest", 0, fmt.Sprintf("rest of the GPU before each sample, at most %s", maxRest))
-	f.DurationVar(&o.pace.Load, "load", 0, fmt.Sprintf("launches before each sample without a pause, at most %s", maxLoad))
+	f.DurationVar(&o.pace.Load, "load", 0, fmt.Sprintf("load before each sample, at most %s", maxLoad))
 	f.StringVar(&o.arch, "arch", "", "architecture (default: the device's)")
 	f.BoolVar(&o.markdown, "markdown", false, "print the table as Markdown")
 	o.files.benchstatFlag(f)
@@ -108,6 +117,9 @@ func (a *app) bench(ctx context.Context, o benchOptions, args []string) error {
 	if err != nil {
 		return usageError{err}
 	}
+	if o.dryRun {
+		return a.printOutline(kernel, request, o.markdown)
+	}
 	w, err := a.newRecordingWorkplace(ctx, kernel, folder)
 	if err != nil {
 		return err
@@ -122,7 +134,9 @@ func (a *app) bench(ctx context.Context, o benchOptions, args []string) error {
 		return err
 	}
 	if len(args) == 0 {
-		if request.Variants = a.runnable(request.Variants, w.Device.Facts().Arch); len(request.Variants) == 0 {
+		arch := w.Device.Facts().Arch
+		request.Variants, request.Selections = a.runnable(request.Variants, arch), a.runnableSelections(request.Selections, arch)
+		if len(request.Variants)+len(request.Selections) == 0 {
 			return errors.New("no stage of this kernel runs on the device")
 		}
 	}
@@ -158,9 +172,11 @@ func (a *app) reportBench(files *resultFiles, b *run.Bench) error {
 
 // request checks the options and makes a request of them.
 func (o *benchOptions) request(kernel *spec.Kernel, args []string) (lab.BenchRequest, error) {
-	if o.shapes == "" && kernel.Declared == nil {
+	switch {
+	case o.shapes != "" || o.random.count > 0:
+	case kernel.Declared == nil:
 		o.shapes = benchShapes
-	} else if o.shapes == "" {
+	default:
 		o.shapes = strings.Join(kernel.Run.Benchmark, ",")
 	}
 	r := lab.BenchRequest{
@@ -184,10 +200,14 @@ func (o *benchOptions) request(kernel *spec.Kernel, args []string) (lab.BenchReq
 	}
 	var errs [4]error
 	r.Peers, errs[0] = o.wantedPeers(kernel)
-	r.Shapes, errs[1] = kernel.Shapes(o.shapes)
 	r.Variants, r.Selections, errs[2] = named(kernel, args)
 	if len(args) == 0 {
 		r.Variants = stageVariants(kernel)
+	}
+	if o.random.count == 0 {
+		r.Shapes, errs[1] = kernel.Shapes(o.shapes)
+	} else if errs[2] == nil {
+		errs[1] = o.random.draw(kernel, &r, len(args) == 0)
 	}
 	index, err := deviceIndex(o.device.name)
 	errs[3] = err
@@ -221,7 +241,13 @@ func (o *benchOptions) wantedPeers(kernel *spec.Kernel) ([]peer.Peer, error) {
 // command is the command line that repeats a bench, with defaults written out.
 func (o *benchOptions) command(args []string) string {
 	words := append([]string{"attune", "bench"}, args...)
-	words = append(words, "--peer", o.peers, "--peer-dtype", o.dtype, "--shapes", o.shapes, "--seeds", fmt.Sprint(o.seed),
+	words = append(words, "--peer", o.peers, "--peer-dtype", o.dtype)
+	if o.random.count > 0 {
+		words = append(words, "--random", fmt.Sprint(o.random.count), "--seed", fmt.Sprint(o.random.seed))
+	} else {
+		words = append(words, "--shapes", o.shapes)
+	}
+	words = append(words, "--seeds", fmt.Sprint(o.seed),
 		"--rounds", fmt.Sprint(o.rounds), "--processes", fmt.Sprint(o.processes), "--launches", fmt.Sprint(o.launches))
 	if o.pace.Rest > 0 {
 		words = append(words, "--rest", o.pace.Rest.String())

@@ -17,6 +17,7 @@ import (
 	"attune/internal/lab"
 	"attune/internal/oracle"
 	"attune/internal/run"
+	"attune/internal/sim/mem"
 )
 
 // Names of devices.
@@ -160,7 +161,7 @@ func (a *app) besideSimulator(gpu lab.Device, child isolate.Options, o deviceOpt
 	}
 	asked := o.sim
 	o.sim = defaultSim
-	o.sim.strict, o.sim.addressSeed = asked.strict, oracle.RandomSeed()|1 // 0 is the fixed place, which a kernel could know
+	o.sim.strict, o.sim.memory, o.sim.addressSeed = asked.strict, max(asked.memory, defaultSim.memory), oracle.RandomSeed()|1 // 0 is the fixed place, which a kernel could know
 	options := o.sim.options()
 	options.Limit, options.Least = o.limit, max(besideSchedules, asked.scheduleCount())
 	return gpu.Beside(simulatorOf(options, o.sim.tensor), sanitizers...)
@@ -168,6 +169,10 @@ func (a *app) besideSimulator(gpu lab.Device, child isolate.Options, o deviceOpt
 
 // simulator is the simulator with the selected settings.
 func (a *app) simulator(o deviceOptions) lab.Device {
+	if o.sanitizer == sanitizerAuto && !a.json {
+		fmt.Fprintln(a.stderr, "attune: --sanitizer auto has nothing to run here; the simulator has its checkers")
+	}
+	o.sim.limitHeap()
 	options := o.sim.options()
 	options.Limit, options.Printf = o.limit, func(text string) { fmt.Fprint(a.kernels, text) }
 	return simulatorOf(options, o.sim.tensor)
@@ -176,6 +181,9 @@ func (a *app) simulator(o deviceOptions) lab.Device {
 func simulatorOf(options simdevice.Options, tensor string) lab.Device {
 	open := func(context.Context) (device.Device, error) { return simdevice.Open(options), nil }
 	settings := run.Simulation{Schedules: max(options.Schedules, 1), Automatic: options.Schedules == 0, Checks: options.Checks, Tensor: tensor, Strict: options.Strict, AddressSeed: options.AddressSeed}
+	if options.Memory != mem.DefaultLimit {
+		settings.MemoryMiB = options.Memory >> 20
+	}
 	return lab.Simulator(simdevice.Open(options).Facts(), open, settings)
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -54,14 +55,15 @@ func (a *app) fixNumpy(ctx context.Context, cacheDir string) error {
 	if path, err := python.ForReferences("", cacheDir); err == nil && python.HasNumpy(ctx, path) {
 		return nil
 	}
-	fix, err := python.FixNumpy(cacheDir)
+	fix, err := doctor.FixNumpy(cacheDir)
 	if err != nil {
 		return err
 	}
 	return fix.Run(ctx, a.stderr)
 }
 
-// abilityTable has a row for each ability, with the remedy if it is missing.
+// abilityTable has a row for each ability, with the remedy if it is missing. Its commands are below the
+// row, each on a line of its own, which is never broken.
 func abilityTable(abilities []doctor.Ability) terminal.Table {
 	t := terminal.Table{Columns: []terminal.Column{{Colour: answerColour}, {Wrap: true, Keep: true}, {Wrap: true, Keep: true}}}
 	for _, ability := range abilities {
@@ -69,11 +71,24 @@ func abilityTable(abilities []doctor.Ability) terminal.Table {
 		if ability.OK {
 			answer = "yes"
 		}
-		why := ability.Why
-		if ability.Do != "" {
-			why += "\nto enable it: " + ability.Do
+		why, rest := ability.Why, ability.Do
+		var notes []string
+		for i, command := range ability.Commands {
+			before, after, _ := strings.Cut(rest, command)
+			if before = strings.Trim(before, ",; "); i > 0 && before != "" {
+				notes = append(notes, before)
+			}
+			notes, rest = append(notes, "`"+command+"`"), strings.TrimLeft(after, ",; ")
 		}
-		t.Rows = append(t.Rows, []string{answer, ability.Name, why})
+		switch {
+		case len(notes) > 0 && rest != "":
+			why, notes = why+"\nto enable it:", append(notes, rest)
+		case len(notes) > 0:
+			why += "\nto enable it:"
+		case rest != "":
+			why += "\nto enable it: " + rest
+		}
+		t.Rows, t.Notes = append(t.Rows, []string{answer, ability.Name, why}), append(t.Notes, notes)
 	}
 	return t
 }

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"attune/internal/document"
 	"attune/internal/finding"
@@ -156,11 +157,16 @@ func (a *app) newWorkplace(ctx context.Context, kernel *spec.Kernel, folder fs.F
 		return nil, err
 	}
 	w := &workplace{status: a.status(), compiler: compiler}
+	started, began := time.Now(), time.Duration(0)
 	w.Lab = &lab.Lab{
 		Kernel: kernel, Builder: images, ReferenceLimit: defaultReferenceLimit, Describe: document.Describe,
 		Progress: func(p lab.Progress) {
+			elapsed := time.Since(started)
+			if p.Share != w.last.Share {
+				began = elapsed
+			}
 			w.last = p
-			w.status.Set("%s", progressText(p))
+			w.status.Set("%s%s", progressText(p), timeLeft(p.Share, began, elapsed))
 		},
 	}
 	return w, nil

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"runtime"
@@ -11,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"attune/clib"
+	"attune/internal/regular"
 	"attune/internal/spec"
 	"attune/internal/toolchain"
 )
@@ -66,6 +68,9 @@ type exported struct {
 }
 
 func (a *app) export(ctx context.Context, o exportOptions, name string) error {
+	if o.folder == "" {
+		return usageError{errors.New("-o needs the name of a folder")}
+	}
 	kernel, folder, err := a.kernel()
 	if err != nil {
 		return err
@@ -74,9 +79,13 @@ func (a *app) export(ctx context.Context, o exportOptions, name string) error {
 	if err != nil {
 		return usageError{err}
 	}
+	if err := regular.Writable(o.folder); err != nil { // before minutes of compilation
+		return fmt.Errorf("the library cannot be written to %s: %w; name another folder with -o", o.folder, err)
+	}
+	const nothing = "nothing was written"
 	outputs, err := a.outputs(ctx, o)
 	if err != nil {
-		return err
+		return interruptedWith(ctx, err, nothing)
 	}
 	plan, err := clib.NewPlan(kernel, folder, selection, outputs)
 	if err != nil {
@@ -84,7 +93,7 @@ func (a *app) export(ctx context.Context, o exportOptions, name string) error {
 	}
 	images, err := a.buildPlan(ctx, plan)
 	if err != nil {
-		return err
+		return interruptedWith(ctx, err, nothing)
 	}
 	l := plan.Library(images, version())
 	files, err := clib.Write(o.folder, l)

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"attune/internal/spec"
+	"attune/internal/terminal"
 )
 
 // helpWidth is the width of a help page, in columns.
@@ -127,7 +128,7 @@ func usage(cmd *cobra.Command) string {
 	return out.String()
 }
 
-// topicNames lists the topics of a command in a line: with a line each the first page is too long.
+// topicNames lists the topics of a command in few lines: with one each the first page is too long.
 func topicNames(cmd *cobra.Command) string {
 	var names []string
 	for _, sub := range cmd.Commands() {
@@ -138,7 +139,7 @@ func topicNames(cmd *cobra.Command) string {
 	if len(names) == 0 {
 		return ""
 	}
-	return "  " + strings.Join(names, ", ")
+	return "  " + strings.Join(terminal.Wrap(strings.Join(names, ", "), helpWidth-2), "\n  ")
 }
 
 // commandList lists some of the subcommands of a command, those of a group in the group's order.

@@ -157,9 +157,7 @@ func (a *app) printRuns(ctx context.Context, kept *ledger.Ledger, entries []ledg
 	if err != nil {
 		return err
 	}
-	if !markdown {
-		document.ShowVerdicts(entries, func(id string) (*run.Run, error) { return catalog.Run(ctx, kept, id) })
-	}
+	document.ShowVerdicts(entries, func(id string) (*run.Run, error) { return catalog.Run(ctx, kept, id) })
 	if err := a.printDocument(document.History(entries, champions, short, a.screen()), markdown); err != nil || markdown || len(entries) == total {
 		return err
 	}

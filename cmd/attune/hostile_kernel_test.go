@@ -103,6 +103,15 @@ func manyKnobs(n, m int) string {
 	return text.String()
 }
 
+// manyArguments are n scalars.
+func manyArguments(n int) string {
+	var text strings.Builder
+	for i := range n {
+		fmt.Fprintf(&text, "[[arg]]\nname = \"a%d\"\ntype = \"i32\"\nvalue = %d\n\n", i, i)
+	}
+	return text.String()
+}
+
 func constraint(text string) string {
 	return "\n[[constraint]]\nrule = " + fmt.Sprintf("%q", text) + "\n"
 }
@@ -178,6 +187,8 @@ func kernelFileAttacks() []attack {
 		needs(file("a shape of 6 GB", 14, "choose a smaller shape", onSim(`shape = ["n"]`, `shape = ["n", "25000000"]`))),
 		needs(file("a shape below zero", 2, "", onSim(`shape = ["n"]`, `shape = ["-n"]`))),
 		needs(file("a fill without numbers", 2, "fill", onSim(`"normal"`, `"uniform(nan, inf)"`))),
+		file("a grid of 617 digits", 2, "(617 digits) does not fit 64 bits", toml(`grid = ["1"]`, `grid = ["int(1e308) * int(1e308)"]`)),
+		needs(file("500 arguments more than the kernel has", 10, "and 453 more", onSim("[launch]", manyArguments(500)+"[launch]"))),
 		needs(file("a grid of 2**60 blocks", 2, "grid", onSim(`grid = ["1"]`, `grid = ["2**31 - 1", "65535", "65535"]`))),
 		needs(file("a block of a million threads", 2, "block", onSim(`block = ["THREADS"]`, `block = ["10**6"]`))),
 		needs(file("shared memory of a terabyte", 2, "shared", onSim(`block = ["THREADS"]`, "block = [\"THREADS\"]\nshared = \"2**40\""))),
@@ -375,7 +386,9 @@ func sourceAttacks() []attack {
 		source("an include of the terminal", 10, "", "#include \"/dev/stdin\"\n"+victimSource),
 		source("an #embed", 10, "", "__device__ const unsigned char s[] = {\n#embed \"OUTSIDE\"\n};\n"+victimSource),
 		source("a pragma that names a file outside", 0, "", "#pragma GCC dependency \"OUTSIDE\" read\n"+victimSource),
-		source("a question whether a file exists", 10, "", "#if __has_include(\"OUTSIDE\")\n#error it is there\n#endif\n#error end\n"+victimSource),
+		source("a question whether a file exists", 10, "outside the kernel's folder", "#if __has_include(\"OUTSIDE\")\n#error it is there\n#endif\n#error end\n"+victimSource),
+		source("a question whether the next file exists", 10, "outside the kernel's folder", "#if __has_include_next(\"OUTSIDE\")\n#error it is there\n#endif\n"+victimSource),
+		source("a question about a file that a macro names", 10, "name the file in quotes", "#define F \"OUTSIDE\"\n#if __has_include(F)\n#error it is there\n#endif\n"+victimSource),
 		source("a forged line marker", 10, "", "#line 1 \"OUTSIDE\"\n#error quoted\n"+victimSource),
 		source("an assembler directive that reads a file", 10, "", body("  asm volatile(\".include \\\"OUTSIDE\\\"\");")),
 		source("an assembler directive that inserts a file", 10, "", body("  asm volatile(\".incbin \\\"OUTSIDE\\\"\");")),

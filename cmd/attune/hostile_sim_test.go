@@ -45,7 +45,6 @@ func caseAttacks() []attack {
 			return []string{"sim", "c.json"}
 		}}
 	}
-	large := func(k attack) attack { k.with.slow, k.with.memory = true, simulatorMemory; return k }
 	slow := func(k attack) attack { k.with.slow = true; return k }
 	const args = `[{"bytes": 16}]`
 	return []attack{
@@ -60,7 +59,11 @@ func caseAttacks() []attack {
 		text("an array of a case is a file outside", 1, "c", args, `[{"npy": "OUTSIDE/secret.txt", "dtype": "f32"}]`),
 		text("a buffer of a petabyte", 1, "c", args, `[{"bytes": 1125899906842624}]`),
 		text("a buffer of 6 GB", 1, "c", args, `[{"bytes": 6000000000}]`),
-		large(text("a thousand buffers of 100 MB", 1, "the limit is 2147483648", args, "["+strings.Repeat(`{"bytes": 100000000},`, 999)+`{"bytes": 16}]`)),
+		slow(text("a thousand buffers of 100 MB", 1, "the limit is 671088640 (640 MiB); --memory MIB sets another", args, "["+strings.Repeat(`{"bytes": 100000000},`, 999)+`{"bytes": 16}]`)),
+		{kind: "flag", name: "memory of a simulation without a size", exit: 2, want: "--memory 0", stage: func(a *arena) []string {
+			a.write("k.ptx", copyPTX)
+			return []string{"sim", a.write("c.json", launchCase()), "--memory", "0"}
+		}},
 		text("a buffer below zero bytes", 1, "c", args, `[{"bytes": -1}]`),
 		text("half a byte", 1, "c", args, `[{"hex": "abc"}]`),
 		slow(text("200,000 arguments", 1, "the kernel takes 1 parameters", args, "["+strings.Repeat(`{"u32": 1},`, 200_000)+`{"bytes": 16}]`)),
@@ -144,7 +147,7 @@ func ptxAttacks() []attack {
 		ptx("parameters of a terabyte", 1, "k.ptx", strings.Replace(copyPTX, ".param .u64 out", ".param .u64 out, .param .b8 big[1099511627776]", 1)),
 		slow(ptx("700,000 instructions", 0, "pass", ptxKernel("", strings.Repeat("add.u32 %r1, %r1, 1;\n", 700_000)))),
 		ptx("PTX that prints without end", 11, "", printingPTX),
-		{kind: "kernel", name: "60 million writes to a buffer of 250 MB", exit: 1, want: "the limit is 2048 MiB", with: attackOptions{slow: true, memory: simulatorMemory}, stage: func(a *arena) []string {
+		{kind: "kernel", name: "60 million writes to a buffer of 250 MB", exit: 1, want: "the limit is 640 MiB", with: attackOptions{slow: true}, stage: func(a *arena) []string {
 			a.write("k.ptx", strings.NewReplacer("%r<2>", "%r<4>", "%rd<2>", "%rd<4>", "\tmov.u32 %r1, 7;\n",
 				"\tmov.u32 %r1, %ctaid.x;\n\tmov.u32 %r2, %tid.x;\n\tmad.lo.u32 %r3, %r1, 1024, %r2;\n\tmul.wide.u32 %rd2, %r3, 4;\n\tadd.u64 %rd1, %rd1, %rd2;\n").Replace(copyPTX))
 			a.write("c.json", launchCase(`"grid": [1, 1, 1], "block": [1, 1, 1]`, `"grid": [60000, 1, 1], "block": [1024, 1, 1]`, `"bytes": 16`, `"bytes": 250000000`))

@@ -35,10 +35,6 @@ const (
 	hostileMemory = 1 << 30
 	hostileTime   = 60 * time.Second
 	hostileOutput = 16 << 20
-
-	// The simulator holds 2 GiB of buffers, marks and shadow memory, and the garbage collector half as
-	// much again: the largest shape of examples/rmsnorm takes 2.6 GB.
-	simulatorMemory = 3 << 30
 )
 
 // secret is the content of a file outside of everything that a command may read. Compilers quote the
@@ -65,7 +61,6 @@ type attackOptions struct {
 	interrupt time.Duration // Ctrl-C comes after this time; the command must then end within 5 s
 	stdin     string
 	env       []string                             // WORK stands for the working directory
-	memory    int64                                // allowed in place of hostileMemory
 	requests  func(a *arena, address string) error // of a server; the command is ended by Ctrl-C behind them
 }
 
@@ -255,7 +250,7 @@ func (k attack) run(t *testing.T, finished string) cost {
 	if u.exit != k.exit || !strings.Contains(text, k.want) {
 		t.Errorf("exit code %d, want %d, and %q in\n%.2000s", u.exit, k.exit, k.want, text)
 	}
-	if u.memory > max(k.with.memory, hostileMemory) || u.seconds > hostileTime.Seconds() {
+	if u.memory > hostileMemory || u.seconds > hostileTime.Seconds() {
 		t.Errorf("%d MB, %.1f s", u.memory>>20, u.seconds)
 	}
 	if strings.Contains(text, "SECRET_5e1f0a77") {

@@ -82,6 +82,10 @@ func recordingAttacks() []attack {
 		text("a recording has the same knob twice", 1, "declared twice", `["A", "B"]`, `["A", "A"]`),
 		text("a recording has integers of 100,000 digits", 1, "does not fit 64 bits", `"A": [1, 2]`, `"A": [`+strings.Repeat("9", 100_000)+`, 2]`),
 		slow(text("a recording has 300,000 values of a knob", 1, "more than", `"cache": {`, `"cache": {`+many.String())),
+		{kind: "flag", name: "a replay of a billion searches", exit: 2, want: "want at most", stage: func(a *arena) []string {
+			a.write("c.json", cacheFile())
+			return []string{"tune", "--replay", "c.json", "--strategy", "random", "--repeat", "1000000000", "--budget", "5"}
+		}},
 		space("a condition of 1.6 MB", 2, "", "[1, 2]", "A > 0"+strings.Repeat(" and A > 0", 160_000)),
 		space("a condition opens a file", 2, "", "[1, 2]", "open('/etc/passwd').read() > A"),
 		space("a condition imports a module", 2, "", "[1, 2]", "__import__('os').system('true') == A"),

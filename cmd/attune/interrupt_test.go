@@ -35,8 +35,8 @@ func measuredRun(t *testing.T) (dir, id string) {
 	return "", ""
 }
 
-// Both commands build first. The compiler of this test never ends, so nothing is changed.
-func TestInterruptPromoteAndReproduce(t *testing.T) {
+// The commands build first. The compiler of this test never ends, so nothing is changed.
+func TestInterruptedBuilds(t *testing.T) {
 	results, id := measuredRun(t)
 	check := func(want string, args ...string) {
 		t.Helper()
@@ -67,6 +67,11 @@ func TestInterruptPromoteAndReproduce(t *testing.T) {
 	before := count()
 	check("attune: interrupted; nothing was promoted\n", "promote", id)
 	check("attune: interrupted; nothing was recorded\n", "reproduce", id, "--device", "sim")
+	folder := filepath.Join(t.TempDir(), "sdpa")
+	check("attune: interrupted; nothing was written\n", "export", "stage7", "-o", folder)
+	if _, err := os.Stat(folder); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the folder of the library: %v", err)
+	}
 	if after := count(); after != before {
 		t.Errorf("%d records, and %d before", after, before)
 	}

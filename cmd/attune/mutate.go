@@ -188,7 +188,7 @@ func (a *app) mutateCase(ctx context.Context, o mutateOptions, file string) erro
 	options := o.device.sim.options()
 	var total int
 	mutation := cases.MutationRequest{
-		Options: sim.Options{Checks: options.Checks, Tensor: options.Tensor}, Schedules: options.Schedules, RunTimeout: o.device.limit,
+		Options: sim.Options{Checks: options.Checks, Tensor: options.Tensor, Memory: options.Memory}, Schedules: options.Schedules, RunTimeout: o.device.limit,
 		Count: o.count, Seed: o.seed,
 		Progress: func(m mutate.Mutant, done, of int) {
 			total = of

@@ -83,7 +83,7 @@ func signalWhen(t *testing.T, cmd *exec.Cmd, file string, signal os.Signal) {
 }
 
 func TestInterrupt(t *testing.T) {
-	for _, signal := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
+	for _, signal := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP} {
 		toolkit, started := hangingToolkit(t)
 		temporary := t.TempDir()
 		cmd, stderr := command(t, "run", "stage1", "stage2", "--device", "sim")

@@ -69,7 +69,7 @@ moves are compared with bytes there.`,
 	f.StringVar(&o.shapes, "shapes", "", "names or shapes, with commas (default: the first benchmark shape, or the simulator's first)")
 	seedFlag(f, &o.seed)
 	f.BoolVar(&o.againstSim, "against-sim", false, "count the same launch on the simulator too, and compare")
-	f.StringVar(&o.arch, "arch", "", "architecture (default: the device's, else the newest)")
+	f.StringVar(&o.arch, "arch", "", "architecture (default: the device's, or newest)")
 	f.StringVarP(&o.folder, "output", "o", "", "write tables, plots and ncu's reports into this `folder` as well")
 	f.DurationVar(&o.device.limit, "timeout", 5*time.Minute, "limit of one launch, with all passes of the profiler")
 	o.reference.flags(f)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -196,7 +197,7 @@ func (o reproduceOptions) deviceOf(recorded *run.Run) deviceOptions {
 		d.name = recorded.Device
 	}
 	if s := recorded.Requested.Simulation; s != nil {
-		d.sim = simOptions{schedules: scheduleText(s.Asked()), checks: "on", tensor: s.Tensor, strict: s.Strict, addressSeed: s.AddressSeed}
+		d.sim = simOptions{schedules: scheduleText(s.Asked()), checks: "on", tensor: s.Tensor, strict: s.Strict, addressSeed: s.AddressSeed, memory: cmp.Or(s.MemoryMiB, defaultSim.memory)}
 		if !s.Checks {
 			d.sim.checks = "off"
 		}

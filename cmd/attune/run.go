@@ -61,7 +61,7 @@ Variants and shapes are explained by attune help variants, attune help shapes.`,
 	f.StringVar(&o.shapes, "shapes", "", "names or shapes, with commas")
 	f.StringVar(&o.seeds, "seeds", "", "seeds of the inputs, with commas")
 	f.IntVar(&o.rounds, "rounds", 100, "samples of each shape's time")
-	f.IntVar(&o.processes, "processes", defaultProcesses, "fresh processes in which the samples are taken")
+	f.IntVar(&o.processes, "processes", defaultProcesses, "fresh processes for the samples")
 	energyFlag(f, &o.energy)
 	l2Flag(f, &o.l2)
 	f.StringVar(&o.against, "against", "", "compare with this variant instead of the parents")
@@ -94,7 +94,7 @@ func (o runOptions) check() error {
 		return fmt.Errorf("--processes %d: want at least 1", o.processes)
 	case tool != "" && tool != sanitizerAuto && !slices.Contains(isolate.SanitizerTools, tool):
 		return fmt.Errorf("--sanitizer %q: there are %s, %s", tool, strings.Join(isolate.SanitizerTools, ", "), sanitizerAuto)
-	case tool != "" && o.device.name == simDevice:
+	case tool != "" && tool != sanitizerAuto && o.device.name == simDevice:
 		return errors.New("--sanitizer needs a GPU; the simulator has its own checkers")
 	case o.device.noSim && o.device.name == simDevice:
 		return errors.New(run.NoSimFlag + " is for a GPU, and --device sim is the simulator")
@@ -184,11 +184,8 @@ func (a *app) run(ctx context.Context, o runOptions, args []string) error {
 		return err
 	}
 	switch {
-	case ctx.Err() != nil && len(out.runs) == 0:
-		return fmt.Errorf("interrupted; 0 of %d runs were finished; nothing was recorded", len(out.names))
 	case ctx.Err() != nil:
-		return fmt.Errorf("interrupted; %d of %d runs were finished and are in %s",
-			len(withoutParts(out.runs)), len(out.names), a.ledgerPath())
+		return out.interrupted()
 	case err != nil:
 		return err
 	}

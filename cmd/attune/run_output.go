@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"attune/internal/document"
-	"attune/internal/finding"
 	"attune/internal/lab"
 	"attune/internal/run"
 )
@@ -121,12 +120,18 @@ func runProgress(p lab.Progress, began, elapsed time.Duration) string {
 		}
 	}
 	line := fmt.Sprintf("[%d/%d] %s  %s   elapsed %s", p.Entry, p.Entries, p.Name, step, clock(elapsed))
-	const least = 0.02 // below this share of the work an estimate is too far off
-	if p.Share >= least {
-		total := time.Duration(float64(began) / p.Share)
-		line += "  left " + clock(max(0, total-elapsed))
+	return line + timeLeft(p.Share, began, elapsed)
+}
+
+// timeLeft ends a status line with an estimate from the share of the work that was finished when the
+// step began; empty if the share is too small for one.
+func timeLeft(share float64, began, elapsed time.Duration) string {
+	const least = 0.02
+	if share < least {
+		return ""
 	}
-	return line
+	total := time.Duration(float64(began) / share)
+	return "  left " + clock(max(0, total-elapsed))
 }
 
 // clock is a duration in minutes and seconds.
@@ -142,10 +147,9 @@ func (p *runPrinter) finished(r *run.Run) {
 	switch {
 	case p.json:
 	case p.verbose:
-		_ = (&document.RunStudy{Run: r}).Document().Terminal(p.stdout, p.screen())
-		_ = document.Findings(p.stdout, r, finding.Form{Screen: p.screen(), Sources: p.sources(), Verbose: true})
+		_ = (&document.RunStudy{Run: r, Sources: p.sources()}).Document().Terminal(p.stdout, p.screen())
 	case r.PartOf == "":
-		fmt.Fprintln(p.stdout, document.RunLine(r, p.column, p.screen()))
+		_ = document.RunLine(r, p.column).Terminal(p.stdout, p.screen())
 	}
 }
 
@@ -162,7 +166,7 @@ func (p *runPrinter) end(ctx context.Context, failed error) error {
 				p.screen().Paragraph(p.stdout, "", note, 2)
 			}
 		}
-		if ctx.Err() == nil {
+		if ctx.Err() == nil && p.quick == "" { // a quick set leaves out the shapes that may reach a line
 			for i, line := range document.Unexecuted(whole) {
 				p.screen().Paragraph(p.stdout, strings.Repeat("  ", min(i, 1)), line, 2)
 			}
@@ -170,15 +174,37 @@ func (p *runPrinter) end(ctx context.Context, failed error) error {
 		for _, r := range whole {
 			if document.Failed(r) || document.Unchecked(r) {
 				fmt.Fprintln(p.stdout)
-				_ = document.Failure(p.stdout, r, p.screen(), p.sources())
+				_ = document.Failure(r, p.sources()).Terminal(p.stdout, p.screen())
 			}
 		}
 	}
 	if ctx.Err() != nil || failed != nil || len(whole) == 0 {
 		return nil
 	}
+	if len(whole) > 1 {
+		fmt.Fprintln(p.stdout)
+	}
 	_ = document.Summary{
-		Runs: whole, Elapsed: time.Since(p.started), Ledger: p.ledgerPath(), Quick: p.quick, LeftOut: p.leftOut, Screen: p.screen(),
-	}.Write(p.stdout)
+		Runs: whole, Elapsed: time.Since(p.started), Ledger: p.ledgerPath(), Quick: p.quick, LeftOut: p.leftOut,
+	}.Document().Terminal(p.stdout, p.screen())
 	return nil
+}
+
+// interrupted is the error of a run that Ctrl-C has ended. A finished run that could not be recorded
+// is not counted as one of the ledger.
+func (p *runPrinter) interrupted() error {
+	finished := withoutParts(p.runs)
+	recorded := 0
+	for _, r := range finished {
+		if r.ID != "" {
+			recorded++
+		}
+	}
+	switch {
+	case len(p.runs) == 0:
+		return fmt.Errorf("interrupted; 0 of %d runs were finished; nothing was recorded", len(p.names))
+	case recorded < len(finished):
+		return fmt.Errorf("interrupted; %d of %d runs were finished, and %d are in %s", len(finished), len(p.names), recorded, p.ledgerPath())
+	}
+	return fmt.Errorf("interrupted; %d of %d runs were finished and are in %s", len(finished), len(p.names), p.ledgerPath())
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,12 +31,13 @@ type simOptions struct {
 	schedules      string // a number, or auto
 	checks, tensor string
 	strict         bool
+	memory         int    // limit of one simulation in MiB
 	addressSeed    uint64 // of simulated buffers; 0 for a fixed place
 	verbose        bool   // findings with all their details
 }
 
 // defaultSim are the defaults of the flags.
-var defaultSim = simOptions{schedules: autoSchedules, checks: "on", tensor: run.ExactTensor}
+var defaultSim = simOptions{schedules: autoSchedules, checks: "on", tensor: run.ExactTensor, memory: mem.DefaultLimit >> 20}
 
 // autoSchedules lets the simulator choose the number of schedules: several for kernels whose blocks
 // communicate.
@@ -60,6 +62,7 @@ func (o *simOptions) flags(f *pflag.FlagSet, prefix string) {
 	f.StringVar(&o.schedules, "schedules", defaultSim.schedules, prefix+"thread schedules to run")
 	f.StringVar(&o.checks, "checks", defaultSim.checks, prefix+"checkers on, or off for speed")
 	f.StringVar(&o.tensor, "tensor", defaultSim.tensor, prefix+"tensor cores: exact, f32 or f64")
+	f.IntVar(&o.memory, strings.TrimPrefix(mem.LimitFlag, "--"), defaultSim.memory, prefix+"most MiB it holds")
 	f.BoolVar(&o.strict, "strict", false, prefix+"fail on strict findings too")
 }
 
@@ -79,11 +82,14 @@ func (o *simOptions) check() error {
 	if _, ok := tensorModes[o.tensor]; !ok {
 		return fmt.Errorf("--tensor %q: there are exact, f32, f64", o.tensor)
 	}
+	if most := 1 << 20; o.memory < 1 || o.memory > most {
+		return fmt.Errorf("%s %d: want a number of MiB from 1 to %d", mem.LimitFlag, o.memory, most)
+	}
 	return nil
 }
 
 func (o *simOptions) options() simdevice.Options {
-	return simdevice.Options{Schedules: o.scheduleCount(), Checks: o.checks == "on", Strict: o.strict, Tensor: tensorModes[o.tensor], AddressSeed: o.addressSeed}
+	return simdevice.Options{Schedules: o.scheduleCount(), Checks: o.checks == "on", Strict: o.strict, Tensor: tensorModes[o.tensor], AddressSeed: o.addressSeed, Memory: o.memory << 20}
 }
 
 func (a *app) simCommand() *cobra.Command {
@@ -99,8 +105,9 @@ launch: --grid, --block, and an --arg for each parameter, in order.
 
 ` + directHelp + `
 Sim also runs cases, launches with their expected results as JSON files: "attune
-help cases". A simulation may hold 2 GiB of memory, of which a byte of a buffer
-takes two, and print 1 MiB.
+help cases". A simulation may hold 640 MiB of memory, or what --memory says. A
+byte of a buffer takes two, and up to 12 more once it is accessed. It may print
+1 MiB.
 `,
 		Example: directExamples + "  attune sim cases/*.json --schedules 8\n  attune sim race.json --json",
 		Args:    func(cmd *cobra.Command, args []string) error { return direct.checkFiles(cmd.Flags(), args) },
@@ -183,7 +190,7 @@ type simulation struct {
 }
 
 func (a *app) sim(ctx context.Context, o simOptions, results *resultFiles, limit time.Duration, files []string) error {
-	limitHeap()
+	o.limitHeap()
 	status := a.status()
 	defer status.Clear()
 	document := simulated{SchemaVersion: 1, Cases: []*simulation{}}
@@ -223,10 +230,10 @@ func (a *app) finishSim(document *simulated, results *resultFiles) error {
 	return err
 }
 
-// limitHeap has the garbage collector keep the program below 3 GiB: the limit of a simulation and
-// half as much again. GOMEMLIMIT may set less.
-func limitHeap() {
-	const most = mem.DefaultLimit + mem.DefaultLimit/2
+// limitHeap has the garbage collector keep the program below the limit of a simulation and a third as
+// much again. GOMEMLIMIT may set less.
+func (o *simOptions) limitHeap() {
+	most := int64(cmp.Or(o.memory, defaultSim.memory)) << 20 / 3 * 4
 	if debug.SetMemoryLimit(-1) > most {
 		debug.SetMemoryLimit(most)
 	}
@@ -313,6 +320,7 @@ func (a *app) simulateCase(ctx context.Context, s *simulation, o simOptions, lim
 	for seed := 0; seed < schedules; seed++ {
 		outcome, err := c.Run(limited, sim.Options{
 			Seed: uint64(seed), Checks: s.checked, Tensor: tensorModes[o.tensor], Printf: func(text string) { fmt.Fprint(a.kernels, text) },
+			Memory: o.memory << 20,
 		})
 		if errors.Is(err, context.DeadlineExceeded) {
 			timeout := &device.Timeout{Limit: limit}

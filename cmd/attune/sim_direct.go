@@ -177,7 +177,7 @@ func (a *app) simDirect(ctx context.Context, o simOptions, direct directOptions,
 	if err := launch.Resolve(); err != nil {
 		return usageError{err}
 	}
-	limitHeap()
+	o.limitHeap()
 	document := simulated{SchemaVersion: 1}
 	began := time.Now()
 	c := cases.FromLaunch(launch)

@@ -20,11 +20,39 @@ func topics() []*cobra.Command {
 		page("architectures", "which GPUs code is compiled, checked and shipped for", architecturesText),
 		page("variants", "how to write a variant, a stage and a selection", variantsText),
 		page("shapes", "how to write shapes and groups of shapes", shapesText),
+		page("random", "benches on random problems", randomText),
 		page("proposers", "programs that take part in a search", proposersText),
 		page("cases", "launches as data, with their expected results", casesText),
 		page("ci", "reports for GitHub Actions, JUnit, SARIF and benchstat", ciText),
 	}
 }
+
+const randomText = `A bench on random problems shows how far speed holds beside the shapes that a
+kernel was tuned for:
+
+  attune bench stage7 --random 80 --seed 1
+  attune bench stage7 --random 80 --seed 1 --peer fa3-fp8 --json
+  attune bench decode --kernel kernels/attention/decode --random 40 --seed 2
+  attune bench stage7 --random 80 --seed 1 --dry-run
+
+The problems are drawn from the ranges of [random] in kernel.toml, the same for
+a seed on every machine; the first 40 of 80 are those of --random 40. Without
+VARIANT the selections of the kernel are timed, else its stages. A draw that one
+of them does not take is left out. --dry-run prints the problems and needs no
+GPU.
+
+Each problem is checked and timed as a named shape is, with 12 samples in one
+process unless --rounds and --processes say otherwise. Its ratio is the time of
+the fastest peer over ours, or that of a copy of its bytes. The report has
+
+  share          of problems with the required ratio, 1.0 by default
+  mean           geometric, of all ratios; and their median
+  lowest tenth   the geometric mean of the lowest tenth of the ratios
+  worst          the ten problems of the lowest ratios, with times and peers
+
+A problem with a wrong output lowers the share and is in no mean. A problem
+without a peer is in neither, and is counted. Ctrl-C ends the bench; the finished
+problems are its record. docs/kernel-toml.md#random-problems has the ranges.`
 
 const exitCodesText = `Exit codes of all commands:
 

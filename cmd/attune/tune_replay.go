@@ -20,6 +20,10 @@ import (
 	"attune/internal/tune"
 )
 
+// maxRepeats limits the searches of a replay, whose results are kept for the quantiles: a billion of
+// them take more than 8 GB.
+const maxRepeats = 100_000
+
 // replayOptions are those of a search of recorded results.
 type replayOptions struct {
 	replay, space, strategy string
@@ -59,6 +63,8 @@ func (o replayOptions) check(args []string) (int, error) {
 	}
 	if o.repeat < 1 {
 		errs = append(errs, fmt.Errorf("--repeat %d: want at least 1", o.repeat))
+	} else if o.repeat > maxRepeats {
+		errs = append(errs, fmt.Errorf("--repeat %d: want at most %d", o.repeat, maxRepeats))
 	}
 	if o.elites < 1 {
 		errs = append(errs, fmt.Errorf("--elites %d: want at least 1", o.elites))

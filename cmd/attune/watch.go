@@ -193,7 +193,7 @@ func (a *app) checkWatched(ctx context.Context, o runOptions, args []string, dev
 	if err != nil {
 		fail(err)
 	} else {
-		_ = document.Gates(screen, result, a.screen(), a.sources())
+		_ = document.Gates(result, a.screen(), a.sources()).Terminal(screen, a.screen())
 	}
 	if w.compiler == nil {
 		fmt.Fprintln(screen)

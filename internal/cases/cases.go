@@ -85,6 +85,15 @@ type Outcome struct {
 	Counters   count.Counters     `json:"-"`
 	Covered    *coverage.Launches `json:"-"`
 	Schedules  int                `json:"-"` // that show what communicating blocks do; 1 for others
+
+	stale *finding.Finding // a load that has missed a write: a defect if the outputs are wrong; nil for none
+}
+
+// explain adds the load that may be the cause of wrong outputs to the findings, once.
+func (o *Outcome) explain() {
+	if o.stale != nil {
+		o.Findings, o.stale = append(o.Findings, *o.stale), nil
+	}
 }
 
 // Load reads and validates a case.
@@ -216,7 +225,7 @@ func (c *Case) load(text []byte) (program *sim.Program, err error) {
 }
 
 func (c *Case) runProgram(ctx context.Context, program *sim.Program, o sim.Options) (*Outcome, error) {
-	r := &launches{c: c, program: program, memory: mem.NewMemory(), options: o}
+	r := &launches{c: c, program: program, memory: mem.NewLimited(o.Memory), options: o}
 	r.options.Instance, r.options.Residency = &r.instance, c.launch != nil
 	var err error
 	if r.values, r.buffers, err = c.arguments(r.memory); err != nil {
@@ -306,7 +315,9 @@ func (c *Case) compare(o *Outcome, memory *mem.Memory, buffers map[int]uint64, c
 	if err != nil {
 		return err
 	}
-	o.Mismatches = append(o.Mismatches, mismatches...)
+	if o.Mismatches = append(o.Mismatches, mismatches...); len(mismatches) > 0 {
+		o.explain()
+	}
 	o.Notes = c.partlyCompared()
 	o.Pass = len(o.Mismatches) == 0 && (!checked || c.expected(o.Findings))
 	return nil

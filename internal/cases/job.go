@@ -9,7 +9,6 @@ import (
 	"strconv"
 
 	"attune/internal/device"
-	"attune/internal/sim/mem"
 )
 
 var errNotBuffer = errors.New("the argument is not a buffer")
@@ -38,14 +37,17 @@ func (c *Case) Job(fill byte) (device.Job, error) {
 	return job, nil
 }
 
+// maxBuffer bounds a buffer of a case on a GPU, in bytes.
+const maxBuffer = 2 << 30
+
 // jobArg returns the argument of a job.
 func (a *Argument) jobArg(fill byte) (device.Arg, error) {
 	switch {
 	case a.Hex != nil:
 		data, err := parseHex(*a.Hex)
 		return device.Arg{InOut: data}, err
-	case a.Bytes != nil && (*a.Bytes < 0 || *a.Bytes > mem.DefaultLimit):
-		return device.Arg{}, fmt.Errorf("a buffer of %d bytes; the size must be from 0 to %d", *a.Bytes, mem.DefaultLimit)
+	case a.Bytes != nil && (*a.Bytes < 0 || *a.Bytes > maxBuffer):
+		return device.Arg{}, fmt.Errorf("a buffer of %d bytes; the size must be from 0 to %d", *a.Bytes, maxBuffer)
 	case a.Bytes != nil:
 		return device.Arg{InOut: bytes.Repeat([]byte{fill}, *a.Bytes)}, nil
 	case a.Scratch != nil:

@@ -270,6 +270,7 @@ func (c *Case) CheckRepeat(first, next *Outcome, schedule int, automatic bool) {
 		case automatic && o.Array.Type.Float():
 			text += fmt.Sprintf("; compare both with a reference, or require equal bits by --schedules %d", schedule+1)
 		default:
+			next.explain()
 			next.Findings, next.Pass = append(next.Findings, finding.Of(finding.NotRepeatable, arg.variable(o.Arg), text)), false
 			continue
 		}

@@ -287,6 +287,17 @@ func TestCheckRepeat(t *testing.T) {
 	}
 	new(Case).CheckRepeat(nil, outcome(1), 1, false)
 
+	// A load that has missed a write is the cause of a difference, and otherwise nothing.
+	for _, value := range []byte{1, 2} {
+		next := outcome(value)
+		cause := finding.New(finding.Race, "cause")
+		next.stale = &cause
+		FromLaunch(direct(t, "")).CheckRepeat(outcome(1), next, 3, false)
+		if want := 2 * int(value-1); len(next.Findings) != want || want > 0 && next.Findings[0].Kind != finding.Race {
+			t.Errorf("%d: %+v", value, next.Findings)
+		}
+	}
+
 	// Automatic schedules leave floats to a reference. Integers must be equal.
 	for _, c := range []struct {
 		typed array.DType

@@ -38,7 +38,7 @@ func (r *launches) launch(ctx context.Context) (*Outcome, error) {
 	if err != nil {
 		return nil, err
 	}
-	outcome := &Outcome{Name: c.Name, Findings: []finding.Finding{}, Mismatches: []string{}, Counters: result.Counters, Covered: result.Covered, Schedules: result.Schedules}
+	outcome := &Outcome{Name: c.Name, Findings: []finding.Finding{}, Mismatches: []string{}, Counters: result.Counters, Covered: result.Covered, Schedules: result.Schedules, stale: result.Stale}
 	for _, f := range result.Findings {
 		if r.done > 0 {
 			f.Launch = finding.Launch{Relaunch: r.done, Schedule: int(r.options.Seed)}

@@ -86,15 +86,17 @@ type Reaching struct {
 }
 
 // At returns the source line of the instruction at a line of the PTX, or of the last one before it that
-// has one, and whether the instruction has been executed.
+// has one, and whether the instruction has been executed. Code that the compiler has added to a
+// function has line 0 there; its line is then that of the call.
 func (l *Launches) At(ptxLine int) (at ptx.Frame, ran bool) {
 	last, from := 0, 0 // lines of the PTX
 	for i, line := range l.Lines {
 		if line > last && line <= ptxLine {
 			last, ran = line, l.Marks[i]&Ran != 0
 		}
-		if len(l.Frames[i]) > 0 && line > from && line <= ptxLine {
-			from, at = line, l.Frames[i][0]
+		own := slices.IndexFunc(l.Frames[i], func(f ptx.Frame) bool { return f.Line > 0 })
+		if own >= 0 && line > from && line <= ptxLine {
+			from, at = line, l.Frames[i][own]
 		}
 	}
 	return at, ran

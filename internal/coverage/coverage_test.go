@@ -86,4 +86,11 @@ func TestAt(t *testing.T) {
 			t.Errorf("line %d: %s, want %s", line, got, want)
 		}
 	}
+	l.Frames[2], l.Frames[3] = frames(0, 2), frames(0) // added by the compiler: in an inlined function, and in the kernel
+	for line, want := range map[int]string{12: "a.cu:2 false", 13: "a.cu:2 true"} {
+		at, ran := l.At(line)
+		if got := fmt.Sprint(at, " ", ran); got != want {
+			t.Errorf("line %d of added code: %s, want %s", line, got, want)
+		}
+	}
 }

@@ -56,6 +56,9 @@ type Job struct {
 	Args               []Arg
 	Relaunches         []Relaunch // after the launches on Args, by Run only
 	Cooperative        bool       // all blocks are resident at once and may synchronise as a grid
+	// Sample is how many blocks the simulator runs, with its checkers, if they do not communicate. The
+	// outputs are then incomplete, and it returns none. 0 runs all blocks; other devices always do.
+	Sample int
 	// Unordered says that equal launches may differ in rounding: the kernel adds floating-point
 	// numbers by atomic operations, or kernel.toml allows it.
 	Unordered bool
@@ -129,6 +132,9 @@ type Rescheduled struct {
 	Relaunch   int // which of the job's relaunches, from 1; 0 for the launch of the job itself
 	Outputs    [][]byte
 	Difference finding.Finding // from the first schedule, or from the launch that it repeats
+	// Cause is a load that may miss a write, and did so in this launch; nil for none. If the result is
+	// wrong, it is a defect.
+	Cause *finding.Finding
 }
 
 // Counters are the hardware counters of one launch, by Nsight Compute's metric names. A metric that

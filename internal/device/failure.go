@@ -99,6 +99,8 @@ func (e *Crash) Error() string { return "the process that ran the kernel died: "
 type Unsupported struct {
 	What string // the instruction family that it lacks, such as tcgen05; empty if it is not one
 	Why  string
+	// Large says that the shape takes too much memory: the kernel may run on a smaller one.
+	Large bool
 }
 
 func (e *Unsupported) Error() string { return e.Why }

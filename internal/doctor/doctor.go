@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"time"
@@ -15,6 +13,7 @@ import (
 	"attune/internal/device"
 	"attune/internal/peer"
 	"attune/internal/python"
+	"attune/internal/regular"
 	"attune/internal/toolchain"
 )
 
@@ -24,6 +23,8 @@ type Ability struct {
 	OK   bool   `json:"ok"`
 	Why  string `json:"why"`
 	Do   string `json:"do,omitempty"` // remedy, if not OK
+	// Commands are those in Do, in their order. A screen must not break them, or they cannot be copied.
+	Commands []string `json:"-"`
 }
 
 // Machine has the program's settings that Examine needs.
@@ -38,9 +39,9 @@ type Machine struct {
 func Examine(ctx context.Context, m Machine) []Ability {
 	compiler, compilerErr := toolchain.Find(ctx, m.CacheDir)
 	return []Ability{
-		{"run shipped stages' resource gate", true, "the stages and their build records are embedded in the program", ""},
+		{"run shipped stages' resource gate", true, "the stages and their build records are embedded in the program", "", nil},
 		gpu(ctx, m),
-		{"check kernels with no GPU", true, "the simulator runs PTX for " + arch.SimulatedText, ""},
+		{"check kernels with no GPU", true, "the simulator runs PTX for " + arch.SimulatedText, "", nil},
 		compile(ctx, compiler, compilerErr),
 		disassemble(compiler),
 		install(ctx),
@@ -73,14 +74,23 @@ func gpu(ctx context.Context, m Machine) Ability {
 	return a
 }
 
-const installCompiler = "attune toolchain install"
+// Commands of remedies.
+const (
+	installCompiler = "attune toolchain install"
+	installTorch    = "python3 -m pip install torch"
+	fixCommand      = "attune doctor --fix"
+)
+
+// run makes a command the remedy.
+func (a *Ability) run(command string) { a.Do, a.Commands = command, []string{command} }
 
 func compile(ctx context.Context, c *toolchain.Compiler, err error) Ability {
 	a := Ability{Name: "build variants"}
 	if err != nil {
-		a.Why, a.Do = oneLine(err.Error()), installCompiler
+		a.Why = oneLine(err.Error())
+		a.run(installCompiler)
 		if c != nil {
-			a.Do = "install g++" // only nvcc's host compiler is missing
+			a.Do, a.Commands = "install g++", nil // only nvcc's host compiler is missing
 		}
 		return a
 	}
@@ -88,9 +98,11 @@ func compile(ctx context.Context, c *toolchain.Compiler, err error) Ability {
 	damaged, err := c.Damaged(ctx)
 	switch {
 	case err != nil:
-		a.Why, a.Do = found+" cannot be verified: "+oneLine(err.Error()), installCompiler
+		a.Why = found + " cannot be verified: " + oneLine(err.Error())
+		a.run(installCompiler)
 	case len(damaged) > 0:
-		a.Why, a.Do = found+" is damaged: "+toolchain.Summary(damaged), installCompiler
+		a.Why = found + " is damaged: " + toolchain.Summary(damaged)
+		a.run(installCompiler)
 	default:
 		a.OK, a.Why = true, found+", for "+arch.CompiledText
 	}
@@ -100,12 +112,14 @@ func compile(ctx context.Context, c *toolchain.Compiler, err error) Ability {
 func disassemble(c *toolchain.Compiler) Ability {
 	a := Ability{Name: "show machine code (--emit sass)"}
 	if c == nil {
-		a.Why, a.Do = "there is no compiler", installCompiler
+		a.Why = "there is no compiler"
+		a.run(installCompiler)
 		return a
 	}
 	program, err := toolchain.Disassembler(c)
 	if err != nil {
-		a.Why, a.Do = oneLine(err.Error()), installCompiler
+		a.Why = oneLine(err.Error())
+		a.run(installCompiler)
 		return a
 	}
 	a.OK, a.Why = true, program
@@ -152,8 +166,9 @@ func numpy(ctx context.Context, cacheDir string) Ability {
 	out, err := exec.CommandContext(ctx, path, "-c", "import numpy; print(numpy.__version__)").Output()
 	if err != nil {
 		a.Why, a.Do = path+" has no numpy that works", python.UseAnother
-		if fix, err := python.FixNumpy(cacheDir); err == nil {
-			a.Do = fmt.Sprintf("attune doctor --fix, which runs %s; or %s", fix, python.UseAnother)
+		if fix, err := FixNumpy(cacheDir); err == nil {
+			a.Do = fmt.Sprintf("%s, which runs %s; or %s", fixCommand, fix, python.UseAnother)
+			a.Commands = []string{fixCommand, fix.String()}
 		}
 		return a
 	}
@@ -168,9 +183,9 @@ func pytorch(ctx context.Context) Ability {
 	a := Ability{Name: "time PyTorch beside ours"}
 	helper, err := peer.Start(ctx, peer.Options{Limit: importLimit})
 	if err != nil {
-		a.Why, a.Do = oneLine(err.Error()), "python3 -m pip install torch, on a machine with an NVIDIA GPU"
+		a.Why, a.Do, a.Commands = oneLine(err.Error()), installTorch+", on a machine with an NVIDIA GPU", []string{installTorch}
 		if reason := (*peer.Error)(nil); errors.As(err, &reason) && reason.Do != "" {
-			a.Why, a.Do = reason.Why, reason.Do
+			a.Why, a.Do, a.Commands = reason.Why, reason.Do, nil
 		}
 		return a
 	}
@@ -193,41 +208,22 @@ func oneLine(text string) string { return strings.Join(strings.Fields(text), " "
 func tool(name, program, do string) Ability {
 	place, err := exec.LookPath(program)
 	if err != nil {
-		return Ability{name, false, "there is no " + program + " in PATH", do}
+		return Ability{name, false, "there is no " + program + " in PATH", do, nil}
 	}
-	return Ability{name, true, place, ""}
+	return Ability{name, true, place, "", nil}
 }
 
 func keepBuilds(dir string) Ability {
 	const name, do = "keep builds", "set ATTUNE_CACHE to a writable folder"
 	if dir == "" {
-		return Ability{name, false, toolchain.ErrNoCacheDir.Error() + ": neither HOME nor XDG_CACHE_HOME is set", do}
+		return Ability{name, false, toolchain.ErrNoCacheDir.Error() + ": neither HOME nor XDG_CACHE_HOME is set", do, nil}
 	}
 	return writable(name, dir, do)
 }
 
-// writable creates a file in dir, or in its nearest parent that exists, and removes it.
 func writable(name, dir, do string) Ability {
-	place := dir
-	for {
-		info, err := os.Stat(place)
-		if err == nil && info.IsDir() {
-			break
-		}
-		if err == nil {
-			return Ability{name, false, place + " is not a folder", do}
-		}
-		up := filepath.Dir(place)
-		if up == place {
-			return Ability{name, false, dir + " cannot be created", do}
-		}
-		place = up
+	if err := regular.Writable(dir); err != nil {
+		return Ability{name, false, err.Error(), do, nil}
 	}
-	probe, err := os.CreateTemp(place, ".attune-probe-")
-	if err != nil {
-		return Ability{name, false, err.Error(), do}
-	}
-	probe.Close()
-	os.Remove(probe.Name())
-	return Ability{name, true, dir, ""}
+	return Ability{name, true, dir, "", nil}
 }

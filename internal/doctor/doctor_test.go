@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -111,19 +112,19 @@ func TestCompleteMachine(t *testing.T) {
 	m := newMachine(t, func(context.Context) (device.Device, error) { return d, nil })
 	in := func(name string) string { return filepath.Join(folder, name) }
 	want := []Ability{
-		{"run shipped stages' resource gate", true, "the stages and their build records are embedded in the program", ""},
-		{"run and time kernels on a GPU", true, "NVIDIA H200, sm_90, 132 SMs, driver 580.159.04, CUDA 13.0", ""},
-		{"check kernels with no GPU", true, "the simulator runs PTX for " + arch.SimulatedText, ""},
-		{"build variants", true, "nvcc 13.0.88 from PATH (" + in("nvcc") + "), for sm_75 to sm_121a", ""},
-		{"show machine code (--emit sass)", true, in("nvdisasm"), ""},
-		{"install the compiler", true, "pip 24.0", ""},
-		{"compute references in Python", true, "numpy 2.3.4 of " + in("python3"), ""},
-		{"time PyTorch beside ours", true, "PyTorch 2.11.0, CUDA 13.0, cuDNN none, on NVIDIA H200", ""},
-		{"find bad accesses on the GPU", true, in("compute-sanitizer"), ""},
-		{"read the GPU's counters", true, in("ncu"), ""},
-		{"record which source a run was made from", true, in("git"), ""},
-		{"keep builds", true, m.CacheDir, ""},
-		{"keep runs", true, m.LedgerDir, ""},
+		{"run shipped stages' resource gate", true, "the stages and their build records are embedded in the program", "", nil},
+		{"run and time kernels on a GPU", true, "NVIDIA H200, sm_90, 132 SMs, driver 580.159.04, CUDA 13.0", "", nil},
+		{"check kernels with no GPU", true, "the simulator runs PTX for " + arch.SimulatedText, "", nil},
+		{"build variants", true, "nvcc 13.0.88 from PATH (" + in("nvcc") + "), for sm_75 to sm_121a", "", nil},
+		{"show machine code (--emit sass)", true, in("nvdisasm"), "", nil},
+		{"install the compiler", true, "pip 24.0", "", nil},
+		{"compute references in Python", true, "numpy 2.3.4 of " + in("python3"), "", nil},
+		{"time PyTorch beside ours", true, "PyTorch 2.11.0, CUDA 13.0, cuDNN none, on NVIDIA H200", "", nil},
+		{"find bad accesses on the GPU", true, in("compute-sanitizer"), "", nil},
+		{"read the GPU's counters", true, in("ncu"), "", nil},
+		{"record which source a run was made from", true, in("git"), "", nil},
+		{"keep builds", true, m.CacheDir, "", nil},
+		{"keep runs", true, m.LedgerDir, "", nil},
 	}
 	got := Examine(t.Context(), m)
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -153,8 +154,12 @@ func TestBareMachine(t *testing.T) {
 		"read the GPU's counters":                 "install Nsight Compute",
 		"record which source a run was made from": "install git",
 	} {
-		if a := ability(t, got, name); a.OK || a.Do != do {
+		a := ability(t, got, name)
+		if a.OK || a.Do != do {
 			t.Errorf("got %+v; want not OK, and %q", a, do)
+		}
+		if command := do == "attune toolchain install"; command != slices.Equal(a.Commands, []string{do}) {
+			t.Errorf("%s: commands %q", name, a.Commands)
 		}
 	}
 	for _, name := range []string{"run shipped stages' resource gate", "check kernels with no GPU", "keep builds", "keep runs"} {
@@ -315,7 +320,7 @@ func TestFailingGPU(t *testing.T) {
 	})
 	a := ability(t, Examine(t.Context(), m), "run and time kernels on a GPU")
 	do := "check that nvidia-smi shows the GPU, and restart its driver if not"
-	want := Ability{a.Name, false, "open the device: no result within 1m0s", do}
+	want := Ability{a.Name, false, "open the device: no result within 1m0s", do, nil}
 	if diff := cmp.Diff(want, a); diff != "" {
 		t.Error(diff)
 	}
@@ -338,9 +343,9 @@ func TestWritable(t *testing.T) {
 		{filepath.Join("file", "below"), "file is not a folder"},
 	} {
 		got := writable("keep runs", c.dir, "use another folder")
-		want := Ability{"keep runs", false, c.why, "use another folder"}
+		want := Ability{"keep runs", false, c.why, "use another folder", nil}
 		if c.why == "" {
-			want = Ability{"keep runs", true, c.dir, ""}
+			want = Ability{"keep runs", true, c.dir, "", nil}
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s: %s", c.dir, diff)

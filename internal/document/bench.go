@@ -17,7 +17,7 @@ func (s *BenchStudy) Document() *Document {
 	d := &Document{
 		Title:    say("Bench of ", from.text(b.Kernel, "kernel")),
 		Headline: benchHeadline(b),
-		Brief:    []Text{overallText(b), say(device)},
+		Brief:    append(leadTexts(b), say(device)),
 	}
 	if b.ID != "" {
 		d.Title = append(d.Title, say(", ", from.text(b.ID, "id"))...)
@@ -31,7 +31,11 @@ func (s *BenchStudy) Document() *Document {
 	}
 	section.Depth = Long
 	times := say("Inputs is the number format. Compare rows of equal formats, or keep the difference in mind. ", approximationNote(b))
-	d.Sections = []Section{section, {ID: "rows", Title: say("Times"), Blocks: []Block{only(Long, times), benchTable(b)}}}
+	rows := Section{ID: "rows", Title: say("Times"), Blocks: []Block{only(Long, times), benchTable(b)}}
+	if b.Random != nil { // too many for a terminal, which has the worst
+		rows.Depth = Long
+	}
+	d.Sections = append(randomSections(b), section, rows)
 	if best := bestTable(b); len(best.Rows) > 0 {
 		d.Sections = append(d.Sections, Section{ID: "best", Title: say("Our best beside the best peer"), Depth: Long, Blocks: []Block{best, overallText(b)}})
 	}
@@ -41,6 +45,14 @@ func (s *BenchStudy) Document() *Document {
 	}
 	d.Sections = append(d.Sections, benchConditions(b), s.reproduce())
 	return dropEmpty(d)
+}
+
+// leadTexts are the first lines on a terminal.
+func leadTexts(b *run.Bench) []Text {
+	if b.Random != nil {
+		return randomTexts(b)
+	}
+	return []Text{overallText(b)}
 }
 
 // reproduce has the command that repeats the bench.
@@ -71,6 +83,10 @@ func benchHeadline(b *run.Bench) []Text {
 	var lines []Text
 	if b.Ended != "" {
 		lines = append(lines, unfinished(b))
+	}
+	if b.Random != nil {
+		lines = append(lines, randomTexts(b)...)
+		return append(lines, measuredOn(from.text(b.Facts.Name, "facts.name"), from.text(b.Facts.Driver, "facts.driver")))
 	}
 	low, high := -1, -1
 	for i, best := range b.Best {
@@ -253,12 +269,15 @@ func benchConditions(b *run.Bench) Section {
 			add(fmt.Sprintf("%s: %s on %s: %s", wrongWord(r), r.Name, r.Shape, r.Wrong), "rows.%d.wrong", i)
 		}
 	}
+	if text := sampledText(b); b.Random != nil && text != "" {
+		add(text, "answers")
+	}
 	for i, c := range b.Checked {
-		if !c.Whole() {
+		if b.Random == nil && !c.Whole() {
 			add(fmt.Sprintf("%s: checked: %s", c.Shape, c.Coverage), "answers.%d", i)
 		}
 	}
-	if len(b.Best) > 1 { // else it is the first line
+	if len(b.Best) > 1 && b.Random == nil { // else it is the first line
 		for i := range b.Best {
 			section.Blocks = append(section.Blocks, only(Brief, bestText(b, i)))
 		}

@@ -51,6 +51,45 @@ func TestBench(t *testing.T) {
 	goldenOf(t, "bench.md", func(w io.Writer) error { return writeMarkdown(w, benchOf(b)) })
 }
 
+// randomBench is a bench of two random problems, of which a selection fails on one.
+func randomBench() *run.Bench {
+	b := someBench()
+	b.ID, b.Kernel, b.Command = "20261115-093000-bench-3f9a1c", "sdpa", "attune bench stage2 stage3c --random 2 --seed 7"
+	b.Requested = []string{"1x8x512x64", "2x8x512x64"}
+	b.Checked = []run.CheckedShape{
+		{Shape: "1x8x512x64", Coverage: oracle.Coverage{Rows: 4096, Of: 4096}}, {Shape: "2x8x512x64", Coverage: oracle.Coverage{Rows: 512, Of: 8192}},
+	}
+	problem := func(shape string, us, peer float64) run.RandomProblem {
+		return run.RandomProblem{Shape: shape, Ratio: ptr(peer / us), P50US: &us, Against: "torch-cudnn", AgainstUS: &peer, MaxErr: ptr(0.000146)}
+	}
+	b.Random = &run.Random{
+		Count: 2, Seed: 7, Against: "peers", Required: 1.1, Refused: 3, RefusedWhy: "shape 1x1x64x128 has head dim 128, and stage3c is built for 64",
+		Results: []run.RandomResult{
+			run.SummarizeRandom("stage3c", []run.RandomProblem{problem("1x8x512x64", 5.11, 9.2), problem("2x8x512x64", 8.2, 9.4)}, 1.1),
+			run.SummarizeRandom("stage7", []run.RandomProblem{
+				{Shape: "1x8x512x64", Variant: "stage7b+TILE_M=64", Wrong: "max_err 3.25 exceeds 0.06"}, problem("2x8x512x64", 9.9, 9.4),
+			}, 1.1),
+		},
+	}
+	return b
+}
+
+// A bench of random problems has its figures first, and the worst problems. A terminal leaves out the
+// table of all times.
+func TestRandomBench(t *testing.T) {
+	b := randomBench()
+	goldenOf(t, "bench_random.txt", func(w io.Writer) error { return benchOf(b).Terminal(w, screen) })
+	goldenOf(t, "bench_random.md", func(w io.Writer) error { return writeMarkdown(w, benchOf(b)) })
+	b.Random.Against, b.Random.OverheadUS, b.Random.Refused = "copy", 4, 0
+	if text := randomOrigin(b).String(); !strings.HasSuffix(text, "takes at the measured rate, plus 4 us, over ours.") || strings.Contains(text, "left out") {
+		t.Error(text)
+	}
+	b.Random.Results[0] = run.SummarizeRandom("stage3c", nil, 1)
+	if text := randomText(b, 0).String(); text != "stage3c: no random problem could be compared" {
+		t.Error(text)
+	}
+}
+
 // Without measured ceilings there are no columns for them, and without peers no comparison.
 func TestBenchWithoutPeersAndCeilings(t *testing.T) {
 	b := someBench()

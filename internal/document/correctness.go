@@ -25,26 +25,24 @@ func counted(from record, n int, list string, filter map[string]any) Span {
 	return from.count(n, "%s", key)
 }
 
-// passed is the number of outputs that match a filter and are correct.
-func passed(r *run.Run, from record, filter map[string]any) Span {
+// passed is the number of outputs that are correct, of those with the values of a filter.
+func passed(from record, n int, filter map[string]any) Span {
 	all := map[string]any{"pass": true}
-	n := 0
-	for _, c := range r.Correctness {
-		if c.Pass && matches(c, filter) {
-			n++
-		}
-	}
 	for k, v := range filter {
 		all[k] = v
 	}
 	return counted(from, n, "correctness", all)
 }
 
-// matches reports whether an output has the shape and inputs of a filter.
-func matches(c run.Correctness, filter map[string]any) bool {
-	shape, anyShape := filter["shape"]
-	inputs, anyInputs := filter["inputs"]
-	return (!anyShape || shape == c.Shape) && (!anyInputs || inputs == c.Inputs)
+// correct is the number of outputs of a run that are correct.
+func correct(r *run.Run, from record) Span {
+	n := 0
+	for i := range r.Correctness {
+		if r.Correctness[i].Pass {
+			n++
+		}
+	}
+	return passed(from, n, nil)
 }
 
 // correctness has the matrix of shapes and inputs over all seeds, the errors, and every output.
@@ -56,10 +54,10 @@ func (s *RunStudy) correctness(prefix string) Section {
 	}
 	figure := errorsPlot(r)
 	legend := " outputs are correct. A cell has those that are correct, of all seeds."
-	if figure != nil {
+	if slices.ContainsFunc(r.Correctness, func(c run.Correctness) bool { return c.Limits.MaxErr > 0 }) {
 		legend = " outputs are correct. A cell has those that are correct, of all seeds, and the largest error as a share of its limit."
 	}
-	blocks := []Block{say(passed(r, from, nil), " of ", counted(from, len(r.Correctness), "correctness", nil), legend), s.matrix()}
+	blocks := []Block{say(correct(r, from), " of ", counted(from, len(r.Correctness), "correctness", nil), legend), s.matrix()}
 	if figure != nil {
 		blocks = append(blocks, Figure{Name: prefix + "errors", Plot: figure})
 	}
@@ -75,18 +73,32 @@ func (s *RunStudy) correctness(prefix string) Section {
 	return section
 }
 
+// tally are the outputs of a shape and a distribution of inputs.
+type tally struct {
+	passed, all int
+	worst       int     // index of the output with the largest share of its limit; -1 without one
+	share       float64 // of that output
+}
+
+// mostInputs is how many distributions of inputs the matrix has. There are fewer.
+const mostInputs = 32
+
 // matrix has a row for each shape and a column for each distribution of inputs.
 func (s *RunStudy) matrix() Table {
 	r, from := s.Run, runRecord(s.Run.ID)
-	var shapes, inputs []string
-	first := map[string]int{}
-	t := Table{Columns: columns("shape")}
+	type key struct{ shape, inputs string }
+	tallies := map[key]*tally{}
+	var inputs []string
+	var first []int // the first output of each shape
+	shapes, distributions := map[string]bool{}, map[string]bool{}
+	t := Table{ID: r.ID, Columns: columns("shape")}
 	for i, c := range r.Correctness {
-		if _, known := first[c.Shape]; !known {
-			first[c.Shape] = i
-			shapes = append(shapes, c.Shape)
+		if !shapes[c.Shape] {
+			shapes[c.Shape] = true
+			first = append(first, i)
 		}
-		if !slices.Contains(inputs, c.Inputs) {
+		if !distributions[c.Inputs] && len(inputs) < mostInputs {
+			distributions[c.Inputs] = true
 			inputs = append(inputs, c.Inputs)
 			head := say("outputs")
 			if c.Inputs != "" {
@@ -94,38 +106,45 @@ func (s *RunStudy) matrix() Table {
 			}
 			t.Columns = append(t.Columns, Column{Name: head})
 		}
+		at := key{c.Shape, c.Inputs}
+		if tallies[at] == nil {
+			tallies[at] = &tally{worst: -1, share: -1}
+		}
+		tallies[at].add(i, c)
 	}
-	for _, shape := range shapes {
-		c := r.Correctness[first[shape]]
-		row := []Text{shapeOf(from, c.Shape, c.ShapeName, "correctness", first[shape])}
+	for _, i := range first {
+		if t.full() {
+			continue
+		}
+		c := r.Correctness[i]
+		row := []Text{shapeOf(from, c.Shape, c.ShapeName, "correctness", i)}
 		for _, in := range inputs {
-			row = append(row, s.matrixCell(map[string]any{"shape": shape, "inputs": in}))
+			row = append(row, tallies[key{c.Shape, in}].cell(from, map[string]any{"shape": c.Shape, "inputs": in}))
 		}
 		t.Rows = append(t.Rows, row)
 	}
 	return t
 }
 
-// matrixCell is the number of correct outputs and the largest share of a limit.
-func (s *RunStudy) matrixCell(filter map[string]any) Text {
-	r, from := s.Run, runRecord(s.Run.ID)
-	all, worst, largest := 0, -1, -1.0
-	for i, c := range r.Correctness {
-		if !matches(c, filter) {
-			continue
-		}
-		all++
-		if share := shareOf(c); share > largest {
-			worst, largest = i, share
-		}
+func (t *tally) add(i int, c run.Correctness) {
+	t.all++
+	if c.Pass {
+		t.passed++
 	}
-	if all == 0 {
+	if share := shareOf(c); share > t.share {
+		t.worst, t.share = i, share
+	}
+}
+
+// cell is the number of correct outputs and the largest share of a limit.
+func (t *tally) cell(from record, filter map[string]any) Text {
+	if t == nil {
 		return cell(missing)
 	}
-	text := say(passed(r, from, filter), "/", counted(from, all, "correctness", filter))
-	if worst >= 0 {
-		source := "100 * " + from.key("correctness.%d.max_err", worst) + " / " + from.key("correctness.%d.limits.max_err", worst)
-		text = append(text, say(", ", derived("%.0f", 100*largest, source), " %")...)
+	text := say(passed(from, t.passed, filter), "/", counted(from, t.all, "correctness", filter))
+	if t.worst >= 0 {
+		source := "100 * " + from.key("correctness.%d.max_err", t.worst) + " / " + from.key("correctness.%d.limits.max_err", t.worst)
+		text = append(text, say(", ", derived("%.0f", 100*t.share, source), " %")...)
 	}
 	return text
 }
@@ -154,11 +173,14 @@ func errorsPlot(r *run.Run) *plot.Errors {
 		row := &p.Rows[rows[name]]
 		row.Shares = append(row.Shares, shareOf(c))
 	}
-	if len(p.Rows) == 0 {
+	if len(p.Rows) == 0 || len(p.Rows) > mostErrorRows {
 		return nil
 	}
 	return p
 }
+
+// mostErrorRows is how many shapes the plot of errors has; with more, nobody could read it.
+const mostErrorRows = 500
 
 // outputs has a row for every output: of attention one for each instance, of a declared kernel one for
 // each of its buffers.
@@ -167,7 +189,7 @@ func (s *RunStudy) outputs() Table {
 		return s.declaredOutputs()
 	}
 	r, from := s.Run, runRecord(s.Run.ID)
-	t := Table{Columns: []Column{
+	t := Table{ID: r.ID, Columns: []Column{
 		named("shape", Column{}),
 		named("variant", Column{Depth: Long}),
 		named("inputs", Column{}),
@@ -182,6 +204,9 @@ func (s *RunStudy) outputs() Table {
 		named("outcome", Column{Bare: true, Colour: wordColour}),
 	}}
 	for i, c := range r.Correctness {
+		if t.full() {
+			continue
+		}
 		at := func(key string) string { return fmt.Sprintf("correctness.%d.%s", i, key) }
 		figure := func(format string, v float64, key string) Text { return cell(from.figure(format, v, "%s", at(key))) }
 		inputs := say(tensor.Normal.String()) // in an old record

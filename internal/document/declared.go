@@ -13,7 +13,7 @@ import (
 func (s *RunStudy) declaredOutputs() Table {
 	r, from := s.Run, runRecord(s.Run.ID)
 	labels := newShapeLabels(r)
-	t := Table{Columns: []Column{
+	t := Table{ID: r.ID, Columns: []Column{
 		named("shape", Column{}),
 		named("name", Column{Optional: 3}),
 		named("seed", Column{}),
@@ -34,6 +34,9 @@ func (s *RunStudy) declaredOutputs() Table {
 			name = cell(from.text(c.ShapeName, "correctness.%d.shape_name", i))
 		}
 		for j, o := range c.Outputs {
+			if t.full() {
+				continue
+			}
 			at := func(key string) string { return fmt.Sprintf("correctness.%d.outputs.%d.%s", i, j, key) }
 			limit, limits := c.Limits.Outputs[o.Name], fmt.Sprintf("correctness.%d.limits.outputs.%s", i, o.Name)
 			row := []Text{

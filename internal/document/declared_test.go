@@ -128,7 +128,7 @@ func TestDeclaredBench(t *testing.T) {
 // Summaries say which shapes did not run.
 func TestDeclaredNames(t *testing.T) {
 	var text bytes.Buffer
-	err := Summary{Runs: []*run.Run{declared()}, Ledger: ".attune", LeftOut: "not on the simulator: main", Screen: screen}.Write(&text)
+	err := Summary{Runs: []*run.Run{declared()}, Ledger: ".attune", LeftOut: "not on the simulator: main"}.Document().Terminal(&text, screen)
 	if err != nil || !bytes.HasSuffix(text.Bytes(), []byte("\nnot on the simulator: main\n")) {
 		t.Errorf("%v\n%s", err, text.String())
 	}

@@ -34,11 +34,15 @@ func blocksWithout(blocks []Block, depth Depth) []Block {
 		case Details:
 			shown = append(shown, Details{b.Summary, blocksWithout(b.Blocks, depth)})
 		case Table:
-			shown = append(shown, b.without(depth))
+			shown = append(shown, b.without(depth).bounded()...)
 		case Fields:
 			b.Fields = slices.DeleteFunc(slices.Clone(b.Fields), func(f Field) bool { return f.Depth == depth })
-			if len(b.Fields) > 0 {
+			more := len(b.Fields) - mostRows
+			if b.Fields = b.Fields[:min(len(b.Fields), mostRows)]; len(b.Fields) > 0 {
 				shown = append(shown, b)
+			}
+			if more > 0 {
+				shown = append(shown, leftOutRows(more, ""))
 			}
 		default:
 			shown = append(shown, b)
@@ -53,7 +57,7 @@ func (t Table) without(depth Depth) Table {
 
 // keep is the table with some of its columns.
 func (t Table) keep(wanted func(column int) bool) Table {
-	kept := Table{Rows: make([][]Text, len(t.Rows)), Notes: t.Notes, Indent: t.Indent}
+	kept := Table{Rows: make([][]Text, len(t.Rows)), Notes: t.Notes, Indent: t.Indent, ID: t.ID, LeftOut: t.LeftOut}
 	for column := range t.Columns {
 		if !wanted(column) {
 			continue

@@ -2,7 +2,6 @@ package document
 
 import (
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -47,14 +46,22 @@ func findingReasons(reasons []string, found []run.Reported) []string {
 // mostFindings is how many findings a report shows.
 const mostFindings = 20
 
-// findings shows each finding once, as a terminal does: the headline, the source lines of its places, what
-// happened and the remedy. A correct run may have notes.
+// mostDetailed is how many findings a terminal shows, each with all that is known of it.
+const mostDetailed = 200
+
+// findings shows each finding once, in every form: the headline, the source lines of its places, what
+// happened and the remedy. A correct run may have notes, which a terminal has among the facts.
 func (s *RunStudy) findings() Section {
-	section := Section{ID: "findings", Title: say("Findings"), Depth: Long}
+	section := Section{ID: "findings", Title: say("Findings")}
 	all := failedFindings(s.Run)
+	detailed := only(Brief, findingBlocks(s.Run, all[:min(len(all), mostDetailed)], s.Sources, true)...)
+	if more := len(all) - mostDetailed; more > 0 {
+		detailed.Blocks = append(detailed.Blocks, say(fmt.Sprintf("%d more findings are in the record.", more)))
+	}
 	if len(all) == 0 {
 		section.Title = say("Notes of the checkers")
 	}
+	var long []Block
 	for _, f := range s.Run.Reported() {
 		if !f.Failed {
 			all = append(all, f)
@@ -64,11 +71,14 @@ func (s *RunStudy) findings() Section {
 	for _, f := range all {
 		if at := sourceKey(f); !shown[at] && len(shown) < mostFindings {
 			shown[at] = true
-			section.Blocks = append(section.Blocks, s.finding(f)...)
+			long = append(long, s.finding(f)...)
 		}
 	}
 	if len(all) > len(shown) {
-		section.Blocks = append(section.Blocks, say("The record has more, such as findings at the same source lines in other instances of the code."))
+		long = append(long, say("The record has more, such as findings at the same source lines in other instances of the code."))
+	}
+	if len(long) > 0 {
+		section.Blocks = []Block{detailed, only(Long, long...)}
 	}
 	return section
 }
@@ -126,18 +136,10 @@ func severityColour(s finding.Severity) terminal.Colour {
 	return terminal.Yellow
 }
 
-// Findings writes all findings of a run, with every detail.
-func Findings(w io.Writer, r *run.Run, form finding.Form) error {
-	out := &strings.Builder{}
-	writeFindings(out, r, failedFindings(r), form)
-	_, err := io.WriteString(w, out.String())
-	return err
-}
-
-func writeFindings(w io.Writer, r *run.Run, all []run.Reported, form finding.Form) {
-	form.Indent += "  "
-	for _, f := range all {
-		form.On = r.Outputs(f)
-		f.Write(w, form)
+func findingBlocks(r *run.Run, found []run.Reported, sources finding.Sources, verbose bool) []Block {
+	var blocks []Block
+	for _, f := range found {
+		blocks = append(blocks, Finding{Finding: f.Finding, On: r.Outputs(f), Sources: sources, Verbose: verbose})
 	}
+	return blocks
 }

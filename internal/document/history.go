@@ -340,7 +340,7 @@ func (s *LadderStudy) correct() Section {
 			}
 		}
 		row := []Text{
-			cell(from.code(r.Variant, "variant")), cell(passed(r, from, nil)), cell(counted(from, len(r.Correctness), "correctness", nil)),
+			cell(from.code(r.Variant, "variant")), cell(correct(r, from)), cell(counted(from, len(r.Correctness), "correctness", nil)),
 			cell(missing), cell(missing),
 		}
 		if worst >= 0 {

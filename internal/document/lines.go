@@ -9,12 +9,11 @@ import (
 )
 
 // Unexecuted is the note about source lines that no shape of a run executes. It names the lines of a
-// single run, and of several only the variants. It is empty without such lines, and for runs of the
-// quick set, which leaves out shapes.
+// single run, and of several only the variants. It is empty without such lines.
 func Unexecuted(runs []*run.Run) []string {
 	var names []string
 	for _, r := range runs {
-		if s := r.Lines; s != nil && !r.Requested.Quick && len(s.Never)+len(s.Partly)+len(s.Shapes) > 0 {
+		if s := r.Lines; s != nil && len(s.Never)+len(s.Partly)+len(s.Shapes) > 0 {
 			names = append(names, r.Variant)
 		}
 	}

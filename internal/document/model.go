@@ -5,6 +5,7 @@ import (
 	"math"
 	"strings"
 
+	"attune/internal/finding"
 	"attune/internal/plot"
 	"attune/internal/terminal"
 )
@@ -38,7 +39,8 @@ type Section struct {
 	Label  Text // the title on a terminal, where a section needs none
 }
 
-// Block is a Text (a paragraph), a List, a Table, Fields, a Figure, a Code, Details or Only.
+// Block is a Text (a paragraph), a List, a Table, Fields, a Figure, a Code, Details or Only; on a
+// terminal also a Line or a Finding.
 type Block any
 
 // Only are blocks of one depth.
@@ -58,6 +60,7 @@ type Fields struct {
 	Head   []string // columns of Markdown and pages: names, outcomes unless no field has one, texts
 	Fields []Field
 	Width  int // of the names on a terminal; 0 for that of gates
+	Most   int // lines of a field with an outcome on a terminal; 0 for mostFieldLines
 }
 
 // Field is a named text. A name that is empty stands for the one above.
@@ -74,6 +77,40 @@ type Table struct {
 	Rows    [][]Text
 	Notes   [][]Text // texts below each row on a terminal; may be nil
 	Indent  int      // on a terminal, beside that of the section
+	ID      string   // of the record that has all rows; may be empty
+	LeftOut int      // rows that it has no room for
+}
+
+// mostRows is how many rows of a table are shown, in every form. The record has all, and a forged one
+// has hundreds of thousands.
+const mostRows = 2000
+
+// full reports whether a table has no room for another row, and counts that row.
+func (t *Table) full() bool {
+	if len(t.Rows) < mostRows {
+		return false
+	}
+	t.LeftOut++
+	return true
+}
+
+// bounded is the table with the rows that are shown, and a text about the others.
+func (t Table) bounded() []Block {
+	n := min(len(t.Rows), mostRows)
+	more := t.LeftOut + len(t.Rows) - n
+	t.Rows, t.Notes, t.LeftOut = t.Rows[:n], t.Notes[:min(len(t.Notes), n)], 0
+	if more == 0 {
+		return []Block{t}
+	}
+	return []Block{t, leftOutRows(more, t.ID)}
+}
+
+// leftOutRows says where the rows are that a table leaves out.
+func leftOutRows(n int, id string) Text {
+	if id == "" {
+		return say(fmt.Sprintf("%d more rows are in the record.", n))
+	}
+	return say(fmt.Sprintf("%d more rows are in the record; ", n), Span{Text: "attune show " + id + " --json", Code: true}, " prints all.")
 }
 
 // Column is a column of a table. What it says beside its name is about terminals, where the width is
@@ -131,6 +168,22 @@ type Code struct {
 	Text     Span
 	Language string // for Markdown; may be empty
 	Excerpt  bool   // source lines with marks below, whose columns must stay
+}
+
+// Line is a line of a terminal that is cut at its end, not wrapped: such lines are columns that grow
+// while a command runs. The start is whole on every screen, and the rest has at least some columns.
+type Line struct {
+	Start, Rest Text
+	Least       int
+}
+
+// Finding is a finding as package finding writes it to a terminal. Reports have the same parts as texts
+// with sources: see RunStudy.finding.
+type Finding struct {
+	Finding finding.Finding
+	On      string          // the outputs that it appeared on
+	Sources finding.Sources // for findings without their source lines; may be nil
+	Verbose bool
 }
 
 // Details are blocks that a reader opens if they matter.

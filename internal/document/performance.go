@@ -41,8 +41,11 @@ func (s *RunStudy) performance(prefix string) Section {
 func (s *RunStudy) times() Table {
 	r, from := s.Run, runRecord(s.Run.ID)
 	labels := newShapeLabels(r)
-	var t Table
+	t := Table{ID: r.ID}
 	for i, p := range r.Performance {
+		if t.full() {
+			continue
+		}
 		var row []Text
 		add := func(name string, c Column, text Text) {
 			if i == 0 {
@@ -105,11 +108,12 @@ func stripsPlot(r *run.Run) *plot.Strips {
 	p := &plot.Strips{Title: "Samples of " + r.Variant, Unit: "us"}
 	for _, benchmark := range []bool{true, false} {
 		for _, row := range r.Performance {
-			i := slices.IndexFunc(r.Samples, func(s run.Samples) bool { return s.Shape == row.Shape })
-			if i < 0 || row.Benchmark != benchmark || len(p.Groups) == mostStrips {
+			if row.Benchmark != benchmark || len(p.Groups) == mostStrips {
 				continue
 			}
-			p.Groups = append(p.Groups, stripsOf(r, row, r.Samples[i]))
+			if i := slices.IndexFunc(r.Samples, func(s run.Samples) bool { return s.Shape == row.Shape }); i >= 0 {
+				p.Groups = append(p.Groups, stripsOf(r, row, r.Samples[i]))
+			}
 		}
 	}
 	if len(p.Groups) == 0 {

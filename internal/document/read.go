@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"attune/internal/catalog"
+	"attune/internal/finding"
 	"attune/internal/ledger"
 	"attune/internal/profile"
 	"attune/internal/ptx"
@@ -38,6 +39,7 @@ type RunStudy struct {
 	Approximate Approximate // of the run and its ancestors, on the run's headline shape
 	Commands    Commands
 	SourceLink  func(at ptx.Frame) string // the address of a source line in a page; may be nil
+	Sources     finding.Sources           // for findings without their source lines, on a terminal; may be nil
 }
 
 // Approximate has the ids of runs whose kernel on a shape computes exponentials so that the error is

@@ -25,7 +25,7 @@ func (s *RunStudy) Document() *Document {
 // document with several runs.
 func (s *RunStudy) sections(prefix string) []Section {
 	all := []Section{
-		s.verdict(), s.findings(), s.resources(), s.shapes(), s.correctness(prefix), s.performance(prefix), s.comparison(prefix), s.profile(prefix),
+		s.verdict(), s.refusal(), s.findings(), s.resources(), s.shapes(), s.correctness(prefix), s.performance(prefix), s.comparison(prefix), s.profile(prefix),
 		s.history(prefix), s.lessons(), s.nextSteps(), s.build(), s.reproduce(),
 	}
 	kept := all[:0]
@@ -131,7 +131,7 @@ func (s *RunStudy) evidenceLine() Text {
 	if len(r.Correctness) == 0 {
 		line = append(line, say("no output was checked")...)
 	} else {
-		line = append(line, say(passed(r, from, nil), " of ", counted(from, len(r.Correctness), "correctness", nil), " outputs are correct")...)
+		line = append(line, say(correct(r, from), " of ", counted(from, len(r.Correctness), "correctness", nil), " outputs are correct")...)
 	}
 	if r.Build != nil {
 		need := r.Build.Resources
@@ -192,14 +192,22 @@ func (s *RunStudy) gates() Fields {
 	for _, g := range r.GateOutcomes() {
 		field := gateField(g, from, summaries[g.Name])
 		if found := failedFindings(r); g.Name == "correctness" && g.Status == gate.Fail && len(found) > 0 {
-			field.Depth = Brief
-			long := gateField(run.GateOutcome{Name: g.Name, Status: g.Status}, from, summaries[g.Name])
-			long.Depth, long.Lines = Long, append(long.Lines, from.summaries(findingReasons(g.Reasons, found), "reasons."+g.Name)...)
-			fields.Fields = append(fields.Fields, long)
+			field = gateField(run.GateOutcome{Name: g.Name, Status: g.Status}, from, summaries[g.Name])
+			field.Lines = append(field.Lines, from.summaries(findingReasons(g.Reasons, found), "reasons."+g.Name)...)
+		}
+		if _, advice, refused := r.CompilerOutput(); refused && g.Name == "resources" {
+			field = gateField(run.GateOutcome{Name: g.Name, Status: g.Status}, from, cell(from.summary(run.NotCompiled, "reasons."+g.Name)))
+			field.Lines = append(field.Lines, from.summaries(advice, "reasons."+g.Name)...)
 		}
 		fields.Fields = append(fields.Fields, field)
 	}
 	return fields
+}
+
+// refusal has what the compiler printed, outside the table of gates: a cell would wrap it.
+func (s *RunStudy) refusal() Section {
+	blocks := refusal(s.Run, mostLines)
+	return Section{ID: "compiler", Title: say("Compiler"), Label: say("compiler"), Blocks: blocks[:min(1, len(blocks))]}
 }
 
 // gateField is a gate with a summary, which may be empty, and the lines of its reasons.

@@ -2,7 +2,6 @@ package document
 
 import (
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -19,7 +18,7 @@ const leastRoom = 54
 
 // RunLine is a finished run in one line that fits the screen: the outcome, the correct outputs, the
 // resources and the time.
-func RunLine(r *run.Run, names RunNames, s terminal.Screen) string {
+func RunLine(r *run.Run, names RunNames) *Document {
 	resources := ""
 	switch {
 	case len(r.Parts) == 1:
@@ -36,13 +35,14 @@ func RunLine(r *run.Run, names RunNames, s terminal.Screen) string {
 		outputs = "-"
 	}
 	word := outcomeWord(r)
-	before := fmt.Sprintf("%-*s  ", names.width, names.of(r.Variant))
-	after := fmt.Sprintf("%*s %7s  %-17s  %s", 4-len(word), "", outputs, resources, lineEnd(r))
-	room := s.Width - utf8.RuneCountInString(before) - len(word)
-	if names.width > maxName {
-		room = max(room, leastRoom)
+	line := Line{
+		Start: say(fmt.Sprintf("%-*s  ", names.width, names.of(r.Variant)), Span{Text: word, Colour: outcomeColour(word)}),
+		Rest:  say(strings.TrimRight(fmt.Sprintf("%*s %7s  %-17s  %s", 4-len(word), "", outputs, resources, lineEnd(r)), " ")),
 	}
-	return before + s.Paint(outcomeColour(word), word) + cut(strings.TrimRight(after, " "), room)
+	if names.width > maxName {
+		line.Least = leastRoom
+	}
+	return listDocument(line)
 }
 
 func outcomeColour(word string) terminal.Colour {
@@ -170,49 +170,51 @@ func Failed(r *run.Run) bool {
 // Unchecked reports whether the outputs of a run could not be checked, and no gate failed.
 func Unchecked(r *run.Run) bool { return outcomeWord(r) == openWord }
 
-// Failure writes the details of a run that failed or is unchecked: the gates that failed, or else the
-// correctness gate, with their reasons. Findings are written with the lines of the sources.
-func Failure(w io.Writer, r *run.Run, s terminal.Screen, sources finding.Sources) error {
-	out := &strings.Builder{}
-	if output, advice, refused := r.CompilerOutput(); refused {
-		writeRefused(out, r, s, output, advice)
-		_, err := io.WriteString(w, out.String())
-		return err
-	}
-	s.Paragraph(out, "", r.Variant+": "+verdictText(r), 2)
-	for _, g := range r.GateOutcomes() {
-		if g.Status == gate.Fail || Unchecked(r) && g.Name == "correctness" {
-			writeGate(out, r, g, s, sources)
+// Failure has the details of a run that failed or is unchecked: the gates that failed, or else the
+// correctness gate, with their reasons. Findings have the lines of the sources.
+func Failure(r *run.Run, sources finding.Sources) *Document {
+	section := Section{Label: Text{{Text: r.Variant + ": " + verdictText(r)}}}
+	if refused := refusal(r, mostBriefOutput); refused != nil {
+		section.Label, section.Blocks = Text{{Text: r.Variant + ": " + refusedText(r)}}, refused
+	} else {
+		for _, g := range r.GateOutcomes() {
+			if g.Status == gate.Fail || Unchecked(r) && g.Name == "correctness" {
+				section.Blocks = append(section.Blocks, gateBlocks(r, g, sources)...)
+			}
 		}
 	}
-	writeDetails(out, r)
-	_, err := io.WriteString(w, out.String())
-	return err
-}
-
-// writeDetails names the command that prints all of a run.
-func writeDetails(w io.Writer, r *run.Run) {
-	if r.ID != "" {
-		fmt.Fprintf(w, "  %-12s attune show %s\n", "details", r.ID)
+	if r.ID != "" { // the command is never wrapped, so that it can be copied
+		section.Blocks = append(section.Blocks, Line{Start: say(fmt.Sprintf("%-*s attune show %s", fieldWidth, "details", r.ID))})
 	}
+	return &Document{Brief: []Text{}, Sections: []Section{section}}
 }
 
-// writeRefused writes a run that does not compile. The compiler's lines stay as they are: a wrapped
-// line would move its caret away from what it points at.
-func writeRefused(w io.Writer, r *run.Run, s terminal.Screen, output string, advice []string) {
-	const most = 20 // lines
-	s.Paragraph(w, "", fmt.Sprintf("%s: %s (%s)", r.Variant, strings.TrimPrefix(run.NotCompiled, "it "), r.Verdict), 2)
-	lines := strings.Split(output, "\n")
+// refusedText says that a run does not compile, without the compiler's error.
+func refusedText(r *run.Run) string {
+	return fmt.Sprintf("%s (%s)", strings.TrimPrefix(run.NotCompiled, "it "), r.Verdict)
+}
+
+// mostBriefOutput is how many lines of a compiler the end of a run and a watched screen show.
+const mostBriefOutput = 20
+
+// refusal is what the compiler printed about a run that does not compile, up to a number of lines, and
+// the advice on it. It is nil for other runs. The lines stay as they are: a wrapped line would move
+// its caret away from what it points at.
+func refusal(r *run.Run, most int) []Block {
+	output, advice, refused := r.CompilerOutput()
+	if !refused {
+		return nil
+	}
+	lines := strings.Split(strings.TrimRight(output, "\n"), "\n")
 	if more := len(lines) - most; more > 0 {
 		lines = append(lines[:most], fmt.Sprintf("and %d more lines", more))
 	}
-	for _, line := range lines {
-		fmt.Fprintln(w, strings.TrimRight("  "+terminal.Printable(line), " "))
-	}
+	last := len(r.Reasons.Resources) - 1
+	blocks := []Block{Code{Text: runRecord(r.ID).text(strings.Join(lines, "\n"), "reasons.resources.%d", last), Excerpt: true}}
 	for _, line := range advice {
-		s.Paragraph(w, "  help: ", line, 4)
+		blocks = append(blocks, say("help: ", Span{Text: line}))
 	}
-	writeDetails(w, r)
+	return blocks
 }
 
 // Excused is the note of a run about differences that its gates accept: floating-point atomics have
@@ -228,34 +230,23 @@ func Excused(r *run.Run) string {
 	return ""
 }
 
-// writeGate writes a gate of a run with the first lines of its reasons, and with the first findings
-// that failed it. The record has all of them.
-func writeGate(w io.Writer, r *run.Run, g run.GateOutcome, s terminal.Screen, sources finding.Sources) {
+// gateBlocks are a gate of a run with the first lines of its reasons, and with the first findings that
+// failed it. The record has all of them.
+func gateBlocks(r *run.Run, g run.GateOutcome, sources finding.Sources) []Block {
+	const mostLines, mostFound = 6, 3
 	found := failedFindings(r)
-	if g.Name != "correctness" || g.Status != gate.Fail || len(found) == 0 {
-		writeReasons(w, g, s)
-		return
+	if g.Name != "correctness" || g.Status != gate.Fail {
+		found = nil
 	}
-	const most = 3
-	g.Reasons = findingReasons(g.Reasons, found)
-	writeReasons(w, g, s)
-	writeFindings(w, r, found[:min(most, len(found))], finding.Form{Screen: s, Sources: sources})
-	if more := len(found) - most; more > 0 {
-		fmt.Fprintf(w, "  and %d more\n", more)
+	if len(found) > 0 {
+		g.Reasons = findingReasons(g.Reasons, found)
 	}
-}
-
-func writeReasons(w io.Writer, g run.GateOutcome, s terminal.Screen) {
-	const most = 6 // lines
-	first := fmt.Sprintf("  %-12s %-13s ", g.Name, statusWord(g.Status))
-	lines := strings.Split(strings.TrimRight(strings.Join(g.Reasons, "\n"), "\n"), "\n")
-	if more := len(lines) - most; more > 0 {
-		lines = append(lines[:most], fmt.Sprintf("and %d more", more))
+	blocks := []Block{Fields{Fields: []Field{gateField(g, runRecord(r.ID), nil)}, Most: mostLines}}
+	blocks = append(blocks, findingBlocks(r, found[:min(mostFound, len(found))], sources, false)...)
+	if more := len(found) - mostFound; more > 0 {
+		blocks = append(blocks, say(fmt.Sprintf("and %d more", more)))
 	}
-	for _, line := range lines {
-		s.Paragraph(w, first, line, len(first)+2)
-		first = strings.Repeat(" ", len(first))
-	}
+	return blocks
 }
 
 // Summary is the end of a command that ran variants.
@@ -265,29 +256,26 @@ type Summary struct {
 	Ledger  string // folder
 	Quick   string // what a quick run took, and how to take more; empty for another run
 	LeftOut string // shapes that did not run, and how to run them; may be empty
-	Screen  terminal.Screen
 }
 
-// Write writes the outcomes of each gate, for more than one run, and the totals.
-func (s Summary) Write(w io.Writer) error {
-	out := &strings.Builder{}
+// Document has the outcomes of each gate, for more than one run, and the totals.
+func (s Summary) Document() *Document {
+	var blocks []Block
 	if len(s.Runs) > 1 {
-		out.WriteString("\n")
-		s.gates(out)
+		blocks = append(blocks, s.gates())
 	}
 	for _, line := range []string{s.totals(), s.Quick, s.LeftOut} {
 		if line != "" {
-			s.Screen.Paragraph(out, "", line, 2)
+			blocks = append(blocks, Text{{Text: line}})
 		}
 	}
-	_, err := io.WriteString(w, out.String())
-	return err
+	return listDocument(blocks...)
 }
 
-// gates writes how many runs passed, failed and were not measured at each gate. The last column has
-// the reason if all runs that were not measured have the same.
-func (s Summary) gates(w io.Writer) {
-	fmt.Fprintf(w, "%-11s  %4s  %4s  %12s\n", "gate", "pass", "fail", "not measured")
+// gates is how many runs passed, failed and were not measured at each gate. The last column has the
+// reason if all runs that were not measured have the same.
+func (s Summary) gates() Table {
+	t := Table{Columns: append(columns("gate", "pass", "fail", "not measured"), Column{Keep: true, Wrap: true})}
 	for i, g := range s.Runs[0].GateOutcomes() {
 		count, reasons := map[gate.Status]int{}, []string{}
 		for _, r := range s.Runs {
@@ -301,9 +289,13 @@ func (s Summary) gates(w io.Writer) {
 		if len(reasons) == 1 {
 			reason = reasons[0]
 		}
-		line := fmt.Sprintf("%-11s  %4d  %4d  %12d  %s", g.Name, count[gate.Pass], count[gate.Fail], count[gate.NotMeasured], reason)
-		fmt.Fprintln(w, cut(strings.TrimRight(line, " "), s.Screen.Width))
+		row := []Text{say(g.Name)}
+		for _, status := range []gate.Status{gate.Pass, gate.Fail, gate.NotMeasured} {
+			row = append(row, say(fmt.Sprint(count[status])))
+		}
+		t.Rows = append(t.Rows, append(row, Text{{Text: reason}}))
 	}
+	return t
 }
 
 func (s Summary) totals() string {
@@ -335,14 +327,20 @@ func (s Summary) totals() string {
 	return fmt.Sprintf("%s; took %.1f s; records in %s%s", parts, s.Elapsed.Seconds(), s.Ledger, show)
 }
 
-// Gates writes a run for a screen that is drawn again and again: its line, and the gates with their
-// first reasons.
-func Gates(w io.Writer, r *run.Run, s terminal.Screen, sources finding.Sources) error {
-	out := &strings.Builder{}
-	fmt.Fprintf(out, "%s\n\n", RunLine(r, NewRunNames([]string{r.Variant}, s), s))
+// Gates is a run on a screen that is drawn again and again: its line, and the gates with their first
+// reasons.
+func Gates(r *run.Run, s terminal.Screen, sources finding.Sources) *Document {
+	d := RunLine(r, NewRunNames([]string{r.Variant}, s))
+	refused := refusal(r, mostBriefOutput)
+	var blocks []Block
 	for _, g := range r.GateOutcomes() {
-		writeGate(out, r, g, s, sources)
+		if refused != nil && g.Name == "resources" {
+			g.Reasons = []string{run.NotCompiled}
+			blocks = append(append(blocks, gateBlocks(r, g, sources)...), refused...)
+			continue
+		}
+		blocks = append(blocks, gateBlocks(r, g, sources)...)
 	}
-	_, err := io.WriteString(w, out.String())
-	return err
+	d.Sections = append(d.Sections, Section{Blocks: blocks})
+	return d
 }

@@ -33,6 +33,16 @@ func racySource(file string) []byte {
 	return []byte(strings.Repeat("\n", 46) + "    scores[row * stride + column] = score;\n" + strings.Repeat("\n", 6) + "\tmma(scores + 16 * step, values);\n")
 }
 
+// runLine is the line of a run.
+func runLine(t *testing.T, r *run.Run, names RunNames, s terminal.Screen) string {
+	t.Helper()
+	out := &strings.Builder{}
+	if err := RunLine(r, names).Terminal(out, s); err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSuffix(out.String(), "\n")
+}
+
 func TestRunLines(t *testing.T) {
 	var names []string
 	for _, r := range outcomes() {
@@ -41,20 +51,19 @@ func TestRunLines(t *testing.T) {
 	for _, width := range []int{60, 80, 100, 160} {
 		out := &bytes.Buffer{}
 		for _, r := range outcomes() {
-			out.WriteString(RunLine(r, NewRunNames(names, terminal.Screen{Width: width}), terminal.Screen{Width: width}) + "\n")
+			out.WriteString(runLine(t, r, NewRunNames(names, terminal.Screen{Width: width}), terminal.Screen{Width: width}) + "\n")
 		}
 		for _, r := range outcomes() {
 			if Failed(r) || Unchecked(r) {
-				if err := Failure(out, r, terminal.Screen{Width: width}, racySource); err != nil {
+				if err := Failure(r, racySource).Terminal(out, terminal.Screen{Width: width}); err != nil {
 					t.Fatal(err)
 				}
 			}
 		}
 		summary := Summary{
 			Runs: outcomes(), Elapsed: 12345 * time.Millisecond, Ledger: ".attune", Quick: "quick set of 4 shapes; --full takes all",
-			Screen: terminal.Screen{Width: width},
 		}
-		if err := summary.Write(out); err != nil {
+		if err := summary.Document().Terminal(out, terminal.Screen{Width: width}); err != nil {
 			t.Fatal(err)
 		}
 		if width == 100 {
@@ -78,7 +87,7 @@ func TestLongNamesOfRuns(t *testing.T) {
 		{Width: 160, Height: 40}: r.Variant + "  ok",
 		{Width: 80, Height: 24}:  "stage7b+TILE_M=64+TILE_…  ok",
 	} {
-		line := RunLine(r, NewRunNames([]string{r.Variant}, s), s)
+		line := runLine(t, r, NewRunNames([]string{r.Variant}, s), s)
 		if !strings.HasPrefix(line, want) || !strings.Contains(line, "4/4") || !strings.Contains(line, "12.35 us") {
 			t.Errorf("%+v: %s", s, line)
 		}
@@ -105,7 +114,7 @@ func TestNamesThatDiffer(t *testing.T) {
 				for _, variant := range names {
 					r := passing()
 					r.Variant = variant
-					text, _, _ := strings.Cut(RunLine(r, column, s), "  ")
+					text, _, _ := strings.Cut(runLine(t, r, column, s), "  ")
 					if other, ok := seen[text]; ok && other != variant {
 						t.Errorf("%s at %+v: %s and %s are both %s", name, s, variant, other, text)
 					}
@@ -121,7 +130,7 @@ func TestNamesThatDiffer(t *testing.T) {
 func TestGates(t *testing.T) {
 	out := &bytes.Buffer{}
 	for _, r := range []*run.Run{passing(), refused(), racy()} {
-		if err := Gates(out, r, terminal.Screen{Width: 80}, nil); err != nil {
+		if err := Gates(r, terminal.Screen{Width: 80}, nil).Terminal(out, terminal.Screen{Width: 80}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -136,7 +145,7 @@ func TestGates(t *testing.T) {
 func TestSummaryOfOneRun(t *testing.T) {
 	r := passing()
 	out := &bytes.Buffer{}
-	if err := (Summary{Runs: []*run.Run{r}, Ledger: "kept", Screen: terminal.Screen{Width: 200}}).Write(out); err != nil {
+	if err := (Summary{Runs: []*run.Run{r}, Ledger: "kept"}).Document().Terminal(out, terminal.Screen{Width: 200}); err != nil {
 		t.Fatal(err)
 	}
 	if want := "1 variant: 1 ok, 0 failed; took 0.0 s; records in kept; details: attune show " + r.ID + "\n"; out.String() != want {
@@ -144,10 +153,12 @@ func TestSummaryOfOneRun(t *testing.T) {
 	}
 	for name, write := range map[string]func(*closedPipe) error{
 		"summary": func(w *closedPipe) error {
-			return Summary{Runs: outcomes(), Screen: terminal.Screen{Width: 80}}.Write(w)
+			return Summary{Runs: outcomes()}.Document().Terminal(w, terminal.Screen{Width: 80})
 		},
-		"failure": func(w *closedPipe) error { return Failure(w, racy(), terminal.Screen{Width: 80}, nil) },
-		"gates":   func(w *closedPipe) error { return Gates(w, racy(), terminal.Screen{Width: 80}, nil) },
+		"failure": func(w *closedPipe) error { return Failure(racy(), nil).Terminal(w, terminal.Screen{Width: 80}) },
+		"gates": func(w *closedPipe) error {
+			return Gates(racy(), terminal.Screen{Width: 80}, nil).Terminal(w, terminal.Screen{Width: 80})
+		},
 	} {
 		if err := write(&closedPipe{}); !errors.Is(err, os.ErrClosed) {
 			t.Errorf("%s: got %v", name, err)
@@ -210,7 +221,7 @@ func TestSimulatedBesideGPU(t *testing.T) {
 		if got := verdictText(c.run); got != c.verdict {
 			t.Errorf("%q; want %q", got, c.verdict)
 		}
-		if got := RunLine(c.run, RunNames{width: 20}, terminal.Screen{Width: 200}); !strings.Contains(got, c.line) {
+		if got := runLine(t, c.run, RunNames{width: 20}, terminal.Screen{Width: 200}); !strings.Contains(got, c.line) {
 			t.Errorf("%q; want %q", got, c.line)
 		}
 		out := &bytes.Buffer{}
@@ -227,11 +238,11 @@ func TestSimulatedBesideGPU(t *testing.T) {
 		r.Simulated.Findings, r.Simulated.Wrong = []finding.Finding{race}, []string{"on the simulator, 1x1x32x64 seed 0: " + race.String()}
 		r.Reasons.Correctness = r.Simulated.Wrong
 	})
-	if got := RunLine(found, RunNames{width: 20}, terminal.Screen{Width: 200}); !strings.HasSuffix(got, "correctness: "+race.String()+", the simulator") {
+	if got := runLine(t, found, RunNames{width: 20}, terminal.Screen{Width: 200}); !strings.HasSuffix(got, "correctness: "+race.String()+", the simulator") {
 		t.Errorf("the line of a race: %q", got)
 	}
 	out := &bytes.Buffer{}
-	if err := Failure(out, found, terminal.Screen{Width: 200}, nil); err != nil || !strings.Contains(out.String(), "1 finding\n") || !strings.Contains(out.String(), "two threads write") {
+	if err := Failure(found, nil).Terminal(out, terminal.Screen{Width: 200}); err != nil || !strings.Contains(out.String(), "1 finding\n") || !strings.Contains(out.String(), "two threads write") {
 		t.Errorf("%s, %v", out, err)
 	}
 }
@@ -265,6 +276,33 @@ func TestShortFinding(t *testing.T) {
 		}
 		if got := shortFinding(f); got != want {
 			t.Errorf("%s: %q; want %q", text, got, want)
+		}
+	}
+}
+
+// The lines of a compiler are printed as it wrote them, however narrow the screen: a wrapped line moves
+// its caret away from what it points at.
+func TestCompilerOutputIsNotWrapped(t *testing.T) {
+	const source = `  row_sum += sums[warp] * exp_approx(maxima[warp] - row_max) + a_name_that_is_long_enough[warp];`
+	caret := strings.Repeat(" ", strings.Index(source, "a_name")) + "^"
+	output := []string{`softmax.cu(92): error: identifier "a_name_that_is_long_enough" is undefined in this scope`, source, caret}
+	r := refused()
+	r.Reasons.Resources = []string{run.NotCompiled + ": " + output[0], "declare it", strings.Join(output, "\n")}
+	for width := 60; width <= 160; width += 20 {
+		s := terminal.Screen{Width: width}
+		for name, d := range map[string]*Document{
+			"run": Failure(r, nil), "watch": Gates(r, s, nil), "show": (&RunStudy{Run: r}).Document(),
+		} {
+			out := &strings.Builder{}
+			if err := d.Terminal(out, s); err != nil {
+				t.Fatal(err)
+			}
+			if want := "  " + strings.Join(output, "\n  ") + "\n"; strings.Count(out.String(), want) != 1 {
+				t.Errorf("%s at %d columns has not once\n%s\nit has\n%s", name, width, want, out)
+			}
+			if !strings.Contains(out.String(), "declare it\n") {
+				t.Errorf("%s at %d columns lacks the advice:\n%s", name, width, out)
+			}
 		}
 	}
 }

@@ -2,10 +2,13 @@ package document
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
+	"unicode/utf8"
 
+	"attune/internal/finding"
 	"attune/internal/terminal"
 )
 
@@ -31,7 +34,7 @@ func (d *Document) Terminal(w io.Writer, s terminal.Screen) error {
 		}
 		indent := 0
 		if section.Label != nil {
-			t.paragraph("", section.Label, 0)
+			t.paragraph("", section.Label, 2)
 			indent = 2
 		}
 		t.blocks(section.Blocks, indent)
@@ -78,13 +81,37 @@ func (t *terminalWriter) blocks(blocks []Block, indent int) {
 		case Table:
 			t.table(b, indent)
 		case Code:
-			for line := range strings.Lines(b.Text.Text) {
-				fmt.Fprintln(&t.out, strings.TrimRight(line, "\n"))
-			}
+			t.code(b)
+		case Line:
+			t.line(margin, b)
+		case Finding:
+			b.Finding.Write(&t.out, finding.Form{Screen: t.screen, Indent: "  ", Sources: b.Sources, On: b.On, Verbose: b.Verbose})
 		case Details:
 			t.blocks(b.Blocks, indent)
 		}
 	}
+}
+
+// code writes lines as they are. An excerpt is an output, which is indented like fields.
+func (t *terminalWriter) code(c Code) {
+	margin := ""
+	if c.Excerpt {
+		margin = "  "
+	}
+	for line := range strings.Lines(c.Text.Text) {
+		fmt.Fprintln(&t.out, strings.TrimRight(margin+terminal.Printable(strings.TrimSuffix(line, "\n")), " "))
+	}
+}
+
+// line writes a line that is cut where the screen ends.
+func (t *terminalWriter) line(margin string, l Line) {
+	width := len(margin)
+	t.out.WriteString(margin)
+	for _, s := range l.Start {
+		width += utf8.RuneCountInString(s.Text)
+		t.out.WriteString(t.screen.Paint(s.Colour, s.Text))
+	}
+	fmt.Fprintln(&t.out, cut(l.Rest.String(), max(t.screen.Width-width, l.Least)))
 }
 
 // text is a text on the screen. Commands have their backticks, and long variants their short names.
@@ -145,8 +172,9 @@ func (t *terminalWriter) fields(f Fields) {
 		if field.Outcome != nil {
 			word, colour := field.Outcome.String(), field.Outcome[0].Colour
 			margin += t.screen.Paint(colour, word) + strings.Repeat(" ", max(0, outcomeWidth-len(word))+1)
-			if more := len(lines) - mostFieldLines; more > 0 {
-				lines = append(lines[:mostFieldLines:mostFieldLines], say(fmt.Sprintf("and %d more", more)))
+			most := cmp.Or(f.Most, mostFieldLines)
+			if more := len(lines) - most; more > 0 {
+				lines = append(lines[:most:most], say(fmt.Sprintf("and %d more", more)))
 			}
 		}
 		if len(lines) == 0 {

@@ -85,14 +85,17 @@ func (p Place) Frames() []ptx.Frame {
 }
 
 // Own is the innermost source line in the kernel's own folder, or else the innermost. Headers of -I
-// begin with .. or -I.
+// begin with .. or -I. Code that the compiler has added has line 0, which shows nothing.
 func (p Place) Own() (at ptx.Frame, known bool) {
 	frames := p.Frames()
 	if len(frames) == 0 {
 		return ptx.Frame{}, false
 	}
+	if inSource := slices.IndexFunc(frames, func(f ptx.Frame) bool { return f.Line > 0 }); inSource > 0 {
+		frames = frames[inSource:]
+	}
 	own := slices.IndexFunc(frames, func(f ptx.Frame) bool {
-		return filepath.IsLocal(filepath.FromSlash(f.File)) && !strings.HasPrefix(f.File, "-")
+		return f.Line > 0 && filepath.IsLocal(filepath.FromSlash(f.File)) && !strings.HasPrefix(f.File, "-")
 	})
 	return frames[max(own, 0)], true
 }

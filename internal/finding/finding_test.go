@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"attune/internal/ptx"
 )
 
 func TestKinds(t *testing.T) {
@@ -92,5 +94,21 @@ func TestString(t *testing.T) {
 	f := Finding{Kind: Race, Where: Place{PTXLine: 5}, Other: &Place{}, Count: 1, Detail: "text"}
 	if got := f.String(); got != "race at ptx:5 (once): text" {
 		t.Errorf("%q", got)
+	}
+}
+
+// Code that the compiler has added to an inlined function has line 0: the place is then the call.
+func TestOwnOfAddedCode(t *testing.T) {
+	call := ptx.Frame{File: "k.cu", Line: 7, Column: 3}
+	for name, p := range map[string]Place{
+		"in the kernel's folder": {File: "part.cuh", Callers: []ptx.Frame{call}},
+		"in a header":            {File: "../include/a.cuh", Line: 4, Callers: []ptx.Frame{{File: "part.cuh"}, call}},
+	} {
+		if at, known := p.Own(); at != call || !known {
+			t.Errorf("%s: %v, %v; want %v", name, at, known, call)
+		}
+	}
+	if at, known := (Place{File: "k.cu"}).Own(); at.File != "k.cu" || !known {
+		t.Errorf("without any line: %v, %v", at, known)
 	}
 }

@@ -34,6 +34,7 @@ const (
 	WarpSync     Sync = "warp-sync"     // between lanes of a warp
 	BlockSync    Sync = "block-sync"    // between warps of a block
 	DeviceSync   Sync = "device-sync"   // between blocks
+	DeviceFence  Sync = "device-fence"  // between blocks that have a flag
 	ClusterSync  Sync = "cluster-sync"  // between blocks of a cluster that share memory
 	CopyWait     Sync = "copy-wait"     // until a cp.async has ended
 	BulkWait     Sync = "bulk-wait"     // until a bulk copy or TMA load has ended

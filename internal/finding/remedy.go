@@ -89,6 +89,7 @@ var syncRemedies = map[Sync]string{
 	WarpSync:     "add __syncwarp() between the two",
 	BlockSync:    "add __syncthreads() between the two",
 	DeviceSync:   "order the blocks: an atomic operation, or __threadfence() and a flag",
+	DeviceFence:  "add __threadfence() before the flag is written, and after it is read",
 	ClusterSync:  "add cluster.sync() of cooperative_groups between the two, after the blocks start, and before one ends",
 	CopyWait:     "wait for the copy first: cuda::pipeline or __pipeline_wait_prior(0) (cp.async.wait_group), then __syncthreads()",
 	BulkWait:     "wait for the copy first: cuda::barrier or mbarrier.try_wait for a load, cp.async.bulk.wait_group for a store",

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -68,15 +69,20 @@ type Located struct {
 }
 
 // Describe describes the finding with the source lines that it has. A verbose description has both
-// places even on one line, with their instructions.
+// places even on one line, with their instructions. Places that are in two calls of inlined functions
+// have the lines of the calls: the barrier that is missing is between these.
 func (f Finding) Describe(on string, verbose bool) Description {
 	d := Description{Headline: f.headline(), Clauses: strings.Split(strings.TrimSpace(f.Detail), "; "), Remedy: f.Remedy()}
 	note := f.times()
 	if on != "" {
 		note += ", on " + on
 	}
+	calls := !verbose && f.Other != nil && f.Where.call() != "" && f.Other.call() != "" && f.Where.call() != f.Other.call()
 	add := func(p Place, note string) {
 		if at, known := p.located(verbose); known {
+			if calls {
+				at.At += p.call()
+			}
 			if note != "" {
 				at.At += " (" + note + ")"
 			}
@@ -87,10 +93,20 @@ func (f Finding) Describe(on string, verbose bool) Description {
 	if len(d.Places) == 0 {
 		d.Clauses[0] += " (" + note + ")"
 	}
-	if f.Other != nil && (verbose || !sameLine(f.Where, *f.Other)) {
+	if f.Other != nil && (verbose || calls || !sameLine(f.Where, *f.Other)) {
 		add(*f.Other, "")
 	}
 	return d
+}
+
+// call names the call of the inlined function that has the place's own line; empty for another place.
+func (p Place) call() string {
+	own, _ := p.Own()
+	frames := p.Frames()
+	if i := slices.Index(frames, own); i >= 0 && i+1 < len(frames) {
+		return ", called from " + frames[i+1].String()
+	}
+	return ""
 }
 
 // located is where an instruction is: the source line with a mark, or else the instruction.

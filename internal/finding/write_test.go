@@ -64,6 +64,26 @@ func TestWrite(t *testing.T) {
       31 read
     help: add __syncthreads() between the two
 `)
+	// One function, inlined twice: there is a barrier between its own lines, and none between the calls.
+	twice := tileRace()
+	twice.Where.Callers = []ptx.Frame{{File: "tile.cu", Line: 29}}
+	twice.Other = &Place{PTXLine: 52, File: "tile.cu", Line: 3, Callers: []ptx.Frame{{File: "tile.cu", Line: 32}}}
+	check("two calls", twice, form, `  error: race on shared variable tile, element 32: two accesses that nothing
+    orders
+    tile.cu:2, called from tile.cu:29 (64 times)
+         2 | tile[i] = x[i]; if (late) tile[i] = 0;
+           |                           ^
+    tile.cu:3, called from tile.cu:32
+         3 | float next = load(tile, 63 - i);
+           | ^
+    thread 32 of block [0 0 0]: writes 4 bytes at 0x480 of .shared, which thread
+      31 read
+    help: add __syncthreads() between the two
+`)
+	twice.Other.Line = 2
+	if text := shown(twice, form); !strings.Contains(text, "called from tile.cu:32") {
+		t.Errorf("the second call of the same line is not shown:\n%s", text)
+	}
 	verbose := form
 	verbose.Verbose, verbose.Sources, verbose.Indent, verbose.Screen.Width = true, nil, "", 100
 	check("verbose, without sources", tileRace(), verbose, `error: race on shared variable tile, element 32: two accesses that nothing orders

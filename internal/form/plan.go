@@ -186,7 +186,10 @@ func (t *Table) native(p *Problem, rules choice) *Form {
 	if p.K.Type == array.E4M3 || p.Q.Type != p.K.Type || p.O.Type != p.K.Type || p.hasOptions() || p.manyKeys() || !rules.preference["prefers_native"] {
 		return nil
 	}
-	rows, exact := 256, p.LSE != 0
+	rows, keys, exact := 256, 128, p.LSE != 0
+	if p.HeadDim > 128 || !exact && rules.preference["prefers_steps_of_64"] {
+		keys = 64
+	}
 	switch {
 	case !exact && rules.preference["prefers_tiles_of_64"]:
 		rows = 64
@@ -196,7 +199,7 @@ func (t *Table) native(p *Problem, rules choice) *Form {
 		rows = 192
 	}
 	holds := func(f *Form) bool {
-		return f.QueryRows == rows && f.BF16 == (p.K.Type == array.BF16) && (f.LinearEighths == 0 || !exact)
+		return f.QueryRows == rows && f.StepKeys == keys && f.BF16 == (p.K.Type == array.BF16) && (f.LinearEighths == 0 || !exact)
 	}
 	if f := t.find(Native, p.HeadDim, holds); f != nil {
 		return f

@@ -34,6 +34,10 @@ type BenchRequest struct {
 	SampleSeed *uint64 // of the sampled rows, to repeat a bench; nil for a random one
 	Command    string  // that repeats this bench, for the record
 
+	// Random says how the shapes were drawn and what their times are compared with; nil if they were
+	// named. The bench adds the results.
+	Random *run.Random
+
 	Peers      []peer.Peer
 	StartPeers func(context.Context) (Peers, error)
 }
@@ -42,6 +46,18 @@ type BenchRequest struct {
 // implementation is first as often as last.
 const maxBlocks = 12
 
+// maxRandomBlocks limits the blocks of a random problem, each of which has a warm-up: there are many
+// problems, and their number makes up for the noise of one.
+const maxRandomBlocks = 4
+
+// blocks is the number of blocks in which the samples of a shape are taken.
+func (r BenchRequest) blocks() int {
+	if r.Random != nil {
+		return min(r.Rounds, maxRandomBlocks)
+	}
+	return min(r.Rounds, maxBlocks)
+}
+
 // Bench times variants and peers on each shape, interleaved, and records the result. An
 // implementation with a wrong output is not timed. A peer that fails is skipped with the reason. If
 // the bench is interrupted or fails, the finished shapes are recorded and returned beside the
@@ -49,11 +65,14 @@ const maxBlocks = 12
 func (l *Lab) Bench(ctx context.Context, r BenchRequest) (*run.Bench, error) {
 	request := Request{Problem: l.problem(), Variants: r.Variants, Selections: r.Selections, Shapes: r.Shapes, Seeds: []uint64{r.Seed}, Arch: r.Arch}
 	p, err := request.plan(l.Device.facts.Arch)
+	if err == nil {
+		err = l.checkRandom(r.Random)
+	}
 	if err != nil {
 		return nil, err
 	}
 	b := &bench{
-		lab: l, request: r, plan: p, blocks: min(r.Rounds, maxBlocks),
+		lab: l, request: r, plan: p, blocks: r.blocks(),
 		refs: l.references(r.MaxWork, r.SampleSeed), excluded: map[string]bool{},
 	}
 	b.sessions = l.newSessions(min(r.Processes, b.blocks))
@@ -78,6 +97,7 @@ func (l *Lab) Bench(ctx context.Context, r BenchRequest) (*run.Bench, error) {
 		return nil, err
 	}
 	b.result.Problem = l.recordProblem(b.refs)
+	b.summarizeRandom()
 	switch {
 	case err != nil && ctx.Err() != nil:
 		b.result.Ended = "interrupted"
@@ -85,7 +105,9 @@ func (l *Lab) Bench(ctx context.Context, r BenchRequest) (*run.Bench, error) {
 		b.result.Ended = err.Error()
 	}
 	// The finished shapes are recorded even if the bench was interrupted.
-	return b.result, errors.Join(err, l.recordBench(context.WithoutCancel(ctx), b.result))
+	ctx, cancel := finishing(ctx)
+	defer cancel()
+	return b.result, errors.Join(err, l.recordBench(ctx, b.result))
 }
 
 // recordBench gives a bench an id and writes it into the ledger. If that fails, the bench has no
@@ -120,6 +142,15 @@ type bench struct {
 	simulations *simulations
 	peers       Peers           // nil if none are running
 	excluded    map[string]bool // peers that are missing or ended their process
+
+	random map[string][]run.RandomProblem // the finished problems by variant or selection
+	share  float64                        // of the shapes that are finished
+}
+
+// progress reports a step, with the share of the work that is finished.
+func (b *bench) progress(p Progress) {
+	p.Share = b.share
+	b.lab.progress(p)
 }
 
 func (b *bench) newResult() *run.Bench {
@@ -215,10 +246,16 @@ func (b *bench) variantsOn(shape spec.Shape) []*contender {
 	return all
 }
 
-// runShapes benches one shape after another until one fails.
+// runShapes benches one shape after another until one fails. A random problem that fails is skipped,
+// unless it is the first: then the others would fail too.
 func (b *bench) runShapes(ctx context.Context) error {
 	for i, shape := range b.request.Shapes {
-		if err := b.runShape(ctx, i, shape); err != nil {
+		b.share = float64(i) / float64(len(b.request.Shapes))
+		err := b.runShape(ctx, i, shape)
+		if err != nil && b.request.Random != nil && len(b.result.Checked) > 0 {
+			err = b.skipProblem(ctx, shape, err)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -228,7 +265,7 @@ func (b *bench) runShapes(ctx context.Context) error {
 // runShape checks all outputs on one shape, then takes the times.
 func (b *bench) runShape(ctx context.Context, number int, shape spec.Shape) error {
 	progress := func(step string) {
-		b.lab.progress(Progress{Subject: shape.String(), Step: step, Done: number, Total: len(b.request.Shapes)})
+		b.progress(Progress{Subject: shape.String(), Step: step, Done: number, Total: len(b.request.Shapes)})
 	}
 	progress("reference")
 	p := b.lab.problem().Plain(shape, b.request.Seed)
@@ -462,7 +499,7 @@ func (b *bench) conclude(shape spec.Shape, all []*contender) error {
 			Shape: shape.String(), Variant: best.row.Name, Peer: bestPeer.row.Name, Speedup: *bestPeer.row.Speedup,
 		})
 	}
-	return nil
+	return b.compareRandom(shape, all, bestPeer)
 }
 
 // summarize derives the figures from the samples. A time that exceeds the device's measured FP8

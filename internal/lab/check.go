@@ -220,6 +220,9 @@ func (c *checked) judgeRescheduled(b problem.Build, unordered bool, refs []probl
 		switch _, over := ref.Judge(b, result, slack); {
 		case len(over) > 0:
 			f.Detail += "; the latter is wrong: " + over[0]
+			if other.Cause != nil {
+				c.outcome.Findings, c.wrong = append(c.outcome.Findings, *other.Cause), append(c.wrong, other.Cause.String())
+			}
 			c.outcome.Findings, c.wrong = append(c.outcome.Findings, f), append(c.wrong, f.String())
 		case !unordered:
 			f.Detail += "; both are within the limits of the reference"

@@ -42,12 +42,14 @@ type Progress struct {
 	Done    int
 	Total   int // 0 for a step that is not one of a series
 
-	// Entry is the requested variant or selection that a run is at, of Entries. Share is the
-	// estimated share of the command's work that is finished. All are zero in other commands.
+	// Entry is the requested variant or selection that a run is at, of Entries. All are zero in other
+	// commands.
 	Entry   int // from 1
 	Entries int
 	Name    string // of the entry
-	Share   float64
+
+	// Share is the estimated share of the command's work that is finished, of a run or a bench.
+	Share float64
 }
 
 func (l *Lab) progress(p Progress) {
@@ -77,12 +79,25 @@ func (l *Lab) record(ctx context.Context, record *run.Run, more map[string][]byt
 		err = l.AddDescription(files, record)
 	}
 	if err == nil {
+		ctx, cancel := finishing(ctx)
+		defer cancel()
 		_, err = l.Ledger.Record(ctx, files)
 	}
 	if err != nil {
 		record.ID = ""
 	}
 	return err
+}
+
+// recordGrace is how long after Ctrl-C finished work may still be recorded. A record takes
+// milliseconds; a ledger that another process has locked must not hold the command.
+const recordGrace = 2 * time.Second
+
+// finishing is the context for a record of finished work: it ends recordGrace after the given one.
+func finishing(ctx context.Context) (context.Context, context.CancelFunc) {
+	finishing, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(recordGrace, cancel) })
+	return finishing, func() { stop(); cancel() }
 }
 
 // AddDescription adds the files that people read to those of a record.

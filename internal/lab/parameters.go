@@ -15,6 +15,9 @@ func parameterText(p problem.Parameter) string {
 	return fmt.Sprintf("%s (%s, %d bytes)", p.Name, p.Is, p.Bytes)
 }
 
+// maxNamed is how many parameters a message lists.
+const maxNamed = 50
+
 // checkParameters compares the parameters of a kernel with the arguments of a launch. A mismatch is
 // a mistake in the source of this variant. The driver would read arguments that do not exist.
 func checkParameters(p problem.Problem, b problem.Build) error {
@@ -37,8 +40,11 @@ func checkParameters(p problem.Problem, b problem.Build) error {
 		return nil
 	}
 	var names []string
-	for _, one := range passed {
+	for _, one := range passed[:min(len(passed), maxNamed)] {
 		names = append(names, one.Name)
+	}
+	if more := len(passed) - maxNamed; more > 0 {
+		names = append(names, fmt.Sprintf("and %d more", more))
 	}
 	return mistake("%s; declare its parameters in this order: %s; %s", mismatch, strings.Join(names, ", "), p.ParameterHelp())
 }

@@ -145,7 +145,7 @@ func (b *bench) checkPeers(ctx context.Context, ref problem.Reference, g peer.Gr
 			continue // since this loop began
 		}
 		c := b.newPeer(p, ref.Instance().Shape, g)
-		b.lab.progress(Progress{Subject: p.String(), Step: "correctness " + shape})
+		b.progress(Progress{Subject: p.String(), Step: "correctness " + shape})
 		if err := b.checkPeer(ctx, c, ref); err != nil {
 			var failed error
 			if all, failed = b.dropPeer(ctx, c, all, ref, err); failed != nil {

@@ -43,7 +43,7 @@ func (l *Lab) references(maxWork float64, seed *uint64) problem.References {
 	}
 	o.Memory, o.Device = l.Device.facts.MemoryBytes, l.Device.facts.Name
 	if l.Device.Simulated() {
-		o.Memory, o.Device = sim.BufferBytes, "the simulator"
+		o.Memory, o.Device = int64(sim.BufferBytes(l.Device.simulation.MemoryMiB<<20)), "the simulator (see --memory)"
 	}
 	return l.problem().References(o)
 }

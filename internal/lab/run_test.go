@@ -667,6 +667,24 @@ func TestCancel(t *testing.T) {
 	}
 }
 
+// Ctrl-C while a finished run is described and recorded does not lose it.
+func TestCancelWhileRecording(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	s := newSetup(t)
+	s.declare("stage0", behaviour{})
+	describe := s.Describe
+	s.Describe = func(record any) (map[string][]byte, error) {
+		cancel()
+		return describe(record)
+	}
+	var ids []string
+	_ = s.Run(ctx, s.request("stage0"), func(r *run.Run) { ids = append(ids, r.ID) }) // cancelled or finished
+	if recorded := s.recorded(); len(ids) != 1 || ids[0] == "" || !slices.Equal(recorded, []string{"stage0"}) {
+		t.Errorf("runs %q are finished, recorded are %v", ids, recorded)
+	}
+}
+
 // An interrupted lab leaves no compiler running and no temporary files.
 func TestCancelEndsTheCompilers(t *testing.T) {
 	temporary, tools := t.TempDir(), t.TempDir()

@@ -254,7 +254,7 @@ func (s *simulations) simulateShapes(ctx context.Context, refs problem.Reference
 		switch {
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
-		case errors.As(err, &refused):
+		case errors.As(err, &refused) && !refused.Large: // a smaller shape may take less memory
 			found.Refused, found.Why = cmp.Or(refused.What, refused.Why), refused.Why
 			return found, nil
 		case device.Classify(err) == device.KernelFault:
@@ -273,8 +273,68 @@ func (s *simulations) simulateShapes(ctx context.Context, refs problem.Reference
 		found.Shapes = append(found.Shapes, shape.String())
 		found.Schedules = max(found.Schedules, row.Schedules)
 	}
+	if len(reasons.list) == 0 {
+		s.sample(ctx, refs, session, b, shapes, &reasons, found)
+	}
 	reasons.conclude(found)
 	return found, nil
+}
+
+// Limits of a sample of the blocks of a large shape.
+const (
+	sampledBlocks = 24
+	sampledBytes  = 160 << 20 // of buffers; drawing them takes most of the time
+	sampledTime   = 3 * time.Second
+)
+
+// sample runs some blocks of the larger shapes of the request, which the simulator does not run whole. The
+// last block of such a shape may be the only one that has an incomplete tile. What a sample cannot finish
+// is left to the GPU.
+func (s *simulations) sample(
+	ctx context.Context, refs problem.References, session *session, b problem.Build, simulated []spec.Shape, reasons *failureReasons, found *run.Simulated,
+) {
+	launcher, ok := refs.(problem.Launcher)
+	if !ok {
+		return
+	}
+	limited, cancel := context.WithTimeout(ctx, sampledTime)
+	defer cancel()
+	for _, shape := range Runnable(s.lab.problem(), b.Variant, s.shapes) {
+		if slices.Contains(simulated, shape) {
+			continue
+		}
+		i := s.lab.problem().Plain(shape, s.lab.Kernel.Run.SimSeeds[0])
+		outcome, err := session.sample(limited, launcher, b, i)
+		if limited.Err() != nil {
+			return
+		}
+		if err != nil {
+			continue
+		}
+		findings := unallowed(b.Variant, outcome.Findings)
+		s.lab.quote(b, findings)
+		row := &run.Correctness{Findings: findings}
+		for _, f := range findings {
+			row.Wrong = append(row.Wrong, f.String())
+		}
+		reasons.add(s.lab.instanceName(i), row)
+		found.Sampled = append(found.Sampled, shape.String())
+	}
+}
+
+// sample runs some blocks of an instance.
+func (s *session) sample(ctx context.Context, launcher problem.Launcher, b problem.Build, i problem.Instance) (*device.Outcome, error) {
+	d, err := s.ready(ctx)
+	if err != nil {
+		return nil, err
+	}
+	_, b.Code = loadable(b.Image, d.Facts())
+	job, err := launcher.Launch(b, i, sampledBytes)
+	if err != nil {
+		return nil, err
+	}
+	job.Sample = sampledBlocks
+	return s.run(ctx, job)
 }
 
 // conclude adds the findings and the reasons of all instances to what was simulated.

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,7 +18,9 @@ import (
 	"attune/internal/device/devicetest"
 	simdevice "attune/internal/device/sim"
 	"attune/internal/finding"
+	"attune/internal/form"
 	"attune/internal/oracle"
+	"attune/internal/problem"
 	"attune/internal/run"
 	"attune/internal/spec"
 )
@@ -197,7 +201,7 @@ func TestEndlessOnGPU(t *testing.T) {
 	}
 	s.Device = s.Device.Beside(Simulator(device.Facts{Kind: "sim"}, open, run.Simulation{}))
 	s.gpu.Behaviours["hang"] = behaviour{Launch: func(int) error {
-		for range 2 { // the simulator has both shapes before the limit of the GPU
+		for range 3 { // the simulator has all shapes before the limit of the GPU
 			<-ran
 		}
 		return &device.Timeout{Limit: time.Second}
@@ -330,6 +334,55 @@ func TestShapesOfSimulation(t *testing.T) {
 		if len(got) != c.count || got[0].String() != c.first {
 			t.Errorf("%s: %v", c.variant, got)
 		}
+	}
+}
+
+// Of a shape that is too large for the simulator some blocks run, the last among them.
+func TestSampleOfLargeShape(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ more, wrong string }{
+		"right":          {"", ""},
+		"behind the end": {"if (n > 100000 && i == n - 1) y[n + 2000] = 1;", "on the simulator, n=200001 seed 0: out-of-bounds at add.cu:4"},
+		"communicating":  {"if (n > 100000 && i == n - 1) y[n + 2000] = 1;\n  __threadfence();", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			if err := os.CopyFS(dir, os.DirFS(filepath.Join(declaredKernels, "add"))); err != nil {
+				t.Fatal(err)
+			}
+			file := filepath.Join(dir, "add.cu")
+			source, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text := strings.Replace(string(source), "+ z[i];\n", "+ z[i];\n  "+c.more+"\n", 1)
+			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			s := newDeclared(t, dir)
+			s.Device = GPU(device.Facts{Arch: "sm_90"}, nil).Beside(s.Device)
+			requested, err := s.Kernel.Shapes("n=1000,n=200001")
+			if err != nil {
+				t.Fatal(err)
+			}
+			sims := s.startSimulations(t.Context(), false, requested)
+			defer sims.stop()
+			image, _, err := s.Builder.Build(t.Context(), form.Target(s.Kernel, s.variant("add"), "sm_90"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			found, err := sims.result(t.Context(), problem.Build{Variant: s.variant("add"), Image: image})
+			if err != nil || found.Instances != 1 {
+				t.Fatalf("%+v, %v", found, err)
+			}
+			if sampled := name != "communicating"; sampled != (len(found.Sampled) == 1) {
+				t.Errorf("sampled %v", found.Sampled)
+			}
+			if got := strings.Join(found.Wrong, "\n"); !strings.HasPrefix(got, c.wrong) || c.wrong == "" && got != "" {
+				t.Errorf("wrong %q, want %q", got, c.wrong)
+			}
+		})
 	}
 }
 

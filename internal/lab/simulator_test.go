@@ -93,6 +93,19 @@ func TestJudgeRescheduled(t *testing.T) {
 			t.Errorf("%s: %+v, %v", c.name, outcome, err)
 		}
 	}
+	// A load that has missed a write comes before the wrong output, and is nothing where that is right.
+	cause := finding.New(finding.Race, "misses a write")
+	for _, c := range []struct {
+		other    []byte
+		findings int
+	}{{right, 0}, {wrong, 2}} {
+		outcome := &device.Outcome{Rescheduled: []device.Rescheduled{{Outputs: [][]byte{c.other}, Difference: finding.New(finding.NotRepeatable, "differs"), Cause: &cause}}}
+		judged := &checked{outcome: outcome, further: &run.Relaunch{}}
+		err := judged.judgeRescheduled(problem.Build{}, false, []problem.Reference{bitReference{want: right}})
+		if err != nil || len(outcome.Findings) != c.findings || len(judged.wrong) != c.findings || c.findings > 0 && outcome.Findings[0].Detail != cause.Detail {
+			t.Errorf("with a cause: %+v, %v", outcome, err)
+		}
+	}
 	none := &checked{outcome: &device.Outcome{Rescheduled: []device.Rescheduled{{}}}}
 	if err := none.judgeRescheduled(problem.Build{}, false, []problem.Reference{bitReference{}}); err == nil {
 		t.Error("no error of the comparison")

@@ -23,8 +23,12 @@ type staged struct {
 func (s staged) discard() { os.RemoveAll(s.temporary) }
 
 // stage writes the files of a record and their checksums to a temporary directory, and waits until
-// they are on disk. After an error the directory is gone.
+// they are on disk. After an error the directory is gone. The context is asked once, before the first
+// file: a record whose writing has begun is finished, so that Ctrl-C does not lose it.
 func (f folder) stage(ctx context.Context, id string, files map[string][]byte) (s staged, err error) {
+	if err := ctx.Err(); err != nil {
+		return s, err
+	}
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		if err := checkName(name); err != nil {
 			return s, err
@@ -45,9 +49,6 @@ func (f folder) stage(ctx context.Context, id string, files map[string][]byte) (
 		}
 	}()
 	for _, name := range slices.Sorted(maps.Keys(files)) {
-		if err := ctx.Err(); err != nil {
-			return s, err
-		}
 		if err := writeFile(filepath.Join(s.temporary, name), files[name]); err != nil {
 			return s, err
 		}

@@ -702,3 +702,26 @@ func TestConcurrentUse(t *testing.T) {
 	wantRuns(t, l, want)
 	wantProblems(t, l, len(want))
 }
+
+// endsAfter is a context that is cancelled between the first question and the next.
+type endsAfter struct {
+	context.Context
+	asked int
+}
+
+func (c *endsAfter) Err() error {
+	if c.asked++; c.asked > 1 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// Ctrl-C while a record is written does not lose it.
+func TestRecordFinishesWhatItHasBegun(t *testing.T) {
+	l, all := filled(t, 1)
+	e := sampleEntry(1)
+	if _, err := l.Record(&endsAfter{Context: t.Context()}, runFiles(e)); err != nil {
+		t.Error(err)
+	}
+	wantRuns(t, l, append(all, e))
+}

@@ -68,7 +68,22 @@ func (h *HeatMap) Finding() string {
 	return text
 }
 
-const cellWidth, cellHeight, cellGap = 74.0, 32.0, 2.0
+const cellWidth, cellHeight, cellGap, cellMargin = 74.0, 32.0, 2.0, 6.0
+
+// layout is the size of the row's cells, and the lines of their labels. The widest label decides: labels
+// differ anywhere, so that none is shortened.
+func (r *HeatRow) layout() (width float64, labels [][]string, height float64) {
+	width = cellWidth
+	for _, cell := range r.Cells {
+		width = min(max(width, TextWidth(plain(cell.Label), smallSize, false)+cellMargin), right-margin)
+	}
+	lines := 1
+	for _, cell := range r.Cells {
+		label := nameLines(cell.Label, width-cellMargin, smallSize, false)
+		labels, lines = append(labels, label), max(lines, len(label))
+	}
+	return width, labels, cellHeight + float64(lines-1)*lineHeight
+}
 
 func (h *HeatMap) draw(c *canvas) {
 	lowest, highest := math.Inf(1), math.Inf(-1)
@@ -81,15 +96,16 @@ func (h *HeatMap) draw(c *canvas) {
 		lines := nameLines(row.Name, right-margin, smallSize, false)
 		c.name(margin, c.y+12, "t", smallSize, lines)
 		c.y += float64(len(lines)) * lineHeight
+		width, labels, height := row.layout()
 		x := margin
 		for i, cell := range row.Cells {
-			if i > 0 && x+cellWidth > right {
-				x, c.y = margin, c.y+cellHeight+cellGap
+			if i > 0 && x+width > right {
+				x, c.y = margin, c.y+height+cellGap
 			}
-			h.cell(c, cell, x, heatStep(cell.Value, lowest, highest))
-			x += cellWidth + cellGap
+			cell.draw(c, labels[i], x, width, height, heatStep(cell.Value, lowest, highest))
+			x += width + cellGap
 		}
-		c.y += cellHeight + 8
+		c.y += height + 8
 	}
 	c.note("Cells: a value of the row, and " + plain(h.Value) + ". Green is the lowest of all, red the highest. A cell without a number was not measured.")
 }
@@ -109,12 +125,14 @@ func heatStep(v, low, high float64) int {
 	return min(int(share*heatSteps), heatSteps-1)
 }
 
-func (h *HeatMap) cell(c *canvas, cell HeatCell, x float64, step int) {
+func (cell HeatCell) draw(c *canvas, label []string, x, width, height float64, step int) {
 	class, value := "g", ""
 	if step >= 0 {
 		class, value = fmt.Sprintf("h%d", step), number(cell.Value, 4)
 	}
-	c.rect(class, x, c.y, cellWidth, cellHeight)
-	c.write(x+cellWidth/2, c.y+13, middle, "c", smallSize, fitName(cell.Label, cellWidth-6, smallSize, false))
-	c.write(x+cellWidth/2, c.y+27, middle, "c", smallSize, fit(value, cellWidth-6, smallSize, false))
+	c.rect(class, x, c.y, width, height)
+	for i, line := range label {
+		c.write(x+width/2, c.y+13+float64(i)*lineHeight, middle, "c", smallSize, line)
+	}
+	c.write(x+width/2, c.y+height-5, middle, "c", smallSize, fit(value, width-cellMargin, smallSize, false))
 }

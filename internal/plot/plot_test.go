@@ -138,6 +138,7 @@ func TestNamesAreNotCut(t *testing.T) {
 		"lines":  &plot.Lines{Title: shape, X: "n", Series: []plot.LineSeries{{Name: a, Points: []plot.LinePoint{{X: 1, Y: 1}}}, {Name: b, Points: []plot.LinePoint{{X: 1, Y: 2}}}}},
 		"errors": &plot.Errors{Title: shape, Rows: []plot.ErrorRow{{Name: a, Shares: []float64{0.1}}, {Name: b, Shares: []float64{0.2}}}},
 		"heat":   &plot.HeatMap{Title: shape, Rows: []plot.HeatRow{{Name: a, Cells: []plot.HeatCell{{Label: "1", Value: 1}}}, {Name: b, Cells: []plot.HeatCell{{Label: "1", Value: 1}}}}},
+		"cells":  &plot.HeatMap{Title: shape, Rows: []plot.HeatRow{{Name: "POLICY", Cells: []plot.HeatCell{{Label: a, Value: 1}, {Label: b, Value: 2}}}}},
 	} {
 		svg := string(f.SVG())
 		drawn := regexp.MustCompile(`<[^>]*>|\s`).ReplaceAllString(svg[strings.Index(svg, `class="bg"`):], "")

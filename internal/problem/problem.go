@@ -72,6 +72,12 @@ type Fitter interface {
 	Fit(v spec.Variant, shape spec.Shape) spec.Shape
 }
 
+// Launcher is references that launch an instance without its reference, which takes long to compute.
+type Launcher interface {
+	// Launch is the job of an instance whose buffers have at most a number of bytes.
+	Launch(b Build, i Instance, most int64) (device.Job, error)
+}
+
 // Instance is one set of inputs of a problem.
 type Instance struct {
 	Shape  spec.Shape

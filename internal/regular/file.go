@@ -147,3 +147,28 @@ func Write(path string, data []byte) error {
 	_, err = f.Write(data)
 	return errors.Join(err, f.Close())
 }
+
+// Writable is an error if no file can be created in a folder. Of one that does not exist yet it asks
+// the nearest parent that does. It removes the file that it creates.
+func Writable(dir string) error {
+	place := dir
+	for {
+		info, err := os.Stat(place)
+		if err == nil && info.IsDir() {
+			break
+		}
+		if err == nil {
+			return fmt.Errorf("%s is not a folder", place)
+		}
+		up := filepath.Dir(place)
+		if up == place {
+			return fmt.Errorf("%s cannot be created", dir)
+		}
+		place = up
+	}
+	probe, err := os.CreateTemp(place, ".attune-probe-")
+	if err != nil {
+		return err
+	}
+	return errors.Join(probe.Close(), os.Remove(probe.Name()))
+}

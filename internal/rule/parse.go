@@ -64,9 +64,17 @@ type Vocabulary struct {
 }
 
 // FormError is the error of a part that the language does not have.
-type FormError struct{ Column int }
+type FormError struct {
+	Column  int
+	Instead string // what the part is, and what to write in place of it; may be empty
+}
 
-func (e *FormError) Error() string { return fmt.Sprintf("column %d: no part of a rule", e.Column) }
+func (e *FormError) Error() string {
+	if e.Instead != "" {
+		return fmt.Sprintf("column %d: %s", e.Column, e.Instead)
+	}
+	return fmt.Sprintf("column %d: no part of a rule", e.Column)
+}
 
 // NameError is the error of a name that the vocabulary does not have. It is reported once a rule.
 type NameError struct {
@@ -161,8 +169,33 @@ func column(e syntax.Expr) int {
 
 // form reports a part that the language does not have.
 func (p *parser) form(e syntax.Expr) *Node {
-	p.wrong = append(p.wrong, &FormError{column(e)})
+	p.wrong = append(p.wrong, &FormError{column(e), instead(e)})
 	return nil
+}
+
+// instead is what to write in place of parts that Starlark has, and a rule has not: a rule is bounded,
+// solved and written in C, which needs every operand in its text.
+func instead(e syntax.Expr) string {
+	switch e := unparen(e).(type) {
+	case *syntax.Comprehension:
+		return `there are no comprehensions; write each item, as in N in [32, 64] or A > 0 and B > 0`
+	case *syntax.CallExpr:
+		f, _ := e.Fn.(*syntax.Ident)
+		if f == nil {
+			return ""
+		}
+		switch f.Name {
+		case "all":
+			return `there is no all(); join the conditions by "and"`
+		case "any":
+			return `there is no any(); join the conditions by "or"`
+		case "sum":
+			return `there is no sum(); add the items by "+"`
+		case "range":
+			return `there is no range(); write its bounds, as in 0 <= N and N < 8`
+		}
+	}
+	return ""
 }
 
 func (p *parser) node(expr syntax.Expr) *Node {

@@ -50,6 +50,7 @@ type Bench struct {
 	Rows     []BenchRow     `json:"rows"`
 	Best     []BestRow      `json:"best"`
 	Skipped  []Skipped      `json:"left_out"`
+	Random   *Random        `json:"random,omitempty"` // nil if the shapes were named
 
 	Conditions // of the variants; peers are not monitored
 }

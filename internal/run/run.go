@@ -441,6 +441,7 @@ type Simulation struct {
 	// AddressSeed is random, so that no kernel can know the addresses of the simulator. 0 is a fixed
 	// place.
 	AddressSeed uint64 `json:"address_seed,omitempty"`
+	MemoryMiB   int    `json:"memory_mib,omitempty"` // limit of one simulation; 0 for the default
 }
 
 // ExactTensor is the setting with the arithmetic of the chip.

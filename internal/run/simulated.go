@@ -11,6 +11,7 @@ import (
 type Simulated struct {
 	Instances int               `json:"instances"` // that it ran to their end
 	Shapes    []string          `json:"shapes,omitempty"`
+	Sampled   []string          `json:"sampled,omitempty"`   // shapes of which some blocks ran
 	Schedules int               `json:"schedules,omitempty"` // at most for one instance
 	Findings  []finding.Finding `json:"findings"`            // that fail the correctness gate
 	// Wrong lists the findings with their instances, and errors over their limits.
@@ -32,7 +33,7 @@ func (s *Simulated) Add(part *Simulated) *Simulated {
 	joined := *s
 	joined.Instances += part.Instances
 	joined.Schedules = max(s.Schedules, part.Schedules)
-	joined.Shapes = union(s.Shapes, part.Shapes)
+	joined.Shapes, joined.Sampled = union(s.Shapes, part.Shapes), union(s.Sampled, part.Sampled)
 	joined.Findings = slices.Concat(s.Findings, part.Findings)
 	joined.Wrong = union(s.Wrong, part.Wrong)
 	joined.Sanitized = union(s.Sanitized, part.Sanitized)

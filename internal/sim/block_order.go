@@ -1,6 +1,33 @@
 package sim
 
-import "math/bits"
+import (
+	"errors"
+	"math/bits"
+	"slices"
+)
+
+// ErrCommunicates is the error of a sample of blocks that communicate: one may wait for another that
+// does not run.
+var ErrCommunicates = errors.New("the blocks communicate, so that a sample of them cannot run")
+
+// sample chooses blocks of a grid: its corners, where indices are the smallest and the largest, and
+// others at random. It returns the index of the n-th.
+func (r *launch) sample(total uint64, n int) func(n uint64) uint64 {
+	var chosen []uint64
+	add := func(index uint64) {
+		if len(chosen) < n && !slices.Contains(chosen, index) {
+			chosen = append(chosen, index)
+		}
+	}
+	x, y, z := uint64(r.grid[0]), uint64(r.grid[1]), uint64(r.grid[2])
+	for corner := uint64(7); corner < 8; corner-- { // the last block first
+		add((corner&1)*(x-1) + (corner>>1&1)*(y-1)*x + (corner>>2)*(z-1)*x*y)
+	}
+	for i := uint64(0); len(chosen) < n; i++ {
+		add(scramble(i, r.options.Seed) % total)
+	}
+	return func(n uint64) uint64 { return chosen[n] }
+}
 
 // blockOrder is the order in which the blocks of a grid, or its clusters, are started. Seed 0 is the
 // order of their indices and seed 1 the reverse, so that two schedules swap every pair of blocks.

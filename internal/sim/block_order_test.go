@@ -69,3 +69,36 @@ func TestBlockSchedules(t *testing.T) {
 		t.Errorf("%d orders in 4 schedules: %v", len(outputs), outputs)
 	}
 }
+
+// A sample has the corners of the grid, no block twice, and no more blocks than it should.
+func TestSampledBlocks(t *testing.T) {
+	for _, c := range []struct {
+		grid    [3]int
+		n       int
+		corners []uint64
+	}{
+		{[3]int{1000, 1, 1}, 24, []uint64{0, 999}},
+		{[3]int{10, 7, 3}, 24, []uint64{0, 9, 60, 69, 140, 149, 200, 209}},
+		{[3]int{25, 1, 1}, 24, []uint64{0, 24}},
+		{[3]int{1000, 1, 1}, 1, []uint64{999}},
+	} {
+		r := &launch{grid: c.grid}
+		total := uint64(c.grid[0] * c.grid[1] * c.grid[2])
+		at := r.sample(total, c.n)
+		seen := map[uint64]bool{}
+		for n := range uint64(c.n) {
+			seen[at(n)] = true
+			if at(n) >= total {
+				t.Errorf("%v: block %d", c.grid, at(n))
+			}
+		}
+		for _, corner := range c.corners {
+			if !seen[corner] {
+				t.Errorf("%v: block %d is not among %v", c.grid, corner, seen)
+			}
+		}
+		if len(seen) != c.n {
+			t.Errorf("%v: %d blocks, want %d", c.grid, len(seen), c.n)
+		}
+	}
+}

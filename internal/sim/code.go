@@ -52,6 +52,7 @@ type code struct {
 	entrySize  int
 
 	communicates bool  // blocks may communicate through global memory, so they run interleaved
+	loadsStrong  bool  // it loads global memory by volatile, relaxed or acquire operations (weak.go)
 	exchanges    bool  // what it does may depend on the order of other blocks' accesses (schedule.go)
 	refused      error // why the function cannot run
 }

@@ -17,87 +17,93 @@ const (
 	everywhere
 )
 
-// TestMessages tests message passing: one thread writes data and then a flag, another waits for the
-// flag and reads the data. There is no race exactly if the writer releases, the reader acquires,
-// and both scopes include the other thread.
-func TestMessages(t *testing.T) {
-	t.Parallel()
-	writers := []struct {
-		text  string
-		scope scope
-	}{
-		{"st.relaxed.gpu.global.u32 [flag], 1;", noScope},
-		{"st.volatile.global.u32 [flag], 1;", noScope},
-		{"st.release.gpu.global.u32 [flag], 1;", everywhere},
-		{"st.release.sys.global.u32 [flag], 1;", everywhere},
-		{"fence.acq_rel.gpu;\n st.relaxed.gpu.global.u32 [flag], 1;", everywhere},
-		{"fence.sc.gpu;\n st.volatile.global.u32 [flag], 1;", everywhere},
-		{"membar.gl;\n st.volatile.global.u32 [flag], 1;", everywhere},
-		{"membar.cta;\n st.volatile.global.u32 [flag], 1;", inBlock},
-		{"fence.acq_rel.cta;\n st.relaxed.gpu.global.u32 [flag], 1;", inBlock},
-		{"membar.gl;\n atom.global.exch.b32 %r2, [flag], 1;", everywhere},
-		{"atom.release.gpu.global.add.u32 %r2, [flag], 1;", everywhere},
-		{"atom.acq_rel.gpu.global.cas.b32 %r2, [flag], 0, 1;", everywhere},
-		{"red.release.gpu.global.or.b32 [flag], 1;", everywhere},
-		{"atom.relaxed.gpu.global.add.u32 %r2, [flag], 1;", noScope},
-		{"fence.release.gpu;\n st.relaxed.gpu.global.u32 [flag], 1;", everywhere},
-		{"fence.acquire.gpu;\n st.relaxed.gpu.global.u32 [flag], 1;", noScope},
-		{"st.relaxed.gpu.global.u32 [flag], 1;\n membar.gl;", noScope}, // the fence is too late
-	}
-	const again = "setp.eq.u32 %p3, %r2, 0;\n @%p3 bra WAIT;\n"
-	readers := []struct {
-		text  string
-		scope scope
-	}{
-		{"ld.relaxed.gpu.global.u32 %r2, [flag];\n" + again, noScope},
-		{"ld.volatile.global.u32 %r2, [flag];\n" + again, noScope},
-		{"ld.acquire.gpu.global.u32 %r2, [flag];\n" + again, everywhere},
-		{"ld.relaxed.gpu.global.u32 %r2, [flag];\n" + again + "fence.acq_rel.gpu;", everywhere},
-		{"ld.volatile.global.u32 %r2, [flag];\n" + again + "membar.gl;", everywhere},
-		{"ld.volatile.global.u32 %r2, [flag];\n" + again + "membar.cta;", inBlock},
-		{"ld.relaxed.gpu.global.u32 %r2, [flag];\n" + again + "fence.acquire.gpu;", everywhere},
-		{"ld.relaxed.gpu.global.u32 %r2, [flag];\n" + again + "fence.release.gpu;", noScope},
-		{"atom.acquire.gpu.global.or.b32 %r2, [flag], 0;\n" + again, everywhere},
-		{"atom.relaxed.gpu.global.or.b32 %r2, [flag], 0;\n" + again, noScope},
-	}
+// flagAccess writes a flag, or waits for it, and says how far that releases or acquires.
+type flagAccess struct {
+	text  string
+	scope scope
+}
+
+var flagWriters = []flagAccess{
+	{"st.relaxed.gpu.global.u32 [flag], 1;", noScope},
+	{"st.volatile.global.u32 [flag], 1;", noScope},
+	{"st.release.gpu.global.u32 [flag], 1;", everywhere},
+	{"st.release.sys.global.u32 [flag], 1;", everywhere},
+	{"fence.acq_rel.gpu;\n st.relaxed.gpu.global.u32 [flag], 1;", everywhere},
+	{"fence.sc.gpu;\n st.volatile.global.u32 [flag], 1;", everywhere},
+	{"membar.gl;\n st.volatile.global.u32 [flag], 1;", everywhere},
+	{"membar.cta;\n st.volatile.global.u32 [flag], 1;", inBlock},
+	{"fence.acq_rel.cta;\n st.relaxed.gpu.global.u32 [flag], 1;", inBlock},
+	{"membar.gl;\n atom.global.exch.b32 %r2, [flag], 1;", everywhere},
+	{"atom.release.gpu.global.add.u32 %r2, [flag], 1;", everywhere},
+	{"atom.acq_rel.gpu.global.cas.b32 %r2, [flag], 0, 1;", everywhere},
+	{"red.release.gpu.global.or.b32 [flag], 1;", everywhere},
+	{"atom.relaxed.gpu.global.add.u32 %r2, [flag], 1;", noScope},
+	{"fence.release.gpu;\n st.relaxed.gpu.global.u32 [flag], 1;", everywhere},
+	{"fence.acquire.gpu;\n st.relaxed.gpu.global.u32 [flag], 1;", noScope},
+	{"st.relaxed.gpu.global.u32 [flag], 1;\n membar.gl;", noScope}, // the fence is too late
+}
+
+const again = "setp.eq.u32 %p3, %r2, 0;\n @%p3 bra WAIT;\n"
+
+var flagReaders = []flagAccess{
+	{"ld.relaxed.gpu.global.u32 %r2, [flag];\n" + again, noScope},
+	{"ld.volatile.global.u32 %r2, [flag];\n" + again, noScope},
+	{"ld.acquire.gpu.global.u32 %r2, [flag];\n" + again, everywhere},
+	{"ld.relaxed.gpu.global.u32 %r2, [flag];\n" + again + "fence.acq_rel.gpu;", everywhere},
+	{"ld.volatile.global.u32 %r2, [flag];\n" + again + "membar.gl;", everywhere},
+	{"ld.volatile.global.u32 %r2, [flag];\n" + again + "membar.cta;", inBlock},
+	{"ld.relaxed.gpu.global.u32 %r2, [flag];\n" + again + "fence.acquire.gpu;", everywhere},
+	{"ld.relaxed.gpu.global.u32 %r2, [flag];\n" + again + "fence.release.gpu;", noScope},
+	{"atom.acquire.gpu.global.or.b32 %r2, [flag], 0;\n" + again, everywhere},
+	{"atom.relaxed.gpu.global.or.b32 %r2, [flag], 0;\n" + again, noScope},
+}
+
+// messages has one thread write data and then a flag. Another, of another warp or another block, waits
+// for the flag and stores the data. visit gets each such kernel. It is ordered exactly if the writer
+// releases, the reader acquires, and both scopes include the other thread.
+func messages(store, load string, visit func(name string, g setup, ordered bool)) {
 	for _, apart := range []scope{inBlock, everywhere} {
-		g := setup{threads: 64, out: 1, writtenBefore: true}
-		reader := 32 // the first thread of another warp, or of another block
+		g, name := setup{threads: 64, out: 1, writtenBefore: true}, "two warps"
 		if apart == everywhere {
-			g.blocks, g.threads, reader = 2, 32, 32
+			g.blocks, g.threads, name = 2, 32, "two blocks"
 		}
-		for _, w := range writers {
-			for _, r := range readers {
+		for _, w := range flagWriters {
+			for _, r := range flagReaders {
 				g.text = kernelWith(".global .align 4 .u32 flag;\n.global .align 4 .u32 data;", fmt.Sprintf(`
 	setp.eq.u32 %%p1, %%r63, 0;
 	@%%p1 bra WRITER;
-	setp.eq.u32 %%p2, %%r63, %d;
+	setp.eq.u32 %%p2, %%r63, 32;
 	@!%%p2 bra END;
 WAIT:
 	%s
-	ld.global.u32 %%r1, [data];
+	%s.u32 %%r1, [data];
 	st.global.u32 [%%rd0], %%r1;
 	bra END;
 WRITER:
-	st.global.u32 [data], 41;
+	%s.u32 [data], 41;
 	%s
 END:
-	ret;`, reader, r.text, w.text))
-				ordered := w.scope >= apart && r.scope >= apart
-				for seed := range uint64(2) {
-					if seed > 0 && testing.Short() {
-						continue
-					}
-					g.seed = seed
-					got := simulate(t, g)
-					if (len(got.findings) == 0) != ordered || !ordered && got.kinds() != "race" {
-						t.Errorf("%q to %q, %v: findings %v, ordered is %v", w.text, r.text, map[scope]string{inBlock: "two warps", everywhere: "two blocks"}[apart],
-							got.findings, ordered)
-					}
-				}
+	ret;`, r.text, load, store, w.text))
+				visit(fmt.Sprintf("%q to %q, %s", w.text, r.text, name), g, w.scope >= apart && r.scope >= apart)
 			}
 		}
 	}
+}
+
+// TestMessages tests message passing of plain data.
+func TestMessages(t *testing.T) {
+	t.Parallel()
+	messages("st.global", "ld.global", func(name string, g setup, ordered bool) {
+		for g.seed = range uint64(2) {
+			if g.seed > 0 && testing.Short() {
+				continue
+			}
+			got := simulate(t, g)
+			if (len(got.findings) == 0) != ordered || !ordered && got.kinds() != "race" {
+				t.Errorf("%s: findings %v, ordered is %v", name, got.findings, ordered)
+			}
+		}
+	})
 }
 
 // TestFlagReset has a thread reset the flag that it has waited for with a plain store. The strong

@@ -41,7 +41,10 @@ type Options struct {
 	Workers  int      // blocks that run at once; 0 for the number of cores
 	MaxSteps uint64   // warp instructions of a block before it counts as endless; 0 for 500 million
 	Printf   func(text string)
+	Memory   int       // of the memory that a caller makes for the launch, in bytes; 0 for the default
 	Instance *Instance // keeps the module's variables between launches; nil for fresh ones
+	// Sample is how many blocks run; 0 for all. Blocks that communicate cannot be sampled.
+	Sample int
 	// Residency reports blocks that wait for later ones, unless the launch is cooperative. A caller that
 	// cannot ask for a cooperative launch leaves it off: a small grid is resident on most chips anyway.
 	Residency bool
@@ -55,6 +58,9 @@ type Result struct {
 	// communicate and the launch is short.
 	Schedules int
 	Covered   *coverage.Launches
+	// Stale is a load that has returned the bytes from before a write, as PTX allows (weak.go). It is a
+	// defect if the output is wrong. nil for none.
+	Stale *finding.Finding
 }
 
 // Limits of a block. The chips have the same.
@@ -117,6 +123,7 @@ type launch struct {
 	shared    int // address of shared memory in each block
 
 	findings     finding.Set
+	weak         *weakMemory     // nil where every load sees the last write
 	locations    order.Locations // what strong accesses have published in global memory
 	failed       atomic.Pointer[error]
 	halt         atomic.Bool // the launch has failed, or its context has ended
@@ -150,7 +157,7 @@ func (p *Program) Run(ctx context.Context, memory *mem.Memory, l Launch, o Optio
 	if err := r.run(ctx); err != nil {
 		return nil, err
 	}
-	return &Result{Findings: r.findings.List(), Counters: r.counters, Schedules: r.schedules(), Covered: r.covered()}, nil
+	return &Result{Findings: r.findings.List(), Counters: r.counters, Schedules: r.schedules(), Covered: r.covered(), Stale: r.weak.explanation()}, nil
 }
 
 func (p *Program) prepare(memory *mem.Memory, l Launch, o Options) (*launch, error) {
@@ -191,6 +198,7 @@ func (p *Program) prepare(memory *mem.Memory, l Launch, o Options) (*launch, err
 	if r.chip, err = mma.ChipOf(p.arch); err != nil {
 		return nil, err
 	}
+	r.weak = r.newWeakMemory()
 	r.placeShared()
 	if err := r.planMatrices(); err != nil {
 		return nil, err
@@ -379,16 +387,25 @@ func (r *launch) isAllocated(address uint64) bool {
 // so that every run with the same seed is the same.
 func (r *launch) run(ctx context.Context) error {
 	total := uint64(r.grid[0]) * uint64(r.grid[1]) * uint64(r.grid[2])
-	if r.communicates {
+	switch sampled := r.options.Sample; {
+	case sampled > 0 && r.communicates:
+		return ErrCommunicates
+	case r.communicates:
 		return r.runInterleaved(ctx, total)
+	case sampled > 0 && uint64(sampled) < total:
+		return r.runBlocks(ctx, uint64(sampled), r.sample(total, sampled))
 	}
+	return r.runBlocks(ctx, total, newBlockOrder(r.options.Seed, total).at)
+}
+
+// runBlocks runs a number of blocks in parallel. at is the index of the n-th.
+func (r *launch) runBlocks(ctx context.Context, total uint64, at func(n uint64) uint64) error {
 	workers := uint64(runtime.GOMAXPROCS(0))
 	if r.options.Workers > 0 {
 		workers = uint64(r.options.Workers)
 	}
 	workers = min(workers, total, uint64(r.maxBlocks))
 	r.parallel = workers > 1
-	started := newBlockOrder(r.options.Seed, total)
 	var next atomic.Uint64
 	var group crash.Group
 	for range workers {
@@ -400,7 +417,7 @@ func (r *launch) run(ctx context.Context) error {
 				if n >= total {
 					return
 				}
-				b.start(started.at(n))
+				b.start(at(n))
 				b.run(ctx, math.MaxInt)
 				r.noteInterrupted(ctx, b)
 				b.finish()

@@ -3,10 +3,13 @@ package sim
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"runtime/metrics"
 	"strings"
+	"sync/atomic"
 	"time"
 
+	"attune/internal/sim/mem"
 	"attune/internal/sim/order"
 )
 
@@ -42,8 +45,8 @@ func (r *launch) placeBlocks(cooperative bool) error {
 	r.maxBlocks = max((limit-r.memory.Used())/2, 0) / max(one, 1)
 	if need := r.clusterSize(); r.maxBlocks < need {
 		return fmt.Errorf("%d block(s) of %d bytes must be resident: %d bytes of registers per warp and %d bytes of shared memory, with what the checkers "+
-			"remember of it; buffers take %d bytes, and the limit of the simulation is %d (%d MiB)",
-			need, one, r.code.warpBytes(), r.layout.DynamicAt()+r.dynamic, r.memory.Used(), limit, limit>>20)
+			"remember of it; buffers take %d bytes, and the limit of the simulation is %d (%d MiB); %s MIB sets another",
+			need, one, r.code.warpBytes(), r.layout.DynamicAt()+r.dynamic, r.memory.Used(), limit, limit>>20, mem.LimitFlag)
 	}
 	total, most := uint64(r.grid[0])*uint64(r.grid[1])*uint64(r.grid[2]), min(r.maxBlocks, maxResident)
 	if cooperative && total > uint64(most) {
@@ -82,15 +85,24 @@ func (r *launch) checkResidency(total uint64) error {
 		total, multiprocessors*each, each, multiprocessors, blocks, threads, shared, 32*warps, bytes+reservedShared)
 }
 
+// LimitError is the error of a launch that takes more memory than allowed. The kernel may be right.
+type LimitError struct{ text string }
+
+func (e *LimitError) Error() string { return e.text }
+
 // watchInterval is how often the memory of the program is compared with the limit.
 const watchInterval = 20 * time.Millisecond
 
-// watch ends the launch when its context ends, or when the program holds more memory than allowed:
-// what the checkers remember, calls and pending copies have no size that is known before. The caller
-// must call stop.
+// running is how many launches the program runs at the same time.
+var running atomic.Int64
+
+// watch ends the launch when its context ends, or when it holds more memory than allowed. Buffers and
+// what the checkers remember of them are counted. Calls and pending copies have no size that is known
+// before, so that the program as a whole is measured too. The caller must call stop.
 func (r *launch) watch(ctx context.Context) (stop func()) {
 	cancelled := context.AfterFunc(ctx, func() { r.halt.Store(true) })
-	before := liveBytes()
+	running.Add(1)
+	before, limit := r.liveBefore(), r.memory.Limit()
 	timer := time.NewTimer(watchInterval)
 	done := make(chan struct{})
 	go func() {
@@ -100,19 +112,35 @@ func (r *launch) watch(ctx context.Context) (stop func()) {
 				return
 			case <-timer.C:
 			}
-			if live, limit := liveBytes(), r.memory.Limit(); live > before+uint64(limit) {
-				r.fail(fmt.Errorf("the simulation of %s holds %d MiB of memory, and the limit is %d MiB: endless recursion, "+
-					"copies that no thread waits for, or too many bytes for the checkers", r.code.fn.Name, (live-before)>>20, limit>>20))
+			held, why := r.memory.Held(), "what the checkers remember of the bytes that it accesses"
+			if live := liveBytes(); live > before+uint64(limit)*uint64(running.Load()) {
+				held, why = int(live-before), "endless recursion, copies that no thread waits for, or too many bytes for the checkers"
+			}
+			if held > limit {
+				r.fail(&LimitError{fmt.Sprintf("the simulation of %s holds %d MiB of memory, and the limit is %d MiB: %s; a smaller shape takes less, and %s MIB sets another limit",
+					r.code.fn.Name, held>>20, limit>>20, why, mem.LimitFlag)})
 				return
 			}
 			timer.Reset(watchInterval)
 		}
 	}()
 	return func() {
+		running.Add(-1)
 		cancelled()
 		timer.Stop()
 		close(done)
 	}
+}
+
+// liveBefore returns the bytes that the program holds besides the buffers of the launch.
+func (r *launch) liveBefore() uint64 {
+	used := r.memory.Used()
+	if used < r.memory.Limit()/8 {
+		return liveBytes()
+	}
+	runtime.GC() // it may not have counted the buffers yet
+	live := liveBytes()
+	return live - min(uint64(used), live)
 }
 
 // liveBytes returns the bytes that were reachable when the garbage collector last ran.

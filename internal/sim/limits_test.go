@@ -83,6 +83,18 @@ func TestMemoryWatch(t *testing.T) {
 	containsAll(t, "copies", err, "the simulation of k holds ", "the limit is 64 MiB")
 }
 
+// What the checkers remember of the bytes that a launch accesses counts: here 48 MB of 4 MB.
+func TestShadowLimit(t *testing.T) {
+	text := kernelWith(".global .align 4 .b8 g[4194304];", "mov.u64 %rd2, g;\n mul.wide.u32 %rd3, %r63, 4;\n add.u64 %rd2, %rd2, %rd3;\n "+
+		"mov.u32 %r1, 0;\n LOOP:\n st.global.u32 [%rd2], %r1;\n add.u32 %r1, %r1, 1;\n setp.lt.u32 %p1, %r1, 4;\n @%p1 bra LOOP;\n ret;")
+	launch := Launch{Grid: [3]int{1024, 1, 1}, Block: [3]int{1024, 1, 1}}
+	err := limited(t, text, 40<<20, launch, Options{Checks: true})
+	containsAll(t, "shadow", err, "the simulation of k holds ", "the limit is 40 MiB: what the checkers remember", "--memory MIB sets another limit")
+	if err := limited(t, text, 80<<20, launch, Options{Checks: true}); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestTimeLimit tests that a launch ends soon after its context, whatever it is doing.
 func TestTimeLimit(t *testing.T) {
 	t.Parallel()

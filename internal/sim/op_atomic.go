@@ -167,8 +167,15 @@ func runAtomic(w *warp, o *op, mask uint32) {
 		for l := mask; l != 0; l &= l - 1 {
 			lane := firstLane(l)
 			data := w.accessLane(o, m, space, lane, mem.Update)
+			weak := w.isWeak(space) && data != nil
+			if weak {
+				copy(w.value[:], data)
+			}
 			for i := range m.atomic.b {
 				changed = w.updateElement(m, update, data, i, lane) || changed
+			}
+			if weak {
+				w.overwrite(o, w.addr[lane], lane, w.value[:m.bytes], data)
 			}
 		}
 	})

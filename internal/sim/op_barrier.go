@@ -24,6 +24,7 @@ type syncOp struct {
 
 	// Fences.
 	wide    bool // it reaches other blocks
+	total   bool // a fence that is part of one order of all such fences: fence.sc, membar
 	release bool
 	acquire bool
 

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"attune/internal/ptx"
@@ -12,7 +13,7 @@ import (
 
 // lowerFence lowers membar and fence.
 func (c *code) lowerFence(in *ptx.Instruction, o *op) error {
-	s := &syncOp{release: true, acquire: true}
+	s := &syncOp{release: true, acquire: true, total: in.Opcode == "membar" || slices.Contains(in.Modifiers, "sc")}
 	o.sync, o.class = s, count.Sync
 	words := strings.Join(in.Modifiers, ".")
 	if strings.HasPrefix(words, "proxy.") || strings.HasPrefix(words, "mbarrier_init") {
@@ -41,6 +42,9 @@ func (c *code) lowerFence(in *ptx.Instruction, o *op) error {
 func runFence(w *warp, o *op, mask uint32) {
 	if !w.block.launch.options.Checks {
 		return
+	}
+	if k := w.block.launch.weak; k != nil && o.sync.total {
+		k.fence(uint32(w.block.index), o.sync.wide)
 	}
 	if o.sync.acquire {
 		w.fences.Acquire(&w.clocks, mask, w.alive, o.sync.wide)

@@ -148,6 +148,7 @@ func (c *code) lowerAccess(in *ptx.Instruction, o *op) error {
 	m.constant = in.Opcode == "st" && len(in.Operands) == 2 && c.isConstant(&value)
 	o.mem, o.class = m, count.Memory
 	c.noteCommunication(m)
+	c.loadsStrong = c.loadsStrong || m.strong && !m.stores && (m.space == ptx.Global || m.space == ptx.Generic)
 	return nil
 }
 
@@ -309,6 +310,9 @@ func runLoad(w *warp, o *op, mask uint32) {
 			// All lanes read the same bytes and have the same clock, so one check is enough.
 			w.sharing = mask
 			data := w.accessLane(o, m, space, allLanes, mem.Read)
+			if m.strong || m.expected {
+				data = w.weaken(o, space, w.warpAddr, allLanes, data)
+			}
 			w.sharing = everyLane
 			for l := mask; l != 0; l &= l - 1 {
 				w.setElements(m, firstLane(l), data)
@@ -317,7 +321,11 @@ func runLoad(w *warp, o *op, mask uint32) {
 		}
 		for l := mask; l != 0; l &= l - 1 {
 			lane := firstLane(l)
-			w.setElements(m, lane, w.accessLane(o, m, space, lane, mem.Read))
+			data := w.accessLane(o, m, space, lane, mem.Read)
+			if m.strong || m.expected {
+				data = w.weaken(o, space, w.addr[lane], lane, data)
+			}
+			w.setElements(m, lane, data)
 		}
 	})
 	if m.strong {
@@ -363,6 +371,9 @@ func runStore(w *warp, o *op, mask uint32) {
 			w.putElements(m, lane, w.value[:])
 			if data := w.accessLane(o, m, space, lane, mem.Write); data != nil {
 				changed = changed || space != ptx.Local && !bytes.Equal(data, w.value[:m.bytes])
+				if m.strong && w.isWeak(space) {
+					w.overwrite(o, w.addr[lane], lane, data, w.value[:m.bytes])
+				}
 				copy(data, w.value[:m.bytes])
 			}
 		}

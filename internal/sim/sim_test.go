@@ -80,6 +80,7 @@ type outcome struct {
 	out      []uint32
 	findings []finding.Finding
 	counters count.Counters
+	stale    *finding.Finding
 }
 
 // kinds returns the kinds of the findings, separated by spaces.
@@ -137,7 +138,7 @@ func try(t testing.TB, g setup) (outcome, error) {
 	if err != nil {
 		return outcome{}, err
 	}
-	return outcome{take(t, memory, out, g.out), result.Findings, result.Counters}, nil
+	return outcome{take(t, memory, out, g.out), result.Findings, result.Counters, result.Stale}, nil
 }
 
 func buffer(t testing.TB, m *mem.Memory, name string, size int) uint64 {

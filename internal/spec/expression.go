@@ -47,7 +47,11 @@ func (e expression) number(values []int) (int, error) {
 	case ok:
 		return int(n), nil
 	case value.Type() == rule.Int(0).Type():
-		return 0, fmt.Errorf("the result %v does not fit 64 bits", value)
+		digits := value.String()
+		if most := 40; len(digits) > most {
+			digits = fmt.Sprintf("%s... (%d digits)", digits[:most], len(digits))
+		}
+		return 0, fmt.Errorf("the result %s does not fit 64 bits", digits)
 	}
 	return 0, fmt.Errorf("the result is a %s; want a boolean or an integer (// divides without a fraction)", value.Type())
 }
@@ -103,7 +107,7 @@ func (v vocabulary) explain(err error) error {
 		}
 		return fmt.Errorf("unknown %s %q%s", v.one, unknown.Name, hint(unknown.Name, v.names))
 	}
-	if form, ok := errors.AsType[*rule.FormError](err); ok {
+	if form, ok := errors.AsType[*rule.FormError](err); ok && form.Instead == "" {
 		what := "a rule"
 		if v.language == rule.Numeric {
 			what = "an expression"

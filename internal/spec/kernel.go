@@ -28,6 +28,7 @@ type Kernel struct {
 	Groups      []Group
 	Run         Run
 	Tolerance   Tolerance // of attention
+	Random      *Random   // nil if kernel.toml gives no ranges to draw problems from
 
 	Problem  string       // Attention or DeclaredProblem; empty means Attention
 	Archs    []string     // of a declared kernel: the architectures it builds for

@@ -133,6 +133,7 @@ func (l *loader) file(t *table) {
 	} else {
 		l.attention(t)
 	}
+	l.random(t)
 	t.close()
 }
 

@@ -39,7 +39,7 @@ func (l *loader) chooseProblem(t *table, text []byte) {
 // guessProblem decides by the keys of a file. Without any of them the file is reported as one of a
 // declared kernel, which is what most files are.
 func (l *loader) guessProblem(t *table) string {
-	all := slices.Concat(declaredKeys, attentionKeys, []string{"name", "problem", "allow"})
+	all := slices.Concat(declaredKeys, attentionKeys, []string{"name", "problem", "allow", "random"})
 	guess := ""
 	for key, n := range t.table {
 		switch near := Nearest(key, all); {
@@ -297,7 +297,7 @@ func (l *loader) outputTolerance(t *table, a Arg) OutputTolerance {
 func (l *loader) peer(t *table) {
 	var p PeerRule
 	text := t.text("python")
-	if file, function, ok := strings.Cut(text, ":"); ok && identifierForm.pattern.MatchString(function) && fs.ValidPath(path.Clean(file)) {
+	if file, function, ok := strings.Cut(text, ":"); ok && identifierForm.pattern.MatchString(function) && (fs.ValidPath(path.Clean(file)) || isShared(path.Clean(file))) {
 		p.File, p.Function = path.Clean(file), function
 		l.checkFile(t, "python", p.File, false)
 	} else if text != "" {

@@ -374,6 +374,15 @@ func TestDeclaredRun(t *testing.T) {
 		Shapes: []string{"a", "b"}, Benchmark: []string{"a"}, Seeds: seeds,
 		SimShapes: []string{"b"}, SimSeeds: []uint64{7}, Quick: []string{"b"}, SimQuick: []string{"b"},
 	})
+	// The simulator leaves out what is too large of a quick run.
+	check("a = { rows = 4, n = 5 }\nb = { rows = 4096, n = 4096 }", "[run]\nquick = ['a', 'b']\n", Run{
+		Shapes: []string{"a", "b"}, Benchmark: []string{"a", "b"}, Seeds: seeds,
+		SimShapes: []string{"a"}, SimSeeds: first, Quick: []string{"a", "b"}, SimQuick: []string{"a"},
+	})
+	check("a = { rows = 4, n = 5 }\nb = { rows = 4096, n = 4096 }", "[run]\nquick = ['b']\n", Run{
+		Shapes: []string{"a", "b"}, Benchmark: []string{"a", "b"}, Seeds: seeds,
+		SimShapes: []string{"a"}, SimSeeds: first, Quick: []string{"b"}, SimQuick: []string{"a"},
+	})
 }
 
 // A default of [axes] is a part of every shape that does not give the axis, under the same name as if

@@ -147,7 +147,7 @@ func TestFileErrors(t *testing.T) {
 	swap("[tolerance]", "[tolerence]", `kernel.toml:1: the file has no "tolerance"`,
 		`kernel.toml:93: unknown key "tolerence" in the file; did you mean "tolerance"?`)
 	swap("about = \"a small", "zzz = 1\nabout = \"a small", `kernel.toml:2: unknown key "zzz" in the file; `+
-		`there are problem, name, about, allow, knob, constraint, retired, shapes, stage, selection, run, tolerance`)
+		`there are problem, name, about, allow, knob, constraint, retired, shapes, stage, selection, run, tolerance, random`)
 	swap("about = \"a small", "run = 1\nabout = \"a small", `kernel.toml:89: not TOML: Key 'run' has already been defined`)
 	swap("[run]", "[[run]]", `kernel.toml:88: "run" in the file is an array; want a table`)
 }

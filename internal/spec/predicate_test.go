@@ -209,4 +209,6 @@ func TestPredicateTypes(t *testing.T) {
 		`kernel.toml:116: best: predicate off_diagonal ("1 // (keys - 512)") cannot be evaluated for 1x8x512x64: floored division by zero`)
 	swap(rule, `rule = "heads << 70"`, `kernel.toml:116: best: predicate off_diagonal ("heads << 70") cannot be evaluated for 1x1x32x64: `+
 		`the result 1180591620717411303424 does not fit 64 bits`)
+	swap(rule, `rule = "heads << 500"`, `kernel.toml:116: best: predicate off_diagonal ("heads << 500") cannot be evaluated for 1x1x32x64: `+
+		`the result 3273390607896141870013189696827599152216... (151 digits) does not fit 64 bits`)
 }

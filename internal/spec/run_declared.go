@@ -9,6 +9,10 @@ import (
 // simulator takes by default.
 const maxSimElements = 1 << 20
 
+// maxSimQuick is that number for a shape of "quick", which was chosen for a GPU too. The simulator takes
+// 14 bytes for each byte of it.
+const maxSimQuick = 1 << 22
+
 // declaredRun reads the defaults of a run of a declared kernel, all of which the file may omit.
 func (l *loader) declaredRun(file *table) {
 	t := file.inner("run", "[run]", optional)
@@ -98,10 +102,7 @@ func (l *loader) simDefaults(v Variant) {
 	least, smallest := 0, ""
 	var small []string
 	for _, item := range r.Shapes {
-		elements := 0
-		for _, shape := range l.allShapes([]string{item}) {
-			elements = max(elements, l.Declared.elements(v, shape))
-		}
+		elements := l.elements(v, item)
 		if elements <= maxSimElements {
 			small = append(small, item)
 		}
@@ -116,10 +117,25 @@ func (l *loader) simDefaults(v Variant) {
 		r.SimShapes = small
 	}
 	if r.Quick != nil {
+		r.SimQuick = slices.DeleteFunc(slices.Clone(r.Quick), func(item string) bool {
+			return !slices.Contains(r.SimShapes, item) && l.elements(v, item) > maxSimQuick
+		})
+		if len(r.SimQuick) == 0 {
+			r.SimQuick = r.SimShapes
+		}
 		return
 	}
 	r.SimQuick = r.SimShapes
 	r.Quick = slices.Compact([]string{r.Shapes[0], r.Benchmark[0]})
+}
+
+// elements is the largest number of elements over all buffers of an item's shapes.
+func (l *loader) elements(v Variant, item string) int {
+	most := 0
+	for _, shape := range l.allShapes([]string{item}) {
+		most = max(most, l.Declared.elements(v, shape))
+	}
+	return most
 }
 
 // tryOut evaluates all expressions for every shape of the file and every stage, and every variant of

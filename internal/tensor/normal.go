@@ -74,7 +74,7 @@ const (
 	farStart  = 5
 )
 
-func tailArgument(p float64) float64 { return math.Sqrt(-logarithm(min(p, 1-p))) }
+func tailArgument(p float64) float64 { return math.Sqrt(-Logarithm(min(p, 1-p))) }
 
 // rational is a quotient of two polynomials, each with its constant term first. The assembly
 // depends on this layout.
@@ -136,9 +136,9 @@ var (
 	}
 )
 
-// logarithm returns the natural logarithm of a positive normal x, to within a few units in the last
-// place.
-func logarithm(x float64) float64 {
+// Logarithm returns the natural logarithm of a positive normal x, to within a few units in the last
+// place. Every machine computes the same bits, unlike math.Log.
+func Logarithm(x float64) float64 {
 	fraction, exponent := math.Frexp(x)
 	if fraction < math.Sqrt2/2 {
 		fraction, exponent = 2*fraction, exponent-1

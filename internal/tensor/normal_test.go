@@ -44,13 +44,13 @@ func TestNormalQuantile(t *testing.T) {
 
 func TestLogarithm(t *testing.T) {
 	for x := 0x1p-60; x < 2; x *= 1.0137 {
-		got, want := logarithm(x), math.Log(x)
+		got, want := Logarithm(x), math.Log(x)
 		if math.Abs(got-want) > 4e-16*math.Max(math.Abs(want), 0.02) {
-			t.Errorf("logarithm(%v) = %v, want %v", x, got, want)
+			t.Errorf("Logarithm(%v) = %v, want %v", x, got, want)
 		}
 	}
-	if got := logarithm(1); got != 0 {
-		t.Errorf("logarithm(1) = %v", got)
+	if got := Logarithm(1); got != 0 {
+		t.Errorf("Logarithm(1) = %v", got)
 	}
 }
 

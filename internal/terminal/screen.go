@@ -126,7 +126,7 @@ func (s Screen) Paragraph(w io.Writer, margin, text string, hang int) {
 // Wrap breaks a text into lines of at most width runes, between words where it can. It keeps the
 // spaces at the beginning. A word that is wider than a line is broken after punctuation, else
 // anywhere. A command of attune in backticks is never broken, so that it can be copied: it has a line
-// of its own where it does not fit.
+// of its own where it does not fit. Nor is a text that is one command in backticks, of any program.
 func Wrap(text string, width int) []string { return wrapFrom(text, width, width) }
 
 // wrapFrom breaks a text into a line of one width and further lines of another.
@@ -134,6 +134,9 @@ func wrapFrom(text string, first, rest int) []string {
 	var lines []string
 	width := max(first, 1)
 	line := []rune(text)
+	if strings.HasPrefix(text, "`") && strings.IndexByte(text[1:], '`') == len(text)-2 && len(line) <= longestCommand {
+		return []string{text}
+	}
 	for len(line) > width {
 		end, next := breakAt(line, width)
 		if from, to, found := commandAt(line, end); found {

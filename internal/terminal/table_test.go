@@ -173,6 +173,7 @@ func TestWrap(t *testing.T) {
 	}
 	check("", 5, "")
 	check("a b", 3, "a b")
+	check("`/long/path -m pip`", 5, "`/long/path -m pip`")
 	check("ab cd", 4, "ab", "cd")
 	check("ab   cd", 4, "ab", "cd")
 	check("  ab cd", 5, "  ab", "cd")

@@ -288,6 +288,9 @@ func TestForeignSources(t *testing.T) {
 		"up.cu":  {Data: []byte("#include \"../gone.cuh\"\n")},
 		"dir.cu": {Data: []byte("#include \"d\"\n")},
 		"d/file": {},
+		"ask.cu": {Data: []byte("#if __has_include(\"h.cuh\") && __has_include(<z.cuh>) && __has_include(\"gone.cuh\")\n#endif\n")},
+		"has.cu": {Data: []byte("#if __has_include_next(\"/etc/passwd\")\n#endif\n")},
+		"mac.cu": {Data: []byte("#if __has_include(FILE)\n#endif\n")},
 	}
 	include := []string{filepath.Join(dir, "a"), filepath.Join(dir, "b")}
 	files, err := readForeign(kernel, "k.cu", compilerFlags{include: include})
@@ -302,11 +305,18 @@ func TestForeignSources(t *testing.T) {
 	if want := []string{"-I0/../b/y.cuh", "-I0/../b/z.cuh", "-I0/x.cuh", "-I1/y.cuh", "-I1/../b/z.cuh", "h.cuh", "k.cu"}; !slices.Equal(names, slices.Sorted(slices.Values(want))) {
 		t.Errorf("%q; want %q", names, want)
 	}
+	// Whether a header exists decides what is built, so that it belongs to the hash.
+	asked, err := readForeign(kernel, "ask.cu", compilerFlags{include: include})
+	if err != nil || asked["h.cuh"] == nil || asked["-I1/z.cuh"] == nil {
+		t.Errorf("%v, %v", asked, err)
+	}
 	for _, c := range []struct {
 		root    string
 		include []string
 		want    string
 	}{
+		{"has.cu", include, "has.cu includes /etc/passwd, which is outside the kernel's folder; copy it into the folder"},
+		{"mac.cu", include, "mac.cu has __has_include(FILE); name the file in quotes or angle brackets, because the build depends on whether it exists"},
 		{"none.cu", nil, "the source none.cu does not exist"},
 		{"up.cu", include, "up.cu includes ../gone.cuh, which is outside the kernel's folder; name its folder by -I in flags"},
 		{"dir.cu", nil, "read d: it is not a regular file"},

@@ -58,9 +58,14 @@ func readForeign(kernel fs.FS, root string, own compilerFlags) (sources, error) 
 // inKernel stands for the number of a folder of -I, for files of the kernel.
 const inKernel = -1
 
-// follow adds the headers that a file includes. The file is in a folder of -I or in the kernel's.
+// follow adds the headers that a file includes, or asks for with __has_include. The file is in a folder
+// of -I or in the kernel's.
 func (s *headerSearch) follow(name string, folder int, text []byte) error {
-	for _, m := range anyHeader.FindAllSubmatch(text, -1) {
+	asked, err := questions(name, text)
+	if err != nil && folder == inKernel {
+		return err
+	}
+	for _, m := range append(asked, anyHeader.FindAllSubmatch(text, -1)...) {
 		if quoted := string(m[1]); quoted != "" {
 			done, err := s.beside(name, folder, quoted)
 			if err != nil {

@@ -190,23 +190,18 @@ func directives(text []byte) []byte {
 
 // includes lists the headers that a source names in quotes.
 func includes(name string, text []byte) ([]header, error) {
+	questions, err := questions(name, text)
+	if err != nil {
+		return nil, err
+	}
 	text = directives(continuedLine.ReplaceAll(text, nil))
 	var all []header
 	asked := map[string]bool{}
-	for _, line := range condition.FindAll(text, -1) {
-		for _, m := range hasInclude.FindAllSubmatch(line, -1) {
-			if macro := strings.TrimSpace(string(m[3])); macro != "" {
-				return nil, &SourceError{Problem: fmt.Sprintf("%s has __has_include(%s); name the file in quotes or angle brackets, "+
-					"because the build depends on whether it exists", name, macro)}
-			}
-			file, err := resolve(name, string(m[1])+string(m[2]), m[1] != nil)
-			if err != nil {
-				return nil, err
-			}
-			if m[1] != nil {
-				asked[file] = true
-				all = append(all, header{file, name, true})
-			}
+	for _, m := range questions {
+		if m[1] != nil {
+			file := path.Join(path.Dir(name), string(m[1]))
+			asked[file] = true
+			all = append(all, header{file, name, true})
 		}
 	}
 	for _, m := range includeDirective.FindAllSubmatch(text, -1) {
@@ -215,6 +210,26 @@ func includes(name string, text []byte) ([]header, error) {
 			return nil, err
 		}
 		all = append(all, header{file, name, asked[file]})
+	}
+	return all, nil
+}
+
+// questions finds the files that a source asks for with __has_include: the first submatch has those in
+// quotes, the second those in angle brackets. The build depends on whether they exist, so they lie in
+// the kernel's folder or in those of the compiler, and no macro names them.
+func questions(name string, text []byte) ([][][]byte, error) {
+	var all [][][]byte
+	for _, line := range condition.FindAll(directives(continuedLine.ReplaceAll(text, nil)), -1) {
+		for _, m := range hasInclude.FindAllSubmatch(line, -1) {
+			if macro := strings.TrimSpace(string(m[3])); macro != "" {
+				return nil, &SourceError{Problem: fmt.Sprintf("%s has __has_include(%s); name the file in quotes or angle brackets, "+
+					"because the build depends on whether it exists", name, macro)}
+			}
+			if _, err := resolve(name, string(m[1])+string(m[2]), m[1] != nil); err != nil {
+				return nil, err
+			}
+			all = append(all, m)
+		}
 	}
 	return all, nil
 }

@@ -209,8 +209,12 @@ func TestStagnatingSearchDrawsAtRandom(t *testing.T) {
 // gives the same sequence. Several may be in flight.
 func TestStrategies(t *testing.T) {
 	all := landscapes(t)
+	spaces := []string{"tiny", "failing", "layers"}
+	if testing.Short() {
+		spaces = spaces[:2] // the largest takes most of the time
+	}
 	for _, name := range Strategies {
-		for _, space := range []string{"tiny", "failing", "layers"} {
+		for _, space := range spaces {
 			t.Run(name+"/"+space, func(t *testing.T) {
 				t.Parallel()
 				first := propose(t, name, all[space], 1)

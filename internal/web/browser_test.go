@@ -108,8 +108,8 @@ type tab struct {
 	requests int
 }
 
-// openTab opens an empty page. Without a browser the test is skipped, unless one is required.
-func openTab(t testing.TB, address string) *tab {
+// needBrowser starts the browser. Without one the test is skipped, unless it is required.
+func needBrowser(t testing.TB) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("needs a browser")
@@ -121,6 +121,22 @@ func openTab(t testing.TB, address string) *tab {
 		}
 		t.Skip(err)
 	}
+}
+
+// browse serves records, which it makes only if there is a browser, and opens an empty page.
+func browse(t testing.TB, records func(testing.TB) *ledger.Ledger, change ...func(*Config)) (*Server, *tab) {
+	t.Helper()
+	needBrowser(t)
+	s := newServer(t, records(t), change...)
+	server := httptest.NewServer(s)
+	t.Cleanup(server.Close)
+	return s, openTab(t, server.URL)
+}
+
+// openTab opens an empty page.
+func openTab(t testing.TB, address string) *tab {
+	t.Helper()
+	needBrowser(t)
 	ctx, cancel := chromedp.NewContext(theBrowser.ctx)
 	t.Cleanup(cancel)
 	ctx, cancelTime := context.WithTimeout(ctx, 100*time.Second)
@@ -307,10 +323,7 @@ func checkLayout(t *testing.T, b *tab, path string) {
 
 // TestBrowserPages loads every kind of page in both themes and three widths.
 func TestBrowserPages(t *testing.T) {
-	s := newServer(t, published(t))
-	server := httptest.NewServer(s)
-	defer server.Close()
-	b := openTab(t, server.URL)
+	s, b := browse(t, published)
 	for _, theme := range []string{"light", "dark"} {
 		b.theme(theme)
 		for _, path := range browserPages(t, s) {
@@ -330,10 +343,7 @@ func TestBrowserPages(t *testing.T) {
 
 // TestBrowserChosenTheme chooses the theme that the system does not have: texts and plots follow.
 func TestBrowserChosenTheme(t *testing.T) {
-	s := newServer(t, published(t))
-	server := httptest.NewServer(s)
-	defer server.Close()
-	b := openTab(t, server.URL)
+	_, b := browse(t, published)
 	for system, chosen := range map[string]string{"light": "dark", "dark": "light"} {
 		b.theme(system)
 		b.open("/runs")
@@ -378,10 +388,7 @@ const hiddenScript = `(() => {
 // TestBrowserNarrowTables looks at tables on a telephone: a row says what it is about and its verdict
 // without scrolling.
 func TestBrowserNarrowTables(t *testing.T) {
-	s := newServer(t, withRuns(t))
-	server := httptest.NewServer(s)
-	defer server.Close()
-	b := openTab(t, server.URL)
+	_, b := browse(t, withRuns)
 	b.run(chromedp.EmulateViewport(360, 800))
 	for _, path := range []string{"/", "/runs", "/ladder", "/compare?a=20261116-160615-stage2-448d06&b=20261116-160644-stage3b-64f3ef", "/runs/20261117-074843-stage7-de5e53/report"} {
 		b.open(path)
@@ -431,10 +438,7 @@ func addRun(t testing.TB, kept *ledger.Ledger, id string, change func(r *run.Run
 // TestBrowserOutcomes compares the colours and figures of the overview: a verdict has one colour in
 // tables and plots, and a time the same digits. Only what was not checked is grey.
 func TestBrowserOutcomes(t *testing.T) {
-	s := newServer(t, withRuns(t))
-	server := httptest.NewServer(s)
-	defer server.Close()
-	b := openTab(t, server.URL)
+	_, b := browse(t, withRuns)
 	for _, theme := range []string{"light", "dark"} {
 		b.theme(theme)
 		b.open("/")
@@ -492,10 +496,7 @@ func TestRivals(t *testing.T) {
 
 // TestBrowserCopies presses the button of a command: what is pasted is the command in one line.
 func TestBrowserCopies(t *testing.T) {
-	s := newServer(t, published(t))
-	server := httptest.NewServer(s)
-	defer server.Close()
-	b := openTab(t, server.URL)
+	_, b := browse(t, published)
 	b.open("/runs/20261116-160615-stage2-448d06")
 	value[chromedp.Void](b, `(() => { Object.defineProperty(navigator, "clipboard", { value: { writeText: async (text) => { window.copied = text; } } }); })()`)
 	value[chromedp.Void](b, `document.querySelector("pre .copy").click()`)
@@ -508,10 +509,7 @@ func TestBrowserCopies(t *testing.T) {
 
 // TestBrowserWeight adds up what a page and its assets have, uncompressed.
 func TestBrowserWeight(t *testing.T) {
-	s := newServer(t, published(t))
-	server := httptest.NewServer(s)
-	defer server.Close()
-	b := openTab(t, server.URL)
+	s, b := browse(t, published)
 	for _, path := range browserPages(t, s) {
 		b.open(path)
 		const weight = `performance.getEntries().filter((e) => e.decodedBodySize).reduce((sum, e) => sum + e.decodedBodySize, 0)`
@@ -525,10 +523,7 @@ func TestBrowserWeight(t *testing.T) {
 // TestBrowserFocusOrder presses Tab: the focus follows the order of the page, begins with the skip
 // link, and is visible.
 func TestBrowserFocusOrder(t *testing.T) {
-	s := newServer(t, published(t))
-	server := httptest.NewServer(s)
-	defer server.Close()
-	b := openTab(t, server.URL)
+	_, b := browse(t, published)
 	for _, path := range []string{"/", "/runs", "/knobs?stage=stage2", "/runs/20261116-160615-stage2-448d06"} {
 		b.run(chromedp.EmulateViewport(1000, 800))
 		b.open(path)
@@ -563,10 +558,7 @@ func TestBrowserFocusOrder(t *testing.T) {
 
 // TestBrowserKeys uses every key of the help.
 func TestBrowserKeys(t *testing.T) {
-	s := newServer(t, published(t))
-	server := httptest.NewServer(s)
-	defer server.Close()
-	b := openTab(t, server.URL)
+	_, b := browse(t, published)
 	b.theme("light")
 	b.open("/runs")
 	b.run(chromedp.KeyEvent("/"))
@@ -598,10 +590,7 @@ func TestBrowserKeys(t *testing.T) {
 
 // TestBrowserSorts sorts a table by its heads.
 func TestBrowserSorts(t *testing.T) {
-	s := newServer(t, published(t))
-	server := httptest.NewServer(s)
-	defer server.Close()
-	b := openTab(t, server.URL)
+	_, b := browse(t, published)
 	b.open("/runs")
 	const times = `[...document.querySelectorAll("tbody tr")].map((r) => parseFloat(r.cells[4].textContent)).filter((v) => !isNaN(v))`
 	head := `document.querySelectorAll("thead th")[4]`
@@ -618,10 +607,7 @@ func TestBrowserSorts(t *testing.T) {
 
 // TestBrowserCraftedLedger loads pages with hostile texts: no script of theirs runs.
 func TestBrowserCraftedLedger(t *testing.T) {
-	s := newServer(t, craft(t))
-	server := httptest.NewServer(s)
-	defer server.Close()
-	b := openTab(t, server.URL)
+	s, b := browse(t, craft)
 	l, err := s.records.now(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -643,10 +629,7 @@ func TestBrowserCraftedLedger(t *testing.T) {
 
 // TestBrowserStartsRun signs in, starts a run by the form and sees its end without reloading.
 func TestBrowserStartsRun(t *testing.T) {
-	s := newServer(t, published(t), withChild(t, "ok"))
-	server := httptest.NewServer(s)
-	defer server.Close()
-	b := openTab(t, server.URL)
+	_, b := browse(t, published, withChild(t, "ok"))
 	b.open("/start")
 	b.run(chromedp.SendKeys(chromedp.CSS(`input[name=token]`), testToken+kb.Enter), chromedp.WaitVisible(chromedp.CSS(`input[name=variant]`)))
 	if cookie := value[string](b, `document.cookie`); strings.Contains(cookie, testToken) {
@@ -757,10 +740,7 @@ func TestBrowserFollowsSearch(t *testing.T) {
 
 // TestBrowserScreenshot draws the overview for the README. -screenshot keeps the picture.
 func TestBrowserScreenshot(t *testing.T) {
-	s := newServer(t, published(t), func(c *Config) { c.Version = "0.1" })
-	server := httptest.NewServer(s)
-	defer server.Close()
-	b := openTab(t, server.URL)
+	_, b := browse(t, published, func(c *Config) { c.Version = "0.1" })
 	b.theme("light")
 	b.run(chromedp.EmulateViewport(1200, 760))
 	b.open("/")

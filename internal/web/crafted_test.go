@@ -51,7 +51,7 @@ const marker = "alert("
 
 // craft writes copies of published records with hostile texts in every string, and huge or odd
 // numbers in every figure.
-func craft(t *testing.T) *ledger.Ledger {
+func craft(t testing.TB) *ledger.Ledger {
 	t.Helper()
 	dir := t.TempDir()
 	random := rand.New(rand.NewPCG(7, 7))
@@ -77,7 +77,7 @@ func craft(t *testing.T) *ledger.Ledger {
 }
 
 // craftKind copies some records of a kind, each with other values.
-func craftKind(t *testing.T, dir, kind, document string, random *rand.Rand) {
+func craftKind(t testing.TB, dir, kind, document string, random *rand.Rand) {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Join("../../results", kind))
 	if err != nil {

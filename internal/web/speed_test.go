@@ -2,7 +2,6 @@ package web
 
 import (
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -60,10 +59,7 @@ func BenchmarkTenThousandRuns(b *testing.B) {
 // milliseconds from the start of its load: the mean of the medians of all pages. The slowest-ms is the
 // largest of these medians.
 func BenchmarkBrowserLoad(b *testing.B) {
-	s := newServer(b, published(b))
-	server := httptest.NewServer(s)
-	defer server.Close()
-	tab := openTab(b, server.URL)
+	s, tab := browse(b, published)
 	paths := browserPages(b, s)
 	times := make([][]float64, len(paths))
 	for b.Loop() {

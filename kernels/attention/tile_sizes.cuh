@@ -20,10 +20,10 @@ struct TileSizes {
   static constexpr int kConsumers = kSplitKeys ? Traits::kKeyGroups : kBlockM / 64;
   static constexpr int kFirstConsumer = Traits::kHasProducer ? 128 : 0;  // its first thread
   static constexpr int kThreads = kFirstConsumer + 128 * kConsumers;
-  static constexpr int kBlocksPerSm = 1;  // the kernel is persistent
+  static constexpr int kBlocksPerSm = Traits::kBlocksPerSm;  // the kernel is persistent
 
   // ---- registers per thread ----
-  static constexpr int kLaunchRegisters = 65536 / kThreads / 8 * 8;
+  static constexpr int kLaunchRegisters = 65536 / kBlocksPerSm / kThreads / 8 * 8;
   static constexpr int kProducerRegisters = Traits::kProducerRegisters;
   static constexpr int kConsumerRegisters =
       (kLaunchRegisters * (kConsumers + 1) - kProducerRegisters) / kConsumers / 8 * 8;

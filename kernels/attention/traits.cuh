@@ -35,6 +35,7 @@ struct FormTraits {
   static constexpr bool kHasSequences = false;   // sequences of different lengths: prefill
 
   // ---- knobs that only some forms vary ----
+  static constexpr int kBlocksPerSm = 1;         // persistent blocks of a multiprocessor
   static constexpr int kKeyGroups = 1;           // consumers that split the keys among them
   static constexpr bool kQInShared = false;      // Q in shared memory instead of registers
   static constexpr bool kOverlap = false;        // P·V overlaps the next softmax step

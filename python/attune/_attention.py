@@ -6,7 +6,7 @@ from typing import Any, Literal, Optional, overload
 import torch
 from torch import Tensor
 
-from attune import _check, _library, _operators
+from attune import _arguments, _check, _library, _operators
 from attune._check import Result, Window
 from attune._renamed import REQUIRED, renamed
 
@@ -77,7 +77,7 @@ def sdpa(
     else:
         _check.no_descale(descale, q)
     _check_options(q, scale, sinks, out, smooth_k, hadamard)
-    call = _operators.Call(q, k, v, causal, scale, sides, sinks, descale, return_lse, out, smooth_k, hadamard)
+    call = _arguments.Call(q, k, v, causal, scale, sides, sinks, descale, return_lse, out, smooth_k, hadamard)
     return _operators.attention(call, fallback)
 
 
@@ -144,7 +144,7 @@ def sdpa_varlen(
     else:
         _check.no_descale(descale, q)
     _check_options(q, scale, sinks, out, smooth_k, hadamard)
-    call = _operators.Call(q, k, v, causal, scale, sides, sinks, descale, return_lse, out, smooth_k, hadamard,
+    call = _arguments.Call(q, k, v, causal, scale, sides, sinks, descale, return_lse, out, smooth_k, hadamard,
                            cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)  # fmt: skip
     return _operators.attention(call, fallback)
 

@@ -6,7 +6,7 @@ from typing import Any, Literal, Optional, overload
 import torch
 from torch import Tensor
 
-from attune import _check, _library, _operators, _reference
+from attune import _arguments, _check, _library, _operators, _reference
 from attune._check import Result, Window
 from attune._renamed import renamed
 
@@ -79,7 +79,7 @@ def decode(
     _check.scale(scale)
     _check.sinks(sinks, q)
     _check.out(out, q)
-    call = _operators.Call(q, k_cache, v_cache, causal, scale, sides, sinks, descale, return_lse, out,
+    call = _arguments.Call(q, k_cache, v_cache, causal, scale, sides, sinks, descale, return_lse, out,
                            lengths=lengths, page_table=page_table)  # fmt: skip
     return _operators.attention(call, fallback)
 
@@ -120,7 +120,7 @@ def append(
         raise NotImplementedError(
             f"k is on {k.device}: attune runs on CUDA devices; fallback=True computes it by PyTorch"
         )
-    run = _append_op if _operators.is_traced(k, v, k_cache, v_cache) else _run_append
+    run = _append_op if _arguments.is_traced(k, v, k_cache, v_cache) else _run_append
     run(k, v, k_cache, v_cache, lengths, page_table, descale[0], descale[1], fallback)
 
 

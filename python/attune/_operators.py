@@ -1,36 +1,13 @@
 """The way of a call that is not plain: copies, other devices, operators of torch.library, fallback."""
 
-from collections.abc import Sequence
-from typing import NamedTuple, Optional
+from typing import Optional
 
 import torch
 from torch import Tensor
 
-from attune import _check, _library, _quantize, _reference, _workspace
+from attune import _arguments, _check, _library, _quantize, _reference, _workspace
+from attune._arguments import Call
 from attune._check import Result
-
-
-class Call(NamedTuple):
-    """The arguments of attend in src/call.c. A limit of the window is -1 for none."""
-
-    q: Tensor
-    k: Tensor
-    v: Tensor
-    causal: bool
-    scale: Optional[float]
-    window_size: tuple[int, int]
-    sinks: Optional[Tensor]
-    descale: Optional[Sequence[Tensor]]
-    return_lse: bool
-    out: Optional[Tensor]
-    smooth_k: bool = False
-    hadamard: bool = False
-    cu_seqlens_q: Optional[Tensor] = None
-    cu_seqlens_k: Optional[Tensor] = None
-    max_seqlen_q: int = 0
-    max_seqlen_k: int = 0
-    lengths: Optional[Tensor] = None
-    page_table: Optional[Tensor] = None
 
 
 def attention(call: Call, fallback: bool) -> Result:
@@ -40,16 +17,9 @@ def attention(call: Call, fallback: bool) -> Result:
         raise NotImplementedError(reason)
     if _wants_gradient(call):
         return _reference.attention(call)  # which PyTorch can differentiate
-    if is_traced(call.q, call.k, call.v):
+    if _arguments.is_traced(call.q, call.k, call.v):
         return _through_dispatcher(call, fallback)
     return _run(call, fallback)
-
-
-def is_traced(*tensors: Tensor) -> bool:
-    """Whether PyTorch must see the call: it compiles, traces, or runs a mode or a subclass."""
-    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0:
-        return True
-    return any(type(x) is not Tensor and type(x) is not torch.nn.Parameter for x in tensors)
 
 
 def _wants_gradient(call: Call) -> bool:

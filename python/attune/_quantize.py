@@ -6,7 +6,7 @@ from typing import Literal, Optional, overload
 import torch
 from torch import Tensor
 
-from attune import _check, _library, _workspace
+from attune import _arguments, _check, _library, _workspace
 
 _LARGEST = 448.0
 _SMALLEST_AMAX = 2.0**-112
@@ -85,10 +85,8 @@ def _check_tensors(q: Tensor, k: Optional[Tensor], v: Optional[Tensor]) -> None:
 
 
 def _computed(q: Tensor, k: Optional[Tensor], v: Optional[Tensor], smooth_k: bool, hadamard: bool) -> Sequence[Tensor]:
-    from attune import _operators  # which quantises too
-
     halves = q.is_cuda and q.dtype in _check.HALVES
-    if halves and _operators.is_traced(*(x for x in (q, k, v) if x is not None)):
+    if halves and _arguments.is_traced(*(x for x in (q, k, v) if x is not None)):
         results: list[Tensor] = _quantize_op(q, k, v, bool(smooth_k), bool(hadamard))
         return results
     if halves:

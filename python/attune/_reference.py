@@ -1,17 +1,14 @@
 """Attention by PyTorch: what fallback=True gives, and what tests compare with."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Optional
+from typing import Optional
 
 import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-if TYPE_CHECKING:  # which imports this module
-    from attune._check import Result
-    from attune._operators import Call
+from attune._arguments import Call
+from attune._check import Result
 
 # attune.patch replaces the function of the module.
 PYTORCH = functional.scaled_dot_product_attention

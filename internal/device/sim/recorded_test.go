@@ -85,7 +85,10 @@ func checkRecorded(t *testing.T, r recorded, text []byte, problem string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const large = 1 << 17 // elements; larger problems take some seconds, and many with the checkers
+	large := 1 << 17 // elements; larger problems take some seconds, and many with the checkers
+	if testing.Short() {
+		large = 1 << 15 // without 127 and 128 rows, which take five of six seconds
+	}
 	elements := shape.Rows() * shape.HeadDim
 	if elements >= large && !*all {
 		t.Skip("takes many seconds, and smaller problems run the same instructions; -all runs it")

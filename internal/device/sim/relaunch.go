@@ -19,6 +19,7 @@ type launched struct {
 	instructions uint64 // that warps have executed
 	schedules    int    // that the launch needs
 	covered      *coverage.Launches
+	stale        *finding.Finding // a load that has missed a write; nil for none
 }
 
 // sequence is the launches of a job in one memory, under one schedule: the job, its relaunches, and

@@ -44,8 +44,11 @@ func (s *sequence) addDifference(l *launched, f finding.Finding, relaunch int) {
 		f.Launch = s.current()
 	}
 	if s.options.Schedules == 0 || s.job.Unordered {
-		s.outcome.Rescheduled = append(s.outcome.Rescheduled, device.Rescheduled{Relaunch: relaunch, Outputs: l.outputs, Difference: f})
+		s.outcome.Rescheduled = append(s.outcome.Rescheduled, device.Rescheduled{Relaunch: relaunch, Outputs: l.outputs, Difference: f, Cause: l.stale})
 		return
+	}
+	if l.stale != nil {
+		l.findings = append(l.findings, *l.stale)
 	}
 	l.findings = append(l.findings, f)
 }

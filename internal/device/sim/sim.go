@@ -2,6 +2,7 @@ package sim
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -19,9 +20,6 @@ import (
 	"attune/internal/sim/mma"
 )
 
-// BufferBytes is how many bytes of buffers a job may have: each takes a byte of marks besides.
-const BufferBytes = mem.DefaultLimit / 2
-
 // Options are the options of the device.
 type Options struct {
 	Schedules int // 0 for as many as the kernel needs
@@ -31,6 +29,7 @@ type Options struct {
 	Strict bool // strict findings are findings; otherwise they are notes
 	Tensor mma.Mode
 	Limit  time.Duration // of one job; 0 for none
+	Memory int           // of one simulation, in bytes; 0 for the default
 	Printf func(string)
 	// AddressSeed chooses the addresses of buffers. 0 is a fixed place.
 	AddressSeed uint64
@@ -59,6 +58,10 @@ func (d *Device) Facts() device.Facts {
 	return device.Facts{Kind: "sim", Name: "PTX simulator", Multiprocessors: multiprocessors}
 }
 
+// BufferBytes is how many bytes of buffers a job may have with a limit of memory, in bytes; 0 is the
+// default. Each byte takes a byte of marks besides.
+func BufferBytes(memory int) int { return cmp.Or(memory, mem.DefaultLimit) / 2 }
+
 // Time returns device.ErrNoClock.
 func (d *Device) Time(context.Context, []device.Job, device.Plan) ([]device.Series, error) {
 	return nil, device.ErrNoClock
@@ -81,6 +84,9 @@ func (d *Device) Run(ctx context.Context, job device.Job) (*device.Outcome, erro
 		defer cancel()
 		ctx = limited
 	}
+	if job.Sample > 0 {
+		return d.sample(ctx, program, job)
+	}
 	outcome := &device.Outcome{Covered: &coverage.Launches{}, Loaded: device.Attributes{StaticSharedBytes: program.SharedBytes()}, Schedules: max(d.options.Schedules, 1)}
 	reported := map[string]bool{}
 	for seed := uint64(0); seed < uint64(outcome.Schedules); seed++ {
@@ -92,6 +98,24 @@ func (d *Device) Run(ctx context.Context, job device.Job) (*device.Outcome, erro
 			return nil, err
 		}
 	}
+	return outcome, nil
+}
+
+// sample runs some blocks of a job once. Its outcome has findings alone.
+func (d *Device) sample(ctx context.Context, program *sim.Program, job device.Job) (*device.Outcome, error) {
+	r, err := d.newResident(program, job, 0)
+	if err != nil {
+		return nil, err
+	}
+	result, err := program.Run(ctx, r.memory, r.call(), sim.Options{Checks: d.options.Checks, Tensor: d.options.Tensor, Instance: &r.instance, Sample: job.Sample})
+	if errors.Is(err, sim.ErrCommunicates) {
+		return nil, &device.Unsupported{Why: err.Error()}
+	}
+	if err != nil {
+		return nil, kernelError(ctx, err)
+	}
+	outcome := &device.Outcome{Covered: &coverage.Launches{}, Schedules: 1}
+	d.add(outcome, &launched{findings: result.Findings, covered: result.Covered}, map[string]bool{})
 	return outcome, nil
 }
 
@@ -153,7 +177,7 @@ type resident struct {
 // newResident places a job in memory. Its addresses differ between schedules, so that an output
 // that depends on them is not repeatable.
 func (d *Device) newResident(program *sim.Program, job device.Job, schedule uint64) (*resident, error) {
-	r := &resident{program: program, memory: mem.NewMemory(), job: job, schedule: schedule}
+	r := &resident{program: program, memory: mem.NewLimited(d.options.Memory), job: job, schedule: schedule}
 	if seed := d.options.AddressSeed; seed != 0 {
 		r.memory.Scatter(seed, schedule)
 	}
@@ -165,22 +189,30 @@ func (d *Device) newResident(program *sim.Program, job device.Job, schedule uint
 	return r, err
 }
 
-// launch runs a job once.
-func (d *Device) launch(ctx context.Context, r *resident) (*launched, error) {
+// call is the launch of the job.
+func (r *resident) call() sim.Launch {
 	job := &r.job
-	result, err := r.program.Run(ctx, r.memory, sim.Launch{
+	return sim.Launch{
 		Entry: job.Entry, Grid: job.Grid, Block: job.Block, Cluster: job.Cluster, DynamicShared: job.DynamicSharedBytes, Params: r.params,
 		Cooperative: job.Cooperative,
-	}, sim.Options{Seed: r.schedule, Checks: d.options.Checks, Tensor: d.options.Tensor, Printf: d.options.Printf, Instance: &r.instance, Residency: true})
+	}
+}
+
+// launch runs a job once.
+func (d *Device) launch(ctx context.Context, r *resident) (*launched, error) {
+	result, err := r.program.Run(ctx, r.memory, r.call(), sim.Options{Seed: r.schedule, Checks: d.options.Checks, Tensor: d.options.Tensor, Printf: d.options.Printf, Instance: &r.instance, Residency: true})
 	if err != nil {
 		return nil, kernelError(ctx, err)
 	}
-	l := &launched{counters: named(&result.Counters), instructions: result.Counters.WarpInstructions(), schedules: result.Schedules, covered: result.Covered}
+	l := &launched{counters: named(&result.Counters), instructions: result.Counters.WarpInstructions(), schedules: result.Schedules, covered: result.Covered, stale: result.Stale}
 	var found []finding.Finding
 	l.outputs, found, err = r.collect(d.options.Checks, result.Findings)
 	for _, f := range append(result.Findings, found...) {
 		f.Launch = r.current()
 		l.findings = append(l.findings, f)
+	}
+	if l.stale != nil {
+		l.stale.Launch = r.current()
 	}
 	r.endLaunch()
 	return l, err
@@ -212,6 +244,9 @@ func kernelError(ctx context.Context, err error) error {
 	}
 	if _, ok := errors.AsType[*sim.UnsupportedError](err); ok {
 		return unsupported(err)
+	}
+	if _, ok := errors.AsType[*sim.LimitError](err); ok {
+		return &device.Unsupported{Why: err.Error(), Large: true}
 	}
 	if _, ok := errors.AsType[*crash.Panic](err); ok {
 		return err // the kernel is not at fault

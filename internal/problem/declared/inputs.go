@@ -58,10 +58,10 @@ func (b *buffers) key() string {
 	return fmt.Sprint(types, b.extents, b.fills)
 }
 
-// checkMemory refuses buffers that the device cannot hold, before any of them exists: the inputs and
-// the reference of such a shape would use up the memory of the host first.
-func (r *references) checkMemory(s spec.Shape, b *buffers) error {
-	if r.options.Memory <= 0 {
+// checkMemory refuses buffers of more bytes than a limit, before any of them exists: the inputs and the
+// reference of such a shape would use up the memory of the host first. 0 is no limit.
+func (r *references) checkMemory(s spec.Shape, b *buffers, limit int64) error {
+	if limit <= 0 {
 		return nil
 	}
 	sum, largest, most := 0.0, "", 0.0
@@ -74,13 +74,13 @@ func (r *references) checkMemory(s spec.Shape, b *buffers) error {
 			largest, most = a.Name, bytes
 		}
 	}
-	if sum <= float64(r.options.Memory) {
+	if sum <= float64(limit) {
 		return nil
 	}
 	const mega = 1e6
 	return &problem.ReferenceError{
 		Why: fmt.Sprintf("the buffers of %s have %.0f MB, %s alone %.0f MB; %s holds %.0f MB of buffers", s, sum/mega, largest, most/mega,
-			r.options.Device, float64(r.options.Memory)/mega),
+			r.options.Device, float64(limit)/mega),
 		Do: "choose a smaller shape",
 	}
 }

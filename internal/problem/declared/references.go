@@ -235,7 +235,7 @@ func (r *reference) answer(values []int) (*answer, error) {
 	if known := r.answers[key]; known != nil {
 		return known, nil
 	}
-	if err := r.refs.checkMemory(r.instance.Shape, b); err != nil {
+	if err := r.refs.checkMemory(r.instance.Shape, b, r.refs.options.Memory); err != nil {
 		return nil, err
 	}
 	arrays, err := r.refs.arrays(r.instance, b)
@@ -283,6 +283,22 @@ func (r *reference) Job(b problem.Build, _ device.Facts) (device.Job, error) {
 	}
 	job.Unordered = known
 	return job, nil
+}
+
+// Launch makes the job of an instance without its reference.
+func (r *references) Launch(b problem.Build, i problem.Instance, most int64) (device.Job, error) {
+	made, err := r.buffers(r.Values(b.Variant, i.Shape), i.Shape)
+	if err != nil {
+		return device.Job{}, err
+	}
+	if err := r.checkMemory(i.Shape, made, most); err != nil {
+		return device.Job{}, err
+	}
+	arrays, err := r.arrays(i, made)
+	if err != nil {
+		return device.Job{}, err
+	}
+	return r.jobOf(b, i.Shape, arrays)
 }
 
 // quickReference is the longest computation that is repeated for a timed launch.

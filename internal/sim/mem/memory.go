@@ -20,13 +20,18 @@ type Memory struct {
 	sorted []*Buffer // by base address
 	next   uint64
 	limit  int
-	used   int        // of the limit, in bytes
-	random *rand.Rand // of the addresses; nil for the same ones in every memory
+	used   int          // of the limit by buffers, in bytes
+	shadow atomic.Int64 // of the limit by what the checkers remember of the buffers
+	random *rand.Rand   // of the addresses; nil for the same ones in every memory
 }
 
 // DefaultLimit bounds the memory of a simulation, in bytes: buffers with the marks of the checkers,
-// registers, shared memory and what the checkers remember.
-const DefaultLimit = 2 << 30
+// registers, shared memory and what the checkers remember. With the garbage of half as much, a program
+// that runs one simulation stays below 1 GB.
+const DefaultLimit = 640 << 20
+
+// LimitFlag is the flag of the commands that sets another limit, in MiB.
+const LimitFlag = "--memory"
 
 // A buffer takes its bytes, as many marks, and this much besides.
 const bufferOverhead = 512
@@ -70,8 +75,10 @@ func (b *Buffer) Free() bool { return !b.isFreed.Swap(true) }
 // NewMemory makes an empty memory with the default limit.
 func NewMemory() *Memory { return NewLimited(DefaultLimit) }
 
-// NewLimited makes an empty memory with a limit in bytes.
-func NewLimited(limit int) *Memory { return &Memory{next: globalBase, limit: limit} }
+// NewLimited makes an empty memory with a limit in bytes; 0 is the default.
+func NewLimited(limit int) *Memory {
+	return &Memory{next: globalBase, limit: cmp.Or(limit, DefaultLimit)}
+}
 
 // Scatter makes the addresses of an empty memory, and the distances between its buffers, those of a
 // seed. A kernel that knows the addresses of the simulator could behave well there alone.
@@ -91,6 +98,9 @@ func (m *Memory) Used() int {
 	return m.used
 }
 
+// Held returns how many bytes of the limit the buffers take, with what the checkers remember of them.
+func (m *Memory) Held() int { return m.Used() + int(m.shadow.Load()) }
+
 // Alloc makes a buffer of a variable whose bytes are unwritten.
 func (m *Memory) Alloc(v finding.Variable, size int) (uint64, error) {
 	m.mu.Lock()
@@ -99,14 +109,14 @@ func (m *Memory) Alloc(v finding.Variable, size int) (uint64, error) {
 		return 0, fmt.Errorf("allocate %d bytes of simulated memory for %s: the size must be at least 0", size, v)
 	}
 	if left := m.limit - m.used - bufferOverhead; size > left/2 {
-		return 0, fmt.Errorf("allocate %d bytes of simulated memory for %s: a byte takes two, %d are in use already, and the limit is %d (%d MiB)",
-			size, v, m.used, m.limit, m.limit>>20)
+		return 0, fmt.Errorf("allocate %d bytes of simulated memory for %s: a byte takes two, %d are in use already, and the limit is %d (%d MiB); %s MIB sets another",
+			size, v, m.used, m.limit, m.limit>>20, LimitFlag)
 	}
 	m.used += cost(size)
 	v.Bytes = size
 	b := &Buffer{Variable: v, Base: m.next, Data: make([]byte, size), Marks: make([]byte, size)}
 	Fill(b.Data, Poison)
-	b.Shadow = order.NewPages(size)
+	b.Shadow = order.NewPages(size, &m.shadow)
 	m.sorted = append(m.sorted, b)
 	m.next += (uint64(size)+bufferGap+bufferAlign-1)/bufferAlign*bufferAlign + bufferGap
 	if m.random != nil {
@@ -124,6 +134,7 @@ func (m *Memory) Free(base uint64) error {
 		return fmt.Errorf("free simulated memory: no buffer at %#x", base)
 	}
 	m.used -= cost(len(m.sorted[i].Data))
+	m.sorted[i].Shadow.Forget()
 	m.sorted = slices.Delete(m.sorted, i, i+1)
 	return nil
 }
@@ -142,6 +153,7 @@ func (m *Memory) FreeFrom(base uint64) {
 	i, _ := m.index(base)
 	for _, b := range m.sorted[i:] {
 		m.used -= cost(len(b.Data))
+		b.Shadow.Forget()
 	}
 	clear(m.sorted[i:])
 	m.sorted = m.sorted[:i]

@@ -75,6 +75,13 @@ func BlockObserver(block uint32, c *Clock) Observer {
 	return Observer{Access: Access{Block: block, Lane: AllLanes}, clock: c}
 }
 
+// StrongWrite returns the observer's access as a strong write, whose release makes the write itself known.
+func (o *Observer) StrongWrite() Access {
+	a := o.Access
+	a.Flags |= Strong | wrote
+	return a
+}
+
 // mask returns the lanes that make the access.
 func (o *Observer) mask() uint32 {
 	if o.lanes != 0 {

@@ -10,6 +10,7 @@ import (
 type Pages struct {
 	size  int
 	pages []page
+	held  *atomic.Int64 // bytes of the shadows of all buffers
 }
 
 type page struct {
@@ -20,17 +21,25 @@ type page struct {
 
 const pageBytes = 4096
 
-// NewPages makes the shadow of a buffer with a number of bytes.
-func NewPages(size int) *Pages {
-	return &Pages{size: size, pages: make([]page, (size+pageBytes-1)/pageBytes)}
+// NewPages makes the shadow of a buffer with a number of bytes. The bytes that it takes are added to held.
+func NewPages(size int, held *atomic.Int64) *Pages {
+	return &Pages{size: size, pages: make([]page, (size+pageBytes-1)/pageBytes), held: held}
 }
 
 // Forget drops what was remembered, between launches.
 func (p *Pages) Forget() {
 	for i := range p.pages {
+		if p.pages[i].shadow != nil {
+			p.held.Add(-p.bytesOf(i))
+		}
 		p.pages[i].shadow = nil
 		p.pages[i].dirty.Store(false)
 	}
+}
+
+// bytesOf returns the size of the shadow of a page.
+func (p *Pages) bytesOf(i int) int64 {
+	return int64(min(pageBytes, p.size-i*pageBytes) * ShadowBytes)
 }
 
 // Dirty reports whether the page at an offset has been written. The caller need not hold the page.
@@ -110,6 +119,7 @@ func (p *Pages) do(offset, size int, f func(s *Shadow, offset, size int)) {
 		if page.shadow == nil {
 			page.shadow = &Shadow{global: true}
 			page.shadow.Reset(min(pageBytes, p.size-first))
+			p.held.Add(p.bytesOf(first / pageBytes))
 		}
 		f(page.shadow, offset-first, next-offset)
 		offset = next

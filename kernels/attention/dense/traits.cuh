@@ -18,6 +18,7 @@ struct Traits : FormTraits {
   static constexpr int kBlockN = TILE_N;
   static constexpr int kStages = KV_STAGES;
   static constexpr int kKeyGroups = KEY_GROUPS;
+  static constexpr int kBlocksPerSm = RESIDENT_BLOCKS;
 
   // ---- knobs ----
   static constexpr bool kQInShared = USE_Q_IN_SHARED;

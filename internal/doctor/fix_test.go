@@ -1,6 +1,6 @@
 //go:build linux
 
-package python
+package doctor
 
 import (
 	"archive/zip"
@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"attune/internal/python"
 )
 
 // wheel writes a numpy that has a version and nothing else, so that pip needs no network.
@@ -57,7 +59,7 @@ func bare(t *testing.T) string {
 	if out, err := exec.Command(strings.TrimSpace(string(base)), "-m", "venv", "--without-pip", folder).CombinedOutput(); err != nil {
 		t.Skipf("this Python makes no virtual environments: %s", out)
 	}
-	t.Setenv(Variable, "")
+	t.Setenv(python.Variable, "")
 	t.Setenv("PATH", filepath.Join(folder, "bin"))
 	return filepath.Join(folder, "bin", "python3")
 }
@@ -66,7 +68,7 @@ func TestFixNumpy(t *testing.T) {
 	path := bare(t)
 	wheel(t)
 	cache := filepath.Join(t.TempDir(), "cache")
-	if found, err := ForReferences("", cache); err != nil || found != path || HasNumpy(t.Context(), found) {
+	if found, err := python.ForReferences("", cache); err != nil || found != path || python.HasNumpy(t.Context(), found) {
 		t.Fatalf("%s, %v", found, err)
 	}
 	fix, err := FixNumpy(cache)
@@ -81,30 +83,31 @@ func TestFixNumpy(t *testing.T) {
 	if err := fix.Run(t.Context(), &out); err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
 	}
-	found, err := ForReferences("", cache)
-	if err != nil || found != filepath.Join(venv, "bin", "python3") || !HasNumpy(t.Context(), found) {
+	found, err := python.ForReferences("", cache)
+	if err != nil || found != filepath.Join(venv, "bin", "python3") || !python.HasNumpy(t.Context(), found) {
 		t.Errorf("%s, %v\n%s", found, err, out.String())
 	}
-	if found, err := ForReferences(path, cache); err != nil || found != path {
+	if found, err := python.ForReferences(path, cache); err != nil || found != path {
 		t.Errorf("a named Python: %s, %v", found, err)
 	}
-	if HasNumpy(t.Context(), path) {
+	if python.HasNumpy(t.Context(), path) {
 		t.Error("numpy was installed into the machine's Python")
 	}
-	t.Setenv(Variable, path)
-	if found, err := ForReferences("", cache); err != nil || found != path {
-		t.Errorf("%s names a Python: %s, %v", Variable, found, err)
+	t.Setenv(python.Variable, path)
+	if found, err := python.ForReferences("", cache); err != nil || found != path {
+		t.Errorf("%s names a Python: %s, %v", python.Variable, found, err)
 	}
 	if fix, err := FixNumpy(cache); err != nil || fix.String() != path+" -m pip install --disable-pip-version-check numpy" {
-		t.Errorf("%s names a Python: %s, %v", Variable, fix, err)
+		t.Errorf("%s names a Python: %s, %v", python.Variable, fix, err)
 	}
 }
 
 // A fix that fails leaves no Python behind that would be taken for one with numpy.
 func TestFailedFix(t *testing.T) {
-	path := script(t, `mkdir -p "$5/bin" && printf '#!/bin/sh\nexit 3\n' >"$5/bin/python3" && chmod +x "$5/bin/python3"`)
-	t.Setenv(Variable, "")
-	t.Setenv("PATH", filepath.Dir(path)+":/usr/bin:/bin")
+	folder := programs(t, map[string]string{"python3": `mkdir -p "$5/bin" && printf '#!/bin/sh\nexit 3\n' >"$5/bin/python3" && chmod +x "$5/bin/python3"`})
+	path := filepath.Join(folder, "python3")
+	t.Setenv(python.Variable, "")
+	t.Setenv("PATH", folder+":/usr/bin:/bin")
 	cache := t.TempDir()
 	fix, err := FixNumpy(cache)
 	if err != nil {
@@ -114,14 +117,39 @@ func TestFailedFix(t *testing.T) {
 	if err := fix.Run(t.Context(), &out); err == nil || !strings.Contains(err.Error(), "ended with exit status 3; install numpy by") {
 		t.Errorf("%v\n%s", err, out.String())
 	}
-	if found, err := ForReferences("", cache); err != nil || found != path {
+	if found, err := python.ForReferences("", cache); err != nil || found != path {
 		t.Errorf("%s, %v", found, err)
 	}
 }
 
+// The commands can be pasted, whatever the paths are.
+func TestFixIsQuoted(t *testing.T) {
+	folder := filepath.Join(t.TempDir(), "it's a folder")
+	if err := os.Mkdir(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(folder, "python3")
+	if err := os.WriteFile(path, []byte("#!/bin/sh\necho \"$0 $*\"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv(python.Variable, path)
+	fix, err := FixNumpy(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command("/bin/sh", "-c", fix.String()).CombinedOutput()
+	if want := path + " -m pip install --disable-pip-version-check numpy\n"; err != nil || string(out) != want {
+		t.Errorf("%s runs %q, %v; want %q", fix, out, err, want)
+	}
+	var written bytes.Buffer
+	if err := fix.Run(t.Context(), &written); err != nil || !strings.HasPrefix(written.String(), fix.String()+"\n") {
+		t.Errorf("%v, %q; want first %s", err, written.String(), fix)
+	}
+}
+
 func TestFixWithoutPlace(t *testing.T) {
-	t.Setenv(Variable, "")
-	t.Setenv("PATH", filepath.Dir(script(t, "")))
+	t.Setenv(python.Variable, "")
+	programs(t, map[string]string{"python3": ""})
 	if _, err := FixNumpy(""); err == nil || !strings.Contains(err.Error(), "ATTUNE_CACHE") {
 		t.Error(err)
 	}

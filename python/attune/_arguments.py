@@ -1,0 +1,37 @@
+"""A call of attention: its arguments, and whether PyTorch must see it."""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Optional
+
+import torch
+from torch import Tensor
+
+
+class Call(NamedTuple):
+    """The arguments of attend in src/call.c. A limit of the window is -1 for none."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    causal: bool
+    scale: Optional[float]
+    window_size: tuple[int, int]
+    sinks: Optional[Tensor]
+    descale: Optional[Sequence[Tensor]]
+    return_lse: bool
+    out: Optional[Tensor]
+    smooth_k: bool = False
+    hadamard: bool = False
+    cu_seqlens_q: Optional[Tensor] = None
+    cu_seqlens_k: Optional[Tensor] = None
+    max_seqlen_q: int = 0
+    max_seqlen_k: int = 0
+    lengths: Optional[Tensor] = None
+    page_table: Optional[Tensor] = None
+
+
+def is_traced(*tensors: Tensor) -> bool:
+    """Whether PyTorch must see the call: it compiles, traces, or runs a mode or a subclass."""
+    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0:
+        return True
+    return any(type(x) is not Tensor and type(x) is not torch.nn.Parameter for x in tensors)
