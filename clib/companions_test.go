@@ -14,6 +14,7 @@ import (
 	"sync"
 	"testing"
 
+	"attune/internal/array"
 	"attune/internal/device"
 	"attune/internal/form"
 	"attune/internal/problem"
@@ -117,14 +118,18 @@ var asked = map[string]func(a spec.Axes, headDim int) []string{
 	},
 }
 
-// halfQueries are the lines for a decode form that takes queries in FP16 or BF16.
-func halfQueries(c *form.Form, a spec.Axes) []string {
+// halfTensors are the lines for a decode form that takes queries in FP16 or BF16, and for its cache.
+func halfTensors(c *form.Form, a spec.Axes) []string {
 	knobs := c.Image.Record.Knobs
 	if c.Image.Record.Kernel != "decode" || a.Value("q_bits") == 8 {
 		return nil
 	}
 	lines := rowStrides("q", knobs[form.HeadDimKnob], a.Value("kv_heads")*a.Value("group"), a.Value("queries"), a.Value("q_rows_first"))
-	return append(lines, setting("q_dtype", 2+a.Value("q_bf16")), setting("descale_q", 0))
+	lines = append(lines, setting("q_dtype", 2+a.Value("q_bf16")), setting("descale_q", 0))
+	if c.Cache != array.E4M3 {
+		lines = append(lines, setting("dtype", 2+a.Value("q_bf16")), setting("descale_k", 0), setting("descale_v", 0))
+	}
+	return lines
 }
 
 // rowStrides are the strides of a tensor whose rows are `row` elements apart, rows before heads if
@@ -149,7 +154,11 @@ func declaredLaunch(job device.Job, addressOf map[string]uint64) string {
 		value := arg.Scalar
 		switch {
 		case arg.TensorMap != nil:
-			value = packMap(arg.TensorMap, addressOf[job.Args[arg.TensorMap.Arg].Name])
+			of, m := job.Args[arg.TensorMap.Arg].Name, *arg.TensorMap
+			if of != "o" && m.Map.Type == "f16" {
+				m.Map.Type = "bf16" // loads copy bits
+			}
+			value = packMap(&m, addressOf[of])
 		case value == nil:
 			value = binary.LittleEndian.AppendUint64(nil, addressOf[arg.Name])
 		}
@@ -201,25 +210,27 @@ func evenBlocks(units, tiles int, c *form.Form, multiprocessors int) int {
 		each = (units + multiprocessors - 1) / multiprocessors
 		blocks, longest = (units+each-1)/each, each*tiles
 	}
-	if (longest*multiprocessors-units*tiles)*2*c.StepKeys*c.HeadDim > map[int]int{64: 96, 128: 448, 256: 512}[c.HeadDim]<<10*multiprocessors {
+	if (longest*multiprocessors-units*tiles)*2*c.StepKeys*c.HeadDim*c.Cache.Bytes() > map[int]int{64: 96, 128: 448, 256: 512}[c.HeadDim]<<10*multiprocessors {
 		return 0
 	}
 	return blocks
 }
 
 // isChosen reports whether the library computes a shape by a companion: of the decode forms by the one
-// with the fewest units of a K/V head, and of these by the one with the fewest rows.
+// with the fewest units of a K/V head, of these by the one with the fewest rows, and of these by the
+// first.
 func isChosen(c *form.Form, all []*form.Form, s spec.Axes) bool {
 	if c.Kernel != form.Decode {
 		return true
 	}
-	rows := s.Value("group") * s.Value("queries")
+	rows, before := s.Value("group")*s.Value("queries"), true
 	for _, other := range all {
-		if other.Kernel != form.Decode || other.HeadDim != c.HeadDim || other == c {
+		before = before && other != c
+		if other.Kernel != form.Decode || other.HeadDim != c.HeadDim || other.Cache != c.Cache || other == c {
 			continue
 		}
 		units, others := (rows+c.QueryRows-1)/c.QueryRows, (rows+other.QueryRows-1)/other.QueryRows
-		if others < units || others == units && other.QueryRows < c.QueryRows {
+		if others < units || others == units && (other.QueryRows < c.QueryRows || other.QueryRows == c.QueryRows && before) {
 			return false
 		}
 	}
@@ -227,8 +238,8 @@ func isChosen(c *form.Form, all []*form.Form, s spec.Axes) bool {
 }
 
 // librarysShape is a shape with the axes that the library sets itself: the blocks of the grid, no
-// copies of factors, and masks as it understands them: a window that no row reaches is none, and
-// one without keys on the right is a causal mask.
+// copies of factors, Q in the type of a cache in 16 bits, and masks as it understands them: a window
+// that no row reaches is none, and one without keys on the right is a causal mask.
 func librarysShape(s spec.Shape, c *form.Form, multiprocessors int) spec.Axes {
 	names, values := s.Axes()
 	value := func(name string) *int {
@@ -240,6 +251,12 @@ func librarysShape(s spec.Shape, c *form.Form, multiprocessors int) spec.Axes {
 	*value("copies"), *value("blocks") = 1, multiprocessors
 	if c.Kernel == form.Decode {
 		units := *value("batch") * *value("kv_heads") * ((*value("group")**value("queries") + c.QueryRows - 1) / c.QueryRows)
+		if c.Cache != array.E4M3 {
+			*value("q_bits"), *value("q_bf16") = 16, 0
+			if c.Cache == array.BF16 {
+				*value("q_bf16") = 1
+			}
+		}
 		*value("even") = evenBlocks(units, (*value("keys")+c.StepKeys-1)/c.StepKeys, c, multiprocessors)
 	}
 	if right := value("right"); slices.Contains(names, "right") {
@@ -285,7 +302,7 @@ func TestDeclaredLaunchesMatchLab(t *testing.T) {
 				if !isChosen(companion, l.Companions, shape) {
 					continue
 				}
-				problems = append(problems, slices.Concat([]string{"context 0"}, asked[name](shape, companion.Image.Record.Knobs[form.HeadDimKnob]), halfQueries(companion, shape), []string{"call 0x77", "print"}))
+				problems = append(problems, slices.Concat([]string{"context 0"}, asked[name](shape, companion.Image.Record.Knobs[form.HeadDimKnob]), halfTensors(companion, shape), []string{"call 0x77", "print"}))
 				want = append(want, declaredLaunch(labJob(t, folder, companion, shape), addressOf))
 			}
 		}
@@ -296,6 +313,35 @@ func TestDeclaredLaunchesMatchLab(t *testing.T) {
 		}
 		if len(want) < len(shapes) {
 			t.Errorf("%s: %d launches of %d shapes", name, len(want), len(shapes))
+		}
+	}
+}
+
+// Few queries over K and V in 16 bits take one launch of decode with a workspace, and native without one
+// where it applies.
+func TestCachesOf16Bits(t *testing.T) {
+	t.Parallel()
+	c := shippedProbe(t)
+	lines := []string{"context 0", "reset"}
+	for _, s := range fewRows {
+		lines = append(lines, "set "+strings.Replace(s, "=", " ", 1))
+	}
+	lines = append(lines, "set descale_q 0", "set descale_k 0", "set descale_v 0")
+	paged := []string{"set page_table 0x101100000000", "set page_size 16", "set max_pages 25", "set pages 30"}
+	for _, test := range []struct {
+		settings []string
+		form     string
+	}{
+		{[]string{"set dtype 2", "set out_dtype 2"}, "decode_fp16 "},
+		{[]string{"set dtype 3", "set out_dtype 2"}, "decode_bf16 "},
+		{append([]string{"set dtype 3", "set out_dtype 3", "set sinks 0x100900000000", "set window 9,-1"}, paged...), "decode_bf16 "},
+		{[]string{"set dtype 3", "set out_dtype 3", "set heads 128", "set kv_heads 8", "set queries 8"}, "decode_bf16_m128 "},
+		{[]string{"set dtype 3", "set out_dtype 3", "set workspace 0", "set workspace_bytes 0"}, "pingpong"},
+	} {
+		got := c.ask(t, slices.Concat(lines, test.settings, []string{"form", "call 0x77", "print"})...)
+		launches := len(slices.DeleteFunc(slices.Clone(got), func(line string) bool { return !strings.HasPrefix(line, "launch") }))
+		if !strings.HasPrefix(got[0], test.form) || got[1] != ok || launches != 1 {
+			t.Errorf("%q: %d launches: %.200q", test.settings, launches, got)
 		}
 	}
 }
@@ -313,13 +359,17 @@ func TestDecodeArguments(t *testing.T) {
 		{with(), ok},
 		{paged, ok},
 		{pagedWith("max_pages=4"), invalid + "keys is 300, more than max_pages, 4, times page_size, 64"},
-		{pagedWith("page_size=32", "max_pages=99"), unsupported + "page_size is 32; the forms of this library take multiples of 64 keys"},
+		{pagedWith("page_size=40", "max_pages=99"), unsupported + "page_size is 40; the forms of this library take multiples of 16 keys"},
+		{pagedWith("page_size=16", "max_pages=99"), ok},
+		{pagedWith("page_size=48", "max_pages=99"), ok},
 		{pagedWith("page_size=192"), ok},
 		{pagedWith("page_size=0"), invalid + "page_size is 0; it must be from 1 to 16777216"},
 		{pagedWith("pages=0"), invalid + "pages is 0; it must be from 1 to 16777216"},
 		{pagedWith("max_pages=-1"), invalid + "max_pages is -1; it must be from 1 to 16777216"},
 		{pagedWith("batch=1000", "max_pages=16777216"), invalid + "batch is 1000 and max_pages 16777216: the page table would have more than 2^31 elements"},
-		{pagedWith("dtype=3", "descale_q=0", "descale_k=0", "descale_v=0"), unsupported + "page_table is 0x101100000000; paged k and v must be in E4M3"},
+		{pagedWith("dtype=3", "descale_q=0", "descale_k=0", "descale_v=0"), ok},
+		{pagedWith("dtype=3", "descale_q=0", "descale_k=0", "descale_v=0", "queries=17"), unsupported + "page_table is 0x101100000000; paged k and v must be in E4M3, unless the decode kernel computes the problem"},
+		{pagedWith("dtype=2", "descale_q=0", "descale_k=0", "descale_v=0", "queries=3", "window=9,1"), unsupported + "page_table is 0x101100000000; paged k and v must be in E4M3"},
 		{with("window=128,-1", "sinks=0x100900000000", "lse=0x100400000000", "out_dtype=3", "key_lengths=0x101000000000"), ok},
 		{with("window=9,0"), ok}, // causal
 		{with("k_stride[1]=128", "k_stride[2]=1024"), ok},
@@ -542,7 +592,7 @@ func TestQuantisedInputs(t *testing.T) {
 }
 
 // Queries in FP16 or BF16 beside a cache in E4M3 take one launch and the workspace of E4M3 queries. The
-// Hadamard transform, and keys in BF16, take a quantiser.
+// Hadamard transform takes a quantiser.
 func TestQueriesConvertedInDecode(t *testing.T) {
 	t.Parallel()
 	c := shippedProbe(t)
@@ -561,9 +611,10 @@ func TestQueriesConvertedInDecode(t *testing.T) {
 		{[]string{"set q_dtype 3"}, "decode ", 1},
 		{[]string{"set q_dtype 3", "set key_lengths 0x101000000000", "set sinks 0x100900000000", "set window 9,-1"}, "decode ", 1},
 		{[]string{"set q_dtype 3", "set page_table 0x101100000000", "set page_size 64", "set max_pages 5", "set pages 9"}, "decode ", 1},
-		{[]string{"set q_dtype 3", "set page_table 0x101100000000", "set page_size 192", "set max_pages 5", "set pages 9"}, "prefill ", 2},
+		{[]string{"set q_dtype 3", "set page_table 0x101100000000", "set page_size 192", "set max_pages 5", "set pages 9"}, "decode ", 1},
+		{[]string{"set q_dtype 3", "set page_table 0x101100000000", "set page_size 16", "set max_pages 25", "set pages 30"}, "decode ", 1},
 		{[]string{"set q_dtype 3", "set hadamard 1"}, "decode ", 2},
-		{[]string{"set dtype 3", "set descale_k 0", "set descale_v 0"}, "decode ", 2},
+		{[]string{"set dtype 3", "set hadamard 1", "set descale_k 0", "set descale_v 0"}, "decode ", 2},
 	} {
 		got := c.ask(t, slices.Concat(lines, test.settings, []string{"form", "workspace", "call 0x77", "print"})...)
 		launches := len(slices.DeleteFunc(slices.Clone(got), func(line string) bool { return !strings.HasPrefix(line, "launch") }))

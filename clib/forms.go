@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 
+	"attune/internal/array"
 	"attune/internal/form"
 	"attune/internal/rule"
 	"attune/internal/spec"
@@ -299,6 +300,9 @@ func arguments(f *form.Form) (string, error) {
 // maxArguments is ATTUNE_SDPA_MAX_ARGUMENTS.
 const maxArguments = 40
 
+// cacheTypes are the values of attune_sdpa_dtype; other kernels than decode have 0.
+var cacheTypes = map[array.DType]int{array.E4M3: 1, array.F16: 2, array.BF16: 3}
+
 // writeForm writes a line of attune_sdpa_forms.
 func writeForm(c *bytes.Buffer, f *form.Form, image string) error {
 	list, err := arguments(f)
@@ -310,8 +314,8 @@ func writeForm(c *bytes.Buffer, f *form.Form, image string) error {
 		strings.ToUpper(string(f.Kernel)), strconv.Quote(f.Variant()), strconv.Quote(f.Target.EntryName()), image, flag[f.Waits()])
 	fmt.Fprintf(c, "     .head_dim = %d, .threads = %d, .shared_bytes = %d, .cluster = %d, .cooperative = %d,\n",
 		f.HeadDim, f.Threads, f.SharedBytes, f.Cluster, flag[f.Cooperative])
-	fmt.Fprintf(c, "     .blocks_per_multiprocessor = %d, .query_rows = %d, .step_keys = %d, .chunks = %d,\n     .max_blocks = %d, .bf16 = %d, .linear_eighths = %d,\n",
-		f.BlocksPerMultiprocessor, f.QueryRows, f.StepKeys, f.Chunks, f.MaxBlocks, flag[f.BF16], f.LinearEighths)
+	fmt.Fprintf(c, "     .blocks_per_multiprocessor = %d, .query_rows = %d, .step_keys = %d, .chunks = %d,\n     .max_blocks = %d, .bf16 = %d, .linear_eighths = %d, .cache_dtype = %d,\n",
+		f.BlocksPerMultiprocessor, f.QueryRows, f.StepKeys, f.Chunks, f.MaxBlocks, flag[f.BF16], f.LinearEighths, cacheTypes[f.Cache])
 	fmt.Fprintf(c, "     .argument_count = %d, .map_count = %d,\n     .arguments = {%s},\n     .maps = {", len(f.Arguments), len(f.Maps()), list)
 	for _, m := range f.Maps() {
 		fmt.Fprintf(c, "{%d, %d, %d, %d, %d, %d, %d}, ", m.Tensor, m.ElementBytes, m.Rank, m.Columns, m.Rows, m.PagedRows, m.SwizzleBytes)

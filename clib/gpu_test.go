@@ -192,7 +192,7 @@ func TestCompanionsMatchLabOnGPU(t *testing.T) {
 					continue
 				}
 				job := labJob(t, folder, companion, shape)
-				call := gpuCall{lines: append(asked[record.Kernel](shape, record.Knobs[form.HeadDimKnob]), halfQueries(companion, shape)...), inputs: map[string][]byte{}, outputs: map[string]int{}}
+				call := gpuCall{lines: append(asked[record.Kernel](shape, record.Knobs[form.HeadDimKnob]), halfTensors(companion, shape)...), inputs: map[string][]byte{}, outputs: map[string]int{}}
 				var names []string
 				for _, arg := range job.Args {
 					field := fieldOf(record.Kernel, arg.Name)

@@ -47,7 +47,7 @@ func randomProblem(r *rand.Rand) form.Problem {
 	switch kind := r.IntN(6); {
 	case plain:
 	case kind == 0:
-		p.PageTable, p.PageSize, p.Pages = device.Address(addressOf["page_table"]), pick(64, 128, 192, 256), 99
+		p.PageTable, p.PageSize, p.Pages = device.Address(addressOf["page_table"]), pick(16, 32, 48, 64, 192, 256), 99
 		p.MaxPages = (p.Keys + p.PageSize - 1) / p.PageSize
 	case kind == 1:
 		p.CuQueries, p.TotalQueries = device.Address(addressOf["cu_queries"]), p.Queries*p.Batch

@@ -17,8 +17,10 @@ const decodeFolder = "attention/decode"
 func TestDecodeIsCorrect(t *testing.T) {
 	kernel, builder := declaredBuilder(t, decodeFolder)
 	for i, name := range []string{
-		"decode", "decode_r16", "decode_r32", "decode_r48", "decode_r64", "decode64", "decode64_r16", "decode64_r32", "decode64_r48",
-		"decode64_r64", "decode256", "decode256_r16", "decode256_r32", "decode+CONSUMERS=2+KV_STAGES=8", "decode64_r16+TILE_N=64+KV_STAGES=12",
+		"decode", "decode_r16", "decode_r32", "decode_r48", "decode_m64", "decode64", "decode64_r16", "decode64_r32", "decode64_m64",
+		"decode256", "decode256_r16", "decode256_r32", "decode_fp16", "decode_fp16_m128", "decode64_fp16", "decode64_fp16_m128", "decode256_fp16",
+		"decode_bf16", "decode_bf16_m128", "decode64_bf16", "decode64_bf16_m128", "decode256_bf16",
+		"decode+CONSUMERS=2+KV_STAGES=8", "decode64_r16+TILE_N=64+KV_STAGES=12",
 	} {
 		t.Run(name, func(t *testing.T) {
 			skipUnlessFourth(t, i)
@@ -35,12 +37,17 @@ func TestDecodeIsCorrect(t *testing.T) {
 
 // A cache of K and V has anything behind the last key of a sequence, NaN too. No output may have it.
 func TestDecodeIgnoresUnusedKeys(t *testing.T) {
-	j := newDeclaredJob(t, decodeFolder, "decode", "many")
-	spoilUnusedKeys(t, &j.Job)
-	j.check(t)
+	for _, name := range []string{"decode", "decode_m64", "decode_bf16", "decode_fp16_m128"} {
+		t.Run(name, func(t *testing.T) {
+			j := newDeclaredJob(t, decodeFolder, name, "many")
+			spoilUnusedKeys(t, &j.Job)
+			j.check(t)
+		})
+	}
 }
 
-// spoilUnusedKeys sets the keys behind the end of each sequence to NaN. The shape has one K/V head.
+// spoilUnusedKeys sets the keys behind the end of each sequence to NaN. The shape has one K/V head and
+// 20 keys.
 func spoilUnusedKeys(t *testing.T, job *device.Job) {
 	t.Helper()
 	at := func(name string) *device.Arg {
@@ -54,9 +61,9 @@ func spoilUnusedKeys(t *testing.T, job *device.Job) {
 		for s := range sequences {
 			keys := data[s*len(data)/sequences:][:len(data)/sequences]
 			length := int(int32(binary.LittleEndian.Uint32(lengths[4*s:])))
-			used := min(max(length, 0)*128, len(keys)) // 128 bytes for each key
+			used := min(max(length, 0)*len(keys)/20, len(keys))
 			for i := range keys[used:] {
-				keys[used+i] = 0x7f
+				keys[used+i] = 0xff // NaN of E4M3, BF16 and FP16
 				spoilt++
 			}
 		}

@@ -85,7 +85,7 @@ func (j prefillJob) keyRows() [][]int {
 // A cache of K and V has anything behind the last key of a sequence, NaN too: another sequence, the
 // rest of a page, or padding. No output may have it.
 func TestPrefillIgnoresUnusedKeys(t *testing.T) {
-	for shape, stage := range map[string]string{"lengths": "prefill64", "short": "prefill", "paged": "prefill", "paged_128": "prefill256"} {
+	for shape, stage := range map[string]string{"lengths": "prefill64", "short": "prefill", "paged": "prefill", "paged_16": "prefill64", "paged_128": "prefill256"} {
 		t.Run(shape, func(t *testing.T) {
 			t.Parallel()
 			j := newPrefillJob(t, stage, shape)

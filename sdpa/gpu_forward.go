@@ -37,8 +37,8 @@ func (g *gpu) plan(c *call, all [4]*operand, at func(name string) gpuTensor) (*f
 		return nil, refuse("q is %s and k %s; k and v in 16 bits need q in the same", all[0].dtype, all[1].dtype)
 	case c.QueryLengths != nil:
 		return nil, refuse("QueryLengths")
-	case c.PageTable != nil && all[1].shape[2]%pageUnit != 0:
-		return nil, refuse("pages of %d keys; the kernels take multiples of %d", all[1].shape[2], pageUnit)
+	case c.PageTable != nil && all[1].shape[2]%form.PageUnit != 0:
+		return nil, refuse("pages of %d keys; the kernels take multiples of %d", all[1].shape[2], form.PageUnit)
 	}
 	call, err := g.table.Plan(c.problem(all, at))
 	if errors.Is(err, form.ErrUnsupported) {
@@ -49,9 +49,6 @@ func (g *gpu) plan(c *call, all [4]*operand, at func(name string) gpuTensor) (*f
 	}
 	return call, nil
 }
-
-// pageUnit divides the keys of a page.
-const pageUnit = 64
 
 // maxPages is the number of pages of the longest sequence.
 func (c *call) maxPages(pageSize int) int { return ceilDiv(c.keys, pageSize) }

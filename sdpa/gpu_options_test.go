@@ -30,10 +30,12 @@ func optionTests(t *testing.T) []optionTest {
 	r := rand.New(rand.NewPCG(21, 22))
 	draw := func(dtype DType, shape ...int) *Tensor { return randomTensor(t, r, dtype, [4]int(shape)) }
 	sinks := []float32{0.5, -1, 2, 0}
-	cache := newSequences(t, r, BF16, E4M3, 4, 2, 64, 64, []int{2, 2, 2}, []int{70, 0, 130})
+	cache := newSequences(t, r, BF16, E4M3, 4, 2, 64, 16, []int{2, 2, 2}, []int{70, 0, 130})
+	halfCache := newSequences(t, r, BF16, BF16, 4, 2, 64, 16, []int{2, 2, 2}, []int{70, 0, 130})
 	packed := newSequences(t, r, E4M3, E4M3, 4, 2, 64, 64, []int{20, 0, 33}, []int{30, 9, 70})
 	halves := newSequences(t, r, BF16, BF16, 4, 2, 64, 64, []int{20, 1, 33}, []int{30, 9, 70})
 	decode := &Tensor{DType: BF16, Shape: [4]int{3, 4, 2, 64}, Data: slices.Concat(cache.q[0].Data, cache.q[1].Data, cache.q[2].Data)}
+	halfDecode := &Tensor{DType: BF16, Shape: [4]int{3, 4, 2, 64}, Data: slices.Concat(halfCache.q[0].Data, halfCache.q[1].Data, halfCache.q[2].Data)}
 	return []optionTest{
 		{"BF16", Problem{Causal: true}, draw(BF16, 1, 2, 40, 64), draw(BF16, 1, 2, 50, 64), draw(BF16, 1, 2, 50, 64), BF16, []string{"native_attention"}, 0.03, false},
 		{"FP16 with LSE", Problem{LSE: make([]float32, 2*40)}, draw(FP16, 1, 2, 40, 64), draw(FP16, 1, 1, 50, 64), draw(FP16, 1, 1, 50, 64), FP16, []string{"native_attention"}, 0.02, false},
@@ -56,6 +58,13 @@ func optionTests(t *testing.T) []optionTest {
 			decode, cache.pages[1], cache.pages[2], BF16,
 			[]string{"decode"},
 			0.03, false,
+		},
+		{
+			"a paged cache in BF16",
+			Problem{Causal: true, Sinks: sinks, PageTable: halfCache.table, KeyLengths: halfCache.keys, LSE: make([]float32, 3*4*2)},
+			halfDecode, halfCache.pages[1], halfCache.pages[2], BF16,
+			[]string{"decode"},
+			0.01, false,
 		},
 		{
 			"packed",

@@ -3,8 +3,8 @@
 
 /* ---- decode --------------------------------------------------------------------------------- */
 
-/* Query rows of a K/V head: few are left to the decode kernel. Of a cache in E4M3 it takes more, if
- * they are of few queries: other kernels would read the cache once for each query head. */
+/* Query rows of a K/V head: few are left to the decode kernel. Of k and v that need no quantiser it
+ * takes more, if they are of few queries: other kernels would read them once for each query head. */
 enum { FEW_ROWS = 16, MAX_DECODE_ROWS = 128, MAX_DECODE_QUERIES = 16 };
 
 /* The bounds of the workspace and of the selection are those of an H200. More multiprocessors than
@@ -17,10 +17,9 @@ static int64_t rows_of(const attune_sdpa_params *p) {
 
 bool attune_has_few_rows(const attune_sdpa_params *p) { return rows_of(p) <= FEW_ROWS; }
 
-bool attune_decode_rows_fit(const attune_sdpa_params *p) {
-  const bool cache = p->dtype == ATTUNE_SDPA_E4M3;
-  return attune_has_few_rows(p) ||
-         (cache && rows_of(p) <= MAX_DECODE_ROWS && p->queries <= MAX_DECODE_QUERIES);
+bool attune_decode_rows_fit(const attune_sdpa_params *p, bool quantised) {
+  return attune_has_few_rows(p) || (!quantised && rows_of(p) <= MAX_DECODE_ROWS &&
+                                    p->queries <= MAX_DECODE_QUERIES);
 }
 
 /* The K/V heads of all sequences, each for as many query rows as a block computes at once. */
@@ -28,11 +27,13 @@ static int64_t units_of(const attune_sdpa_params *p, const attune_sdpa_form_info
   return (int64_t)p->batch * p->kv_heads * quotient_up(rows_of(p), form->query_rows);
 }
 
-const attune_sdpa_form_info *attune_find_decode(const attune_sdpa_params *p) {
+const attune_sdpa_form_info *attune_find_decode(const attune_sdpa_params *p,
+                                                attune_sdpa_dtype dtype) {
   const attune_sdpa_form_info *best = NULL; /* fewest units, then fewest rows */
   for (int i = attune_sdpa_dense_count; i < attune_sdpa_form_count; ++i) {
     const attune_sdpa_form_info *f = &attune_sdpa_forms[i];
     if (f->kernel != ATTUNE_KERNEL_DECODE || f->head_dim != p->head_dim) continue;
+    if (f->cache_dtype != (int32_t)dtype) continue;
     const int64_t fewer = best == NULL ? 1 : units_of(p, best) - units_of(p, f);
     if (fewer > 0 || (fewer == 0 && f->query_rows < best->query_rows)) best = f;
   }
@@ -56,7 +57,8 @@ static int64_t max_even_bytes(int32_t head_dim) {
 static int32_t even_blocks_of(const attune_sdpa_params *p, const attune_sdpa_form_info *form,
                               int64_t multiprocessors) {
   const int64_t units = units_of(p, form), tiles = quotient_up(p->keys, form->step_keys),
-                tile_bytes = 2 * (int64_t)form->step_keys * form->head_dim;
+                element = form->cache_dtype == ATTUNE_SDPA_E4M3 ? 1 : 2,
+                tile_bytes = 2 * (int64_t)form->step_keys * form->head_dim * element;
   int64_t each = multiprocessors / units, blocks = each * units, longest = 0;
   if (each > 0) {
     longest = quotient_up(tiles, each);
@@ -137,6 +139,13 @@ static attune_sdpa_status set_dense_grid(const attune_sdpa_params *p,
 
 /* ---- tensor maps ---------------------------------------------------------------------------- */
 
+/* The rows of a box: of pages a power of two that divides their keys. */
+static unsigned box_rows(const attune_sdpa_map *map, int32_t page_size) {
+  if (page_size == 0) return (unsigned)map->rows;
+  const int32_t divides = page_size & -page_size;
+  return (unsigned)(divides < map->paged_rows ? divides : map->paged_rows);
+}
+
 /* Rows of a contiguous tensor are adjacent, so the bytes that L2 fetches beyond a box are used soon
  * after. */
 static attune_sdpa_status encode_map(const problem *x, const attune_sdpa_map *map,
@@ -152,8 +161,8 @@ static attune_sdpa_status encode_map(const problem *x, const attune_sdpa_map *ma
                       .swizzle_bytes = map->swizzle_bytes,
                       .rank = (unsigned)map->rank,
                       .address = t->address,
-                      .box = {(unsigned)map->columns,
-                              (unsigned)(paged ? map->paged_rows : map->rows), 1, 1}};
+                      .box = {(unsigned)map->columns, box_rows(map, paged ? x->p.page_size : 0), 1,
+                              1}};
   if (map->tensor == TENSOR_Q) whole.box[1] /= (unsigned)x->packed;
   if (map->rank == 3) {
     whole.l2_promotion = MAP_L2_256B;

@@ -236,14 +236,17 @@ typedef struct problem {
   bool dependent; /* attention is launched before the end of the cast */
 } problem;
 
-/* Whether the query rows of a K/V head are left to the decode kernel whatever the keys are. */
+/* Whether the query rows of a K/V head are left to the decode kernel even if k and v are quantised. */
 ATTUNE_SDPA_PRIVATE bool attune_has_few_rows(const attune_sdpa_params *p);
 
-/* Whether the decode kernel computes these query rows of a K/V head. */
-ATTUNE_SDPA_PRIVATE bool attune_decode_rows_fit(const attune_sdpa_params *p);
+/* Whether the decode kernel computes these query rows of a K/V head, over k and v as they are given
+ * or quantised. */
+ATTUNE_SDPA_PRIVATE bool attune_decode_rows_fit(const attune_sdpa_params *p, bool quantised);
 
-/* The decode form with as few rows as hold those of the problem; NULL if the library has none. */
-ATTUNE_SDPA_PRIVATE const attune_sdpa_form_info *attune_find_decode(const attune_sdpa_params *p);
+/* The decode form for k and v of a type with as few rows as hold those of the problem; NULL if the
+ * library has none. */
+ATTUNE_SDPA_PRIVATE const attune_sdpa_form_info *attune_find_decode(const attune_sdpa_params *p,
+                                                                    attune_sdpa_dtype dtype);
 ATTUNE_SDPA_PRIVATE size_t attune_decode_part_bytes(const attune_sdpa_form_info *form);
 ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_launch_attention(const problem *x, context *c,
                                                                const attune_sdpa_form_info *form,

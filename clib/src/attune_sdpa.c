@@ -62,14 +62,15 @@ static attune_sdpa_status check_packed(const attune_sdpa_params *p) {
 }
 
 static attune_sdpa_status check_pages(const attune_sdpa_params *p) {
+  enum { PAGE_UNIT = 16 }; /* so that a page holds whole boxes */
   if (p->page_table == NULL) return ATTUNE_SDPA_OK;
   const extent sizes[] = {{"max_pages", p->max_pages}, {"page_size", p->page_size},
                           {"pages", p->pages}};
   TRY(attune_check_extents(sizes, 3));
-  if (p->page_size % 64 != 0) {
+  if (p->page_size % PAGE_UNIT != 0) {
     return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
-                       "page_size is %d; the forms of this library take multiples of 64 keys",
-                       p->page_size);
+                       "page_size is %d; the forms of this library take multiples of %d keys",
+                       p->page_size, PAGE_UNIT);
   }
   if ((int64_t)p->max_pages * p->page_size < p->keys) {
     return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
@@ -89,7 +90,7 @@ static attune_sdpa_status check_sizes(const attune_sdpa_params *p) {
   }
   TRY(check_packed(p));
   TRY(check_pages(p));
-  const bool keys = keys_are_many(p) && !attune_decode_rows_fit(p),
+  const bool keys = keys_are_many(p) && !attune_decode_rows_fit(p, false),
              queries = p->cu_queries == NULL && has_many(p, p->batch, p->queries);
   if (keys && (!queries || p->keys > p->queries)) {
     return too_many_elements(p, "keys", p->keys);
@@ -122,15 +123,6 @@ static attune_sdpa_status check_quantiser(const attune_sdpa_params *p) {
     return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
                        "q_dtype is %d and dtype %d; k and v in FP16 or BF16 need q in the same",
                        (int)p->q_dtype, (int)p->dtype);
-  }
-  if (kv && p->page_table != NULL) {
-    return attune_fail(ATTUNE_SDPA_UNSUPPORTED, "page_table is %p; paged k and v must be in E4M3",
-                       (const void *)p->page_table);
-  }
-  if (kv && p->cu_queries != NULL && p->cu_keys == NULL) {
-    return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
-                       "cu_keys is NULL; beside packed queries, k and v that are not packed must "
-                       "be in E4M3");
   }
   if (p->smooth_k && !kv) {
     return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
@@ -223,6 +215,22 @@ static void quantise_tensor(tensor *t, int32_t head_dim) {
   t->contiguous = true;
 }
 
+/* K and V that only the decode kernel takes in 16 bits, and for which there is no quantiser. */
+static attune_sdpa_status check_cache(const attune_sdpa_params *p) {
+  if (p->page_table != NULL) {
+    return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
+                       "page_table is %p; paged k and v must be in E4M3, unless the decode kernel "
+                       "computes the problem",
+                       (const void *)p->page_table);
+  }
+  if (p->cu_queries != NULL && p->cu_keys == NULL) {
+    return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
+                       "cu_keys is NULL; beside packed queries, k and v that are not packed must "
+                       "be in E4M3");
+  }
+  return ATTUNE_SDPA_OK;
+}
+
 /* The factors of a packed tensor are those of all its sequences. A mixed form, which the plan has
  * already, takes q as it is. */
 static attune_sdpa_status plan_quantisation(call_plan *plan) {
@@ -231,6 +239,7 @@ static attune_sdpa_status plan_quantisation(call_plan *plan) {
   const bool q = p->q_dtype != ATTUNE_SDPA_E4M3 && plan->form == NULL,
              kv = p->dtype != ATTUNE_SDPA_E4M3, packed = p->cu_queries != NULL;
   if (!q && !kv) return ATTUNE_SDPA_OK;
+  if (kv) TRY(check_cache(p));
   plan->z = (quantization){.q = x->q,
                            .k = x->k,
                            .v = x->v,
@@ -322,12 +331,18 @@ static attune_sdpa_status refuse_option(const problem *x) {
   return too_many_elements(p, "keys", p->keys);
 }
 
-static bool decode_applies(const problem *x) {
+/* Whether the decode kernel computes a problem. It takes any strides of q in 16 bits. */
+static bool decode_applies(const problem *x, bool quantised) {
   const attune_sdpa_params *p = &x->p;
-  const bool pages = p->page_table == NULL || p->page_size == 64 || p->page_size == 128 ||
-                     p->page_size == 256;
-  return attune_decode_rows_fit(p) && p->cu_queries == NULL && x->window_right < 0 &&
-         x->q.contiguous && x->o.contiguous && pages;
+  return attune_decode_rows_fit(p, quantised) && p->cu_queries == NULL && x->window_right < 0 &&
+         x->o.contiguous;
+}
+
+/* The decode form for k and v in 16 bits as they are; NULL if there is none. */
+static const attune_sdpa_form_info *find_decode_halves(const problem *x) {
+  const attune_sdpa_params *p = &x->p;
+  if (p->dtype == ATTUNE_SDPA_E4M3 || p->smooth_k || p->hadamard) return NULL;
+  return decode_applies(x, false) ? attune_find_decode(p, p->dtype) : NULL;
 }
 
 static attune_sdpa_shape shape_of(const problem *x) {
@@ -343,14 +358,14 @@ static attune_sdpa_shape shape_of(const problem *x) {
 
 /* The form of the native or the pingpong kernel for a problem in 16 bits, which then needs no
  * quantiser; NULL if it has another form. With a log-sum-exp all exponentials are exact, which forms
- * with tiles of 128 rows have; without one the first form is the fastest. Few query rows are left to
- * decode. */
+ * with tiles of 128 rows have; without one the first form is the fastest. */
 static const attune_sdpa_form_info *find_native(const problem *x) {
   const attune_sdpa_params *p = &x->p;
   const bool halves = p->dtype != ATTUNE_SDPA_E4M3 && p->q_dtype == p->dtype &&
                       p->out_dtype == p->dtype,
-             other = p->smooth_k != 0 || p->hadamard != 0 || x->scale <= 0, exact = p->lse != NULL;
-  if (!halves || other || has_options(x) || attune_has_few_rows(p)) return NULL;
+             other = p->smooth_k != 0 || p->hadamard != 0 || x->scale <= 0 || keys_are_many(p),
+             exact = p->lse != NULL;
+  if (!halves || other || has_options(x)) return NULL;
   const attune_sdpa_shape shape = shape_of(x);
   if (!attune_sdpa_prefers_native(&shape)) return NULL;
   int32_t rows = 256, keys = 128;
@@ -439,7 +454,7 @@ static attune_sdpa_status no_output(const attune_sdpa_params *p) {
  *            workspace: without one the others compute what they can.
  *   dense    contiguous tensors without options: a form of the selection's table
  *   prefill  all other problems, and outputs that the dense forms were not exported with
- * find_native and find_mixed have taken some problems in BF16 or FP16 before. The rules of the
+ * select_halves and find_mixed have taken some problems in BF16 or FP16 before. The rules of the
  * preferences and the table are generated: `attune export` translates them from their source. */
 static attune_sdpa_status select_form(call_plan *plan, bool has_workspace) {
   const problem *x = &plan->x;
@@ -453,7 +468,9 @@ static attune_sdpa_status select_form(call_plan *plan, bool has_workspace) {
   const attune_sdpa_form_info *dense = plain && index >= 0 ? &attune_sdpa_forms[index] : NULL,
                               *prefill = NULL, *decode = NULL;
   if (!keys_are_many(p)) prefill = attune_find_form(ATTUNE_KERNEL_PREFILL, p->head_dim);
-  if (decode_applies(x)) decode = attune_find_decode(p);
+  if (decode_applies(x, p->dtype != ATTUNE_SDPA_E4M3) && x->q.contiguous) {
+    decode = attune_find_decode(p, ATTUNE_SDPA_E4M3);
+  }
   const bool only_decode = dense == NULL && prefill == NULL,
              prefers_decode = dense == NULL ||
                               (attune_has_few_rows(p) && attune_sdpa_prefers_decode(&shape));
@@ -464,6 +481,16 @@ static attune_sdpa_status select_form(call_plan *plan, bool has_workspace) {
   }
   if (plan->form == NULL) return plain ? no_output(p) : refuse_option(x);
   return ATTUNE_SDPA_OK;
+}
+
+/* Chooses a form for a problem in BF16 or FP16 that is not quantised: decode, or without a workspace,
+ * which that needs, native or pingpong where they apply. */
+static void select_halves(call_plan *plan, bool has_workspace) {
+  problem *x = &plan->x;
+  const attune_sdpa_form_info *decode = find_decode_halves(x), *native = find_native(x);
+  x->converts_q = decode != NULL && (has_workspace || native == NULL);
+  plan->form = x->converts_q ? decode : native;
+  if (plan->form != NULL) x->packed = packed_heads(&x->p, plan->form);
 }
 
 /* A decode form converts q itself where nothing else is quantised. That saves a launch. */
@@ -548,9 +575,10 @@ static attune_sdpa_status make_plan(const attune_sdpa_params *params, bool has_w
   TRY(set_tensors(plan));
   set_masks(&plan->x);
   plan->x.packed = 1;
-  if ((plan->form = find_native(&plan->x)) != NULL) {
-    plan->x.packed = packed_heads(&plan->x.p, plan->form);
+  select_halves(plan, has_workspace);
+  if (plan->form != NULL) {
     if (has_workspace && counts_tiles(plan)) plan->workspace_bytes = ATTUNE_SDPA_ZEROED_BYTES;
+    lay_out(plan);
     return ATTUNE_SDPA_OK;
   }
   plan->form = find_mixed(&plan->x);

@@ -59,8 +59,9 @@ typedef struct attune_sdpa_params {
   int32_t head_dim; /* columns */
 
   /* ---- formats ---- */
-  attune_sdpa_dtype dtype;     /* of k and v, and of q. Problems in FP16 and BF16 with many keys are
-                                * quantised to E4M3 in the workspace, others are computed as given */
+  attune_sdpa_dtype dtype;     /* of k and v, and of q. Problems in FP16 and BF16 with many queries
+                                * and keys are quantised to E4M3 in the workspace, others are
+                                * computed as given */
   attune_sdpa_dtype q_dtype;   /* of q beside k and v in E4M3: FP16 or BF16; 0: as dtype */
   attune_sdpa_dtype out_dtype; /* of o: FP16 or BF16 */
 
@@ -107,7 +108,7 @@ typedef struct attune_sdpa_params {
    * head_dim]; the first of their strides is that of a page. NULL: no pages. */
   const int32_t *page_table;
   int32_t max_pages; /* of a sequence, with a page table */
-  int32_t page_size; /* keys of a page, with a page table: a multiple of 64 */
+  int32_t page_size; /* keys of a page, with a page table: a multiple of 16 */
   int32_t pages;     /* of k and v, with a page table */
 
   /* ---- the quantiser of k and q in FP16 or BF16 ---- */

@@ -20,7 +20,7 @@ typedef struct attune_sdpa_map {
    * entries are one dimension, for contiguous tensors. */
   int32_t rank;
   int32_t columns, rows; /* of the box */
-  int32_t paged_rows;    /* rows where k and v are paged */
+  int32_t paged_rows;    /* rows where k and v are paged; boxes of small pages have fewer */
   int32_t swizzle_bytes;
 } attune_sdpa_map;
 
@@ -89,6 +89,7 @@ typedef struct attune_sdpa_form_info {
   /* Most blocks on a multiprocessor. Dense forms: 0 for one block per tile; else persistent. */
   int32_t blocks_per_multiprocessor;
 
+  int32_t cache_dtype; /* decode: of k and v, an attune_sdpa_dtype */
   int32_t bf16; /* native, pingpong: tensors are BF16, else FP16 */
   int32_t linear_eighths; /* native, pingpong: exponentials of every eight that are approximated */
 

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"attune/internal/array"
 	"attune/internal/spec"
 	"attune/internal/tensormap"
 	"attune/internal/toolchain"
@@ -65,12 +66,13 @@ type Form struct {
 	// block per tile; else they are persistent.
 	BlocksPerMultiprocessor int
 
-	QueryRows     int  // per block
-	StepKeys      int  // of a step of a native, pingpong, mixed, prefill or decode form
-	BF16          bool // native and pingpong: tensors are BF16, else FP16
-	LinearEighths int  // native and pingpong: exponentials of every eight that are approximated
-	Chunks        int  // of a quantiser: 16-byte chunks of a thread in a tile
-	MaxBlocks     int  // of a quantiser: blocks of its grid
+	QueryRows     int         // per block
+	StepKeys      int         // of a step of a native, pingpong, mixed, prefill or decode form
+	Cache         array.DType // decode: of K and V
+	BF16          bool        // native and pingpong: tensors are BF16, else FP16
+	LinearEighths int         // native and pingpong: exponentials of every eight that are approximated
+	Chunks        int         // of a quantiser: 16-byte chunks of a thread in a tile
+	MaxBlocks     int         // of a quantiser: blocks of its grid
 }
 
 // Argument is an argument of an entry function: a value of the problem, or a tensor map.
@@ -87,7 +89,7 @@ type Map struct {
 	// tensors, whose heads of all batches are one dimension.
 	Rank          int
 	Columns, Rows int // of the box
-	PagedRows     int // Rows where k and v are paged
+	PagedRows     int // Rows where k and v are paged; boxes of small pages have fewer
 	SwizzleBytes  int // 0, 32, 64 or 128
 }
 
@@ -96,6 +98,16 @@ var Tensors = []string{"q", "k", "v", "o"}
 
 // MaxMaps is the number of tensor maps that a form may have.
 const MaxMaps = 4
+
+// PageUnit divides the keys of a page, so that a page holds whole boxes.
+const PageUnit = 16
+
+// isKV reports whether the map is one of k or v, which may be pages.
+func (m *Map) isKV() bool { return Tensors[m.Tensor] == "k" || Tensors[m.Tensor] == "v" }
+
+// pageBox are the rows of the box where a page of k and v has some keys: a power of two that divides
+// them.
+func (m *Map) pageBox(keys int) int { return min(m.PagedRows, keys&-keys) }
 
 // Variant is the name of the form.
 func (f *Form) Variant() string { return f.Target.Variant }
@@ -215,13 +227,19 @@ func newDeclared(kernel *spec.Kernel, v spec.Variant, arch string, shapes []spec
 			return nil, err
 		}
 	}
-	for i := range d.Args {
-		a := Argument{Name: d.Args[i].Name}
-		if d.Args[i].Role == spec.Map {
-			var err error
-			if a.Map, err = newMap(d, d.Args[i].Map, v, shapes); err != nil {
+	args, err := d.ArgsFor(values)
+	if err != nil {
+		return nil, err
+	}
+	for _, arg := range args {
+		a := Argument{Name: arg.Name}
+		if arg.Role == spec.Map {
+			if a.Map, err = newMap(d, args[arg.Map.Arg], arg.Map, v, shapes); err != nil {
 				return nil, fmt.Errorf("%s: %w", a.Name, err)
 			}
+		}
+		if f.Kernel == Decode && arg.Name == "k" {
+			f.Cache = arg.Type
 		}
 		f.Arguments = append(f.Arguments, a)
 	}
@@ -258,15 +276,16 @@ func (f *Form) checkDense() error {
 	return nil
 }
 
-// newMap is a tensor map of a declared kernel. Its box is the same for all shapes with pages, and for
-// all without. Where heads are packed, a launch derives that of q.
-func newMap(d *spec.Declaration, rule *spec.MapRule, v spec.Variant, shapes []spec.Shape) (*Map, error) {
-	of := d.Args[rule.Arg]
+// newMap is a tensor map of an argument of a declared kernel. Its box is the same for all shapes without pages, and
+// that of shapes with pages follows from the keys of a page. Where heads are packed, a launch derives
+// that of q.
+func newMap(d *spec.Declaration, of spec.Arg, rule *spec.MapRule, v spec.Variant, shapes []spec.Shape) (*Map, error) {
 	m := &Map{Tensor: slices.Index(Tensors, of.Name), ElementBytes: of.Type.Bytes(), Rank: len(of.Shape)}
 	if m.Tensor < 0 {
 		return nil, fmt.Errorf("it describes %s; the library has maps of %s", of.Name, strings.Join(Tensors, ", "))
 	}
-	pages, packed := slices.Index(d.Axes, "pages"), slices.Index(d.Axes, "packed")
+	pages, pageSize, packed := slices.Index(d.Axes, "pages"), slices.Index(d.Axes, "page_size"), slices.Index(d.Axes, "packed")
+	boxes := map[int]int{} // rows, by the keys of a page
 	for _, s := range shapes {
 		values := d.Values(v, s)
 		if packed >= 0 && values[packed] > 1 {
@@ -284,18 +303,34 @@ func newMap(d *spec.Declaration, rule *spec.MapRule, v spec.Variant, shapes []sp
 		if err != nil {
 			return nil, err
 		}
-		into := &m.Rows
-		if pages >= 0 && values[pages] > 0 {
-			into = &m.PagedRows
+		var pageKeys int // 0 without pages
+		if pages >= 0 && values[pages] > 0 && m.isKV() {
+			pageKeys = int(values[pageSize])
 		}
 		bytes := 16 << tensormap.EnumValue(swizzle, tensormap.Swizzles) &^ 16 // none is 0
-		if *into != 0 && *into != rows || m.Columns != 0 && (m.Columns != columns || m.SwizzleBytes != bytes) {
+		known, seen := boxes[pageKeys]
+		if seen && known != rows || m.Columns != 0 && (m.Columns != columns || m.SwizzleBytes != bytes) {
 			return nil, fmt.Errorf("its box depends on the shape: %s", s)
 		}
-		*into, m.Columns, m.SwizzleBytes = rows, columns, bytes
+		boxes[pageKeys], m.Columns, m.SwizzleBytes = rows, columns, bytes
+	}
+	return m, m.setRows(boxes)
+}
+
+// setRows sets the rows of boxes, which are by the keys of a page; 0 for no pages.
+func (m *Map) setRows(boxes map[int]int) error {
+	m.Rows = boxes[0]
+	delete(boxes, 0)
+	for _, rows := range boxes {
+		m.PagedRows = max(m.PagedRows, rows)
+	}
+	for keys, rows := range boxes {
+		if rows != m.pageBox(keys) {
+			return fmt.Errorf("its box has %d rows of pages of %d keys, and %d of others", rows, keys, m.PagedRows)
+		}
 	}
 	if m.PagedRows == 0 {
 		m.PagedRows = m.Rows
 	}
-	return m, nil
+	return nil
 }

@@ -27,7 +27,7 @@ func (f *Form) grid(p *Problem, facts device.Facts) (grid [3]int, even int) {
 	case Decode:
 		multiprocessors := max(min(facts.Multiprocessors, h200Multiprocessors), 1)
 		tiles := ceilDiv(p.Keys, f.StepKeys)
-		return [3]int{multiprocessors, 1, 1}, evenBlocks(f.units(p), tiles, f.StepKeys, f.HeadDim, multiprocessors)
+		return [3]int{multiprocessors, 1, 1}, evenBlocks(f.units(p), tiles, 2*f.StepKeys*f.HeadDim*f.Cache.Bytes(), f.HeadDim, multiprocessors)
 	case DenseKernel:
 		return f.denseGrid(p.shape(), facts), 0
 	}
@@ -52,7 +52,7 @@ func maxEvenBytes(headDim int) int {
 // evenBlocks are the blocks of a decode form for units of as many tiles, if that is not known to be
 // otherwise on the device: each unit has as many blocks, or each block as many units. It is 0 where
 // equal shares of all tiles are better.
-func evenBlocks(units, tiles, tileKeys, headDim, multiprocessors int) int {
+func evenBlocks(units, tiles, tileBytes, headDim, multiprocessors int) int {
 	blocks, longest := 0, 0
 	if each := multiprocessors / units; each > 0 {
 		blocks, longest = each*units, ceilDiv(tiles, each)
@@ -60,7 +60,7 @@ func evenBlocks(units, tiles, tileKeys, headDim, multiprocessors int) int {
 		each = ceilDiv(units, multiprocessors)
 		blocks, longest = ceilDiv(units, each), each*tiles
 	}
-	if (longest*multiprocessors-units*tiles)*2*tileKeys*headDim > maxEvenBytes(headDim)*multiprocessors {
+	if (longest*multiprocessors-units*tiles)*tileBytes > maxEvenBytes(headDim)*multiprocessors {
 		return 0
 	}
 	return blocks

@@ -196,10 +196,10 @@ func (t *Tensor) bytes(dim int) int {
 func (p *Problem) tensorMap(m *Map) *tensormap.Map {
 	t := []*Tensor{&p.Q, &p.K, &p.V, &p.O}[m.Tensor]
 	size, rows := m.ElementBytes, m.Rows
-	switch name := Tensors[m.Tensor]; {
-	case p.PageTable != 0 && (name == "k" || name == "v"):
-		rows = m.PagedRows
-	case name == "q":
+	switch {
+	case p.PageTable != 0 && m.isKV():
+		rows = m.pageBox(p.PageSize)
+	case Tensors[m.Tensor] == "q":
 		rows /= max(p.packed, 1)
 	}
 	whole := &tensormap.Map{Type: "u8", Box: []int{m.Columns, rows, 1}, Swizzle: "none", OOB: "zero"}

@@ -27,8 +27,8 @@ const (
 	tileCounterBytes = 8
 	maxPackedHeads   = 8
 
-	// Query rows of a K/V head: few are left to the decode kernel. Of a cache in E4M3 it takes more,
-	// if they are of few queries: other kernels would read the cache once for each query head.
+	// Query rows of a K/V head: few are left to the decode kernel. Of K and V that need no quantiser it
+	// takes more, if they are of few queries: other kernels would read them once for each query head.
 	fewRows          = 16
 	maxDecodeRows    = 128
 	maxDecodeQueries = 16
@@ -150,6 +150,12 @@ func (t *Table) Plan(p Problem) (*Call, error) {
 		return nil, err
 	}
 	c := &Call{problem: p}
+	if p.K.Type != array.E4M3 {
+		if c.Form = t.decode(&p, false); c.Form != nil {
+			c.layOut()
+			return c, nil
+		}
+	}
 	if c.Form = t.native(&p, rules); c.Form != nil {
 		if c.Form.Kernel == Pingpong {
 			c.problem.packed = p.packedHeads(c.Form.QueryRows)
@@ -175,9 +181,9 @@ func (t *Table) Plan(p Problem) (*Call, error) {
 
 // native is the form for a problem in 16 bits that is not quantised, of native or pingpong. With LSE
 // all exponentials are exact, which forms with tiles of 128 rows have; without it the first form is
-// the fastest. Few query rows are left to decode.
+// the fastest.
 func (t *Table) native(p *Problem, rules choice) *Form {
-	if p.K.Type == array.E4M3 || p.Q.Type != p.K.Type || p.O.Type != p.K.Type || p.hasOptions() || p.fewRows() || !rules.preference["prefers_native"] {
+	if p.K.Type == array.E4M3 || p.Q.Type != p.K.Type || p.O.Type != p.K.Type || p.hasOptions() || p.manyKeys() || !rules.preference["prefers_native"] {
 		return nil
 	}
 	rows, keys, exact := 256, 128, p.LSE != 0
@@ -239,7 +245,7 @@ func (t *Table) quantise(c *Call) error {
 		return nil
 	}
 	if kv && (p.PageTable != 0 || packed && p.CuKeys == 0) {
-		return unsupported("k and v are %s; paged keys, and keys beside packed queries that are not packed, are E4M3", p.K.Type)
+		return unsupported("k and v are %s; paged keys of many queries, and keys beside packed queries that are not packed, are E4M3", p.K.Type)
 	}
 	z := cast{q: p.Q, k: p.K, v: p.V, batch: p.Batch, heads: 1, copies: 1, bf16: p.Q.Type == array.BF16}
 	if packed {
@@ -294,7 +300,7 @@ func (t *Table) selectForm(c *Call, rules choice) error {
 	plain := !p.hasOptions() && p.Q.contiguous && p.K.contiguous && p.V.contiguous && p.O.contiguous && !p.manyKeys() &&
 		p.O.Type == array.F16 && p.LSE == 0 // for which the kernels are shipped
 	if !plain || p.fewRows() && rules.preference["prefers_decode"] {
-		c.Form = t.decode(p, c.cast.kvRows == 0)
+		c.Form = t.decode(p, c.cast.kvRows > 0)
 	}
 	if c.Form == nil && plain {
 		if err := CheckGrid(p.shape()); err != nil {
@@ -312,18 +318,17 @@ func (t *Table) selectForm(c *Call, rules choice) error {
 	return nil
 }
 
-// decode is the decode form of a problem, with the fewest units, and then the fewest rows; nil if none
-// computes it.
-// A cache is what the caller has in E4M3.
-func (t *Table) decode(p *Problem, cache bool) *Form {
-	pages := p.PageTable == 0 || p.PageSize == 64 || p.PageSize == 128 || p.PageSize == 256
-	few := p.fewRows() || cache && p.rows() <= maxDecodeRows && p.Queries <= maxDecodeQueries
-	if !few || p.CuQueries != 0 || p.WindowRight >= 0 || !p.Q.contiguous || !p.O.contiguous || !pages {
+// decode is the decode form of a problem, over K and V as they are given or quantised: that with the
+// fewest units, and then the fewest rows; nil if none computes it. It takes any strides of Q in 16 bits.
+func (t *Table) decode(p *Problem, quantised bool) *Form {
+	few := p.fewRows() || !quantised && p.rows() <= maxDecodeRows && p.Queries <= maxDecodeQueries
+	strided := p.Q.Type == array.E4M3 && !p.Q.contiguous || !p.O.contiguous
+	if !few || p.CuQueries != 0 || p.WindowRight >= 0 || strided {
 		return nil
 	}
 	var best *Form
 	for _, f := range t.declared {
-		if f.Kernel != Decode || f.HeadDim != p.HeadDim {
+		if f.Kernel != Decode || f.HeadDim != p.HeadDim || f.Cache != p.K.Type {
 			continue
 		}
 		if best == nil || f.units(p) < best.units(p) || f.units(p) == best.units(p) && f.QueryRows < best.QueryRows {

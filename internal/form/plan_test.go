@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"attune/internal/array"
+	"attune/internal/device"
 	"attune/internal/spec"
 	"attune/kernels"
 )
@@ -42,7 +43,7 @@ func TestUnsupported(t *testing.T) {
 	}
 	for want, p := range map[string]Problem{
 		"the head dim is 96; the kernels have 64 128 256": typed(with(func(p *Problem) { p.HeadDim = 96 }), array.E4M3, array.E4M3, array.F16),
-		"paged keys, and keys beside packed queries that are not packed, are E4M3": typed(with(func(p *Problem) {
+		"paged keys of many queries, and keys beside packed queries that are not packed, are E4M3": typed(with(func(p *Problem) {
 			p.PageTable, p.PageSize, p.Pages, p.MaxPages = 1, 64, 9, 5
 		}), array.F16, array.F16, array.F16),
 		"k and v are bf16": typed(with(func(p *Problem) { p.CuQueries, p.TotalQueries = 1, 600 }), array.BF16, array.BF16, array.BF16),
@@ -56,6 +57,44 @@ func TestUnsupported(t *testing.T) {
 	} {
 		if _, err := table.Plan(p); !errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), want) {
 			t.Errorf("the error is %v, want %s", err, want)
+		}
+	}
+}
+
+// Few query rows over K and V of any type take one launch of a decode form of that type, in pages of any
+// size; many over pages in 16 bits have no form.
+func TestDecodeOfCaches(t *testing.T) {
+	table := newTable(t)
+	for _, cache := range []array.DType{array.E4M3, array.F16, array.BF16} {
+		for _, dim := range []int{64, 128, 256} {
+			q := cache
+			if cache == array.E4M3 {
+				q = array.BF16
+			}
+			p := typed(Problem{Batch: 3, Heads: 32, KVHeads: 8, Queries: 2, Keys: 5000, HeadDim: dim}, q, cache, q)
+			p.Q.Address, p.K.Address, p.V.Address, p.O.Address = 1<<40, 2<<40, 3<<40, 4<<40
+			p.Q.Strides = [3]int{2 * 32 * dim, dim, 32 * dim} // rows before heads
+			p.PageTable, p.PageSize, p.Pages, p.MaxPages = 5<<40, 48, 400, 105
+			c, err := table.Plan(p)
+			if err != nil {
+				t.Errorf("%s, head dim %d: %v", cache, dim, err)
+				continue
+			}
+			if c.Form.Kernel != Decode || c.Form.Cache != cache || c.Form.HeadDim != dim || c.Quantiser != nil {
+				t.Errorf("%s, head dim %d: %+v, quantiser %v", cache, dim, c.Form, c.Quantiser)
+			}
+			for _, a := range c.Launches(1<<50, device.Facts{Multiprocessors: 132})[0].Job.Args {
+				if a.TensorMap == nil {
+					continue
+				}
+				if box := a.TensorMap.Map.Box; box[0]*cache.Bytes() != min(dim*cache.Bytes(), 128) || box[1] != 16 {
+					t.Errorf("%s, head dim %d: the box of %s is %v", cache, dim, a.Name, box)
+				}
+			}
+			p.Queries, p.Q.Strides = 17, [3]int{}
+			if _, err := table.Plan(p); (err == nil) != (cache == array.E4M3) {
+				t.Errorf("%s, head dim %d, 17 queries: %v", cache, dim, err)
+			}
 		}
 	}
 }
@@ -128,11 +167,11 @@ func TestEvenBlocks(t *testing.T) {
 		{"2 units for each block, which would take twice as long", 133, 100, 64, 128, 0},
 		{"one more unit than half of the blocks", 67, 200, 64, 128, 0},
 	} {
-		if got := evenBlocks(c.units, c.tiles, c.keys, c.headDim, 132); got != c.want {
+		if got := evenBlocks(c.units, c.tiles, 2*c.keys*c.headDim, c.headDim, 132); got != c.want {
 			t.Errorf("%s: %d blocks, want %d", c.what, got, c.want)
 		}
 	}
-	if got := evenBlocks(3, 5, 64, 128, 1); got != 1 {
+	if got := evenBlocks(3, 5, 2*64*128, 128, 1); got != 1 {
 		t.Errorf("a single multiprocessor: %d blocks", got)
 	}
 }

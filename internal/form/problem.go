@@ -101,7 +101,7 @@ func (p *Problem) hasOptions() bool {
 // rows are the query rows of a K/V head.
 func (p *Problem) rows() int { return p.Heads / p.KVHeads * p.Queries }
 
-// fewRows reports whether the decode kernel computes the query rows whatever the keys are.
+// fewRows reports whether the decode kernel computes the query rows even if K and V are quantised.
 func (p *Problem) fewRows() bool { return p.rows() <= fewRows }
 
 // manyKeys reports whether k and v have more elements than kernels index by 32 bits. The decode

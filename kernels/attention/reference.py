@@ -16,7 +16,7 @@ def load(axes, inputs, name, heads):
         if "o" in inputs or name == "q" and axes.get("q_fp16"):  # native, mixed
             x = fp16_of_bits(x)
     else:  # Q of decode in 16 bits
-        x = inputs["q_bf16" if axes["q_bf16"] else "q_fp16"]
+        x = inputs["q_bf16" if "q_bf16" in inputs else "q_fp16"]
         if axes["q_rows_first"]:
             batch, heads, rows, d = x.shape
             x = x.reshape(batch, rows, heads, d).transpose(0, 2, 1, 3)

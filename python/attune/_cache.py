@@ -1,4 +1,4 @@
-"""attune.decode and attune.append: attention over a cache of keys and values in E4M3."""
+"""attune.decode and attune.append: attention over a cache of keys and values in E4M3, FP16 or BF16."""
 
 from collections.abc import Sequence
 from typing import Any, Literal, Optional, overload
@@ -16,14 +16,14 @@ _is_compiling = torch.compiler.is_dynamo_compiling
 
 @overload
 def decode(q: Tensor, k_cache: Tensor, v_cache: Tensor, lengths: Tensor, *, page_table: Optional[Tensor] = ...,
-         descale: Sequence[Tensor], causal: bool = ..., scale: Optional[float] = ..., window_size: Optional[Window] = ...,
+         descale: Optional[Sequence[Tensor]] = ..., causal: bool = ..., scale: Optional[float] = ..., window_size: Optional[Window] = ...,
          sinks: Optional[Tensor] = ..., return_lse: Literal[False] = ..., out: Optional[Tensor] = ..., fallback: bool = ...,
          ) -> Tensor: ...  # fmt: skip
 
 
 @overload
 def decode(q: Tensor, k_cache: Tensor, v_cache: Tensor, lengths: Tensor, *, page_table: Optional[Tensor] = ...,
-         descale: Sequence[Tensor], causal: bool = ..., scale: Optional[float] = ..., window_size: Optional[Window] = ...,
+         descale: Optional[Sequence[Tensor]] = ..., causal: bool = ..., scale: Optional[float] = ..., window_size: Optional[Window] = ...,
          sinks: Optional[Tensor] = ..., return_lse: Literal[True], out: Optional[Tensor] = ..., fallback: bool = ...,
          ) -> tuple[Tensor, Tensor]: ...  # fmt: skip
 
@@ -35,7 +35,7 @@ def decode(
     lengths: Tensor,
     *,
     page_table: Optional[Tensor] = None,
-    descale: Sequence[Tensor],
+    descale: Optional[Sequence[Tensor]] = None,
     causal: bool = True,
     scale: Optional[float] = None,
     window_size: Optional[Window] = None,
@@ -48,11 +48,11 @@ def decode(
     """Attention of the last queries of each sequence over its cache, on the current CUDA stream.
 
     q is [batch, heads, queries, head_dim], FP16 or BF16; one query, or a few of speculative
-    decoding, which are the last of the sequence. The caches are E4M3 [batch, kv_heads, capacity,
-    head_dim] or, with a page table, [pages, kv_heads, page_size, head_dim] with a multiple of
-    64 keys on a page. lengths is int32 [batch]: the keys of each sequence, those of the queries included.
-    page_table is int32 [batch, max_pages]. descale is (of k, of v), float32 [batch, kv_heads]; a q
-    in E4M3 comes with all three factors.
+    decoding, which are the last of the sequence. The caches are E4M3, or of the dtype of q, [batch,
+    kv_heads, capacity, head_dim] or, with a page table, [pages, kv_heads, page_size, head_dim] with a
+    multiple of 16 keys on a page. lengths is int32 [batch]: the keys of each sequence, those of the
+    queries included. page_table is int32 [batch, max_pages]. Caches in E4M3 come with descale, (of k,
+    of v), float32 [batch, kv_heads]; a q in E4M3 with all three factors.
 
     The output has the dtype of q. The other arguments are those of attune.sdpa.
     """
@@ -70,9 +70,12 @@ def decode(
     _check.tensor("q", q, ("batch", "heads", "queries", "head_dim"))
     if q.dtype not in _check.HALVES and q.dtype != _check.FP8:
         raise TypeError(f"q is {q.dtype}, not float16, bfloat16 or float8_e4m3fn")
-    _check_caches(q, k_cache, v_cache, lengths, page_table)
+    _check_caches(q, k_cache, v_cache, lengths, page_table, "q", (_check.FP8, q.dtype))
     _check.heads(q, k_cache)
-    _check.descale(descale, "qkv" if q.dtype == _check.FP8 else "kv", q, q.shape[0], q.shape[1], k_cache.shape[1])
+    if k_cache.dtype == _check.FP8:
+        _check.descale(descale, "qkv" if q.dtype == _check.FP8 else "kv", q, q.shape[0], q.shape[1], k_cache.shape[1])
+    else:
+        _check.no_descale(descale, k_cache, "k_cache")
     _check.scale(scale)
     _check.sinks(sinks, q)
     _check.out(out, q)
@@ -106,7 +109,7 @@ def append(
         except NotImplementedError:
             pass  # said below, or computed by PyTorch
     _check_rows(k, v)
-    _check_caches(k, k_cache, v_cache, lengths, page_table, "k")
+    _check_caches(k, k_cache, v_cache, lengths, page_table, "k", (_check.FP8,))
     if k.shape[1] != k_cache.shape[1]:
         raise ValueError(f"k has {k.shape[1]} heads, and k_cache has {k_cache.shape[1]}")
     _check.descale(descale, "kv", k, k.shape[0], k.shape[1], k.shape[1])
@@ -133,15 +136,15 @@ def _check_rows(k: Tensor, v: Tensor) -> None:
     _check.beside("v", v, "k", k)
 
 
-def _check_caches(
-    q: Tensor, k_cache: Tensor, v_cache: Tensor, lengths: Tensor, page_table: Optional[Tensor], name: str = "q"
-) -> None:
+def _check_caches(q: Tensor, k_cache: Tensor, v_cache: Tensor, lengths: Tensor, page_table: Optional[Tensor],
+                  name: str, dtypes: tuple[torch.dtype, ...]) -> None:  # fmt: skip
     first = "batch" if page_table is None else "pages"
     third = "capacity" if page_table is None else "page_size"
     for cache_name, x in (("k_cache", k_cache), ("v_cache", v_cache)):
         _check.tensor(cache_name, x, (first, "kv_heads", third, "head_dim"))
-        if x.dtype != _check.FP8:
-            raise TypeError(f"{cache_name} is {x.dtype}, not float8_e4m3fn")
+        if x.dtype not in dtypes:
+            wanted = " or ".join(str(dtype).removeprefix("torch.") for dtype in dict.fromkeys(dtypes))
+            raise TypeError(f"{cache_name} is {x.dtype}, not {wanted}")
         _check.beside(cache_name, x, name, q)
         if x.shape[3] != q.shape[3]:
             raise ValueError(f"{cache_name} is {list(x.shape)}, and {name} is {list(q.shape)}: head_dim differs")
@@ -149,6 +152,8 @@ def _check_caches(
             raise ValueError(f"{cache_name} is {list(x.shape)}, and {name} is {list(q.shape)}: batch differs")
         if page_table is not None:
             _check.page_size(cache_name, x)
+    if k_cache.dtype != v_cache.dtype:
+        raise TypeError(f"v_cache is {v_cache.dtype}, and k_cache is {k_cache.dtype}")
     if k_cache.shape != v_cache.shape:
         raise ValueError(f"k_cache is {list(k_cache.shape)}, and v_cache is {list(v_cache.shape)}")
     _check.array("lengths", lengths, torch.int32, (q.shape[0],), q)

@@ -79,9 +79,9 @@ def descale(value: Optional[Sequence[Tensor]], names: str, q: Tensor, batch: int
         array(f"descale of {name}", x, torch.float32, (batch, of_q if name == "q" else of_k), q)
 
 
-def no_descale(value: Optional[Sequence[Tensor]], q: Tensor) -> None:
+def no_descale(value: Optional[Sequence[Tensor]], x: Tensor, name: str = "q") -> None:
     if value is not None:
-        raise ValueError(f"descale is given, and q is {q.dtype}: only E4M3 tensors have factors")
+        raise ValueError(f"descale is given, and {name} is {x.dtype}: only E4M3 tensors have factors")
 
 
 def window(value: Optional[Window]) -> tuple[int, int]:
@@ -136,5 +136,5 @@ def out(value: Optional[Tensor], q: Tensor) -> None:
 
 
 def page_size(name: str, cache: Tensor) -> None:
-    if cache.shape[2] == 0 or cache.shape[2] % 64:
-        raise ValueError(f"{name} has pages of {cache.shape[2]} keys, not a multiple of 64")
+    if cache.shape[2] == 0 or cache.shape[2] % 16:
+        raise ValueError(f"{name} has pages of {cache.shape[2]} keys, not a multiple of 16")

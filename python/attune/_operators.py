@@ -87,10 +87,11 @@ def output_dtype(q: Tensor, out: Optional[Tensor]) -> torch.dtype:
     return torch.float16 if q.dtype == _check.FP8 else q.dtype
 
 
-def new_output(q: Tensor) -> Tensor:
-    """An O in the dimension order of q, so that a transpose and a reshape behind attention copy nothing."""
+def new_output(q: Tensor, is_cache: bool) -> Tensor:
+    """An O in the dimension order of q, so that a transpose and a reshape behind attention copy nothing. The decode
+    kernel, which attends to a cache, writes contiguous rows."""
     dtype = output_dtype(q, None)
-    if q.dim() == 4 and q.stride(1) < q.stride(2):
+    if q.dim() == 4 and q.stride(1) < q.stride(2) and not is_cache:
         batch, heads, rows, dim = q.shape
         return torch.empty((batch, rows, heads, dim), dtype=dtype, device=q.device).transpose(1, 2)
     return torch.empty(q.shape, dtype=dtype, device=q.device)
@@ -104,7 +105,7 @@ def _lse_shape(call: Call) -> tuple[int, ...]:
 
 def _without_keys(call: Call) -> Result:
     """No query sees a key."""
-    o = (new_output(call.q) if call.out is None else call.out).zero_()
+    o = (new_output(call.q, call.lengths is not None) if call.out is None else call.out).zero_()
     if not call.return_lse:
         return o
     return o, torch.full(_lse_shape(call), -torch.inf, dtype=torch.float32, device=call.q.device)
@@ -175,8 +176,8 @@ def _operator(q: Tensor, k: Tensor, v: Tensor, descale_q: Optional[Tensor], desc
               max_seqlen_k: int = 0, lengths: Optional[Tensor] = None, page_table: Optional[Tensor] = None,
               fallback: bool = False) -> tuple[Tensor, Tensor]:  # fmt: skip
     call = Call(q, k, v, causal, None if scale < 0 else scale, (window_left, window_right), sinks,
-                _factors(descale_q, descale_k, descale_v), return_lse, new_output(q), smooth_k, hadamard,
-                cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, lengths, page_table)  # fmt: skip
+                _factors(descale_q, descale_k, descale_v), return_lse, new_output(q, lengths is not None), smooth_k,
+                hadamard, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, lengths, page_table)  # fmt: skip
     with _workspace.temporary():
         result = _run(call, fallback)
     return (result, q.new_empty(0, dtype=torch.float32)) if isinstance(result, Tensor) else result
@@ -215,8 +216,9 @@ _sdpa_out_op = torch.library.custom_op("attune::sdpa_out", _operator_out, mutate
 def _(q: Tensor, k: Tensor, v: Tensor, descale_q: Optional[Tensor], descale_k: Optional[Tensor],
       descale_v: Optional[Tensor], causal: bool, scale: float, window_left: int, window_right: int,
       sinks: Optional[Tensor], return_lse: bool, smooth_k: bool = False, hadamard: bool = False,
-      cu_seqlens_q: Optional[Tensor] = None, *rest: object) -> tuple[Tensor, Tensor]:  # fmt: skip
-    return new_output(q), _fake_lse(q, return_lse, cu_seqlens_q)
+      cu_seqlens_q: Optional[Tensor] = None, cu_seqlens_k: Optional[Tensor] = None, max_seqlen_q: int = 0,
+      max_seqlen_k: int = 0, lengths: Optional[Tensor] = None, *rest: object) -> tuple[Tensor, Tensor]:  # fmt: skip
+    return new_output(q, lengths is not None), _fake_lse(q, return_lse, cu_seqlens_q)
 
 
 @_sdpa_out_op.register_fake

@@ -54,7 +54,7 @@ def _gathered(call: Call) -> tuple[Tensor, Tensor]:
     batch, pages = table.shape
 
     def gather(cache: Tensor) -> Tensor:  # indexing is not for 8-bit floats everywhere
-        rows = cache.view(torch.uint8)[table].transpose(1, 2)
+        rows = (cache.view(torch.uint8) if cache.dtype.itemsize == 1 else cache)[table].transpose(1, 2)
         return rows.reshape(batch, cache.shape[1], pages * cache.shape[2], cache.shape[3]).view(cache.dtype)
 
     return gather(call.k), gather(call.v)

@@ -442,12 +442,13 @@ static bool agree(const attention *a) {
   return a->p.heads % a->p.kv_heads == 0;
 }
 
-/* Dtypes of q and of k and v, and the factors of those in E4M3: (of k, of v) or all three. */
+/* Dtypes of q and of k and v, and the factors of those in E4M3: (of k, of v) or all three. Only a
+ * cache in E4M3 may differ from q. */
 static bool set_dtypes(PyObject *descale, attention *a) {
   attune_sdpa_params *p = &a->p;
   const int of_q = a->q.dtype, of_k = a->k.dtype;
   const bool cache = a->lengths.data != NULL;
-  if (cache ? of_k != E4M3 : of_q != of_k) return false;
+  if (of_q != of_k && !(cache && of_k == E4M3)) return false;
   p->dtype = of_k, p->q_dtype = of_q == of_k ? 0 : of_q;
   if (of_k != E4M3) return is_half(&a->k) && of_q == of_k && descale == Py_None;
   if ((of_q != E4M3 && !is_half(&a->q)) || p->smooth_k || p->hadamard) return false;

@@ -131,6 +131,9 @@ class Operators(unittest.TestCase):
             self.assertIsNone(attune.append(k, k, cache, cache.clone(), lengths, page_table=table, descale=descale))
             o = attune.decode(q, cache, cache, lengths, page_table=table, descale=descale)
             self.assertEqual((o.shape, o.dtype), (q.shape, q.dtype))
+            halves = torch.empty(10, 2, 16, 128, dtype=torch.bfloat16, device="cuda")
+            o = attune.decode(q, halves, halves, lengths, page_table=table)
+            self.assertEqual((o.shape, o.dtype), (q.shape, q.dtype))
 
     def test_fake_quantize(self):
         with FakeTensorMode():

@@ -24,11 +24,11 @@ def pages(cache, page_size, seed=6):
     """The cache in pages of a random order, and the page table."""
     batch, kv_heads, capacity, head_dim = cache.shape
     each = -(-capacity // page_size)
-    padded = torch.full((batch, kv_heads, each * page_size, head_dim), torch.nan).to(FP8)
+    padded = torch.full((batch, kv_heads, each * page_size, head_dim), torch.nan).to(cache.dtype)
     padded.view(torch.uint8)[:, :, :capacity] = cache.view(torch.uint8)
     order = torch.randperm(batch * each, generator=torch.Generator().manual_seed(seed))
-    paged = torch.empty(batch * each, kv_heads, page_size, head_dim, dtype=FP8)
-    rows = padded.view(torch.uint8).view(batch, kv_heads, each, page_size, head_dim).transpose(1, 2).flatten(0, 1)
+    paged = torch.empty(batch * each, kv_heads, page_size, head_dim, dtype=cache.dtype)
+    rows = padded.view(torch.uint8).view(batch, kv_heads, each, page_size, -1).transpose(1, 2).flatten(0, 1)
     paged.view(torch.uint8)[order] = rows
     return paged, order.view(batch, each).int()
 
@@ -49,7 +49,7 @@ class Decode(unittest.TestCase):
     def test_pages(self):
         q, k, v, lengths, descale = problem()
         want = attune.decode(q, k, v, lengths, descale=descale, window_size=(20, 0), sinks=torch.ones(4), fallback=True)
-        for size in (64, 128, 256):
+        for size in (16, 32, 48, 64, 128, 256):
             (k_pages, table), (v_pages, _) = pages(k, size), pages(v, size)
             options = {
                 "page_table": table,
@@ -59,6 +59,31 @@ class Decode(unittest.TestCase):
                 "fallback": True,
             }
             torch.testing.assert_close(attune.decode(q, k_pages, v_pages, lengths, **options), want)
+
+    def test_cache_in_16_bits(self):
+        """Each sequence is what PyTorch computes of it, contiguous or in pages, compiled or not."""
+        for dtype in (torch.float16, torch.bfloat16):
+            q, k, v, lengths, _ = problem(queries=2)
+            q, k, v = (x.to(dtype) for x in (q, k, v))
+            o, lse = attune.decode(q, k, v, lengths, return_lse=True, fallback=True)
+            self.assertEqual((o.dtype, lse.shape), (dtype, (3, 4, 2)))
+            for b, n in list(enumerate(lengths.tolist()))[1:]:  # the first query of sequence 0 sees no key
+                seen = torch.ones(2, n, dtype=torch.bool).tril(n - 2)
+                want = torch.nn.functional.scaled_dot_product_attention(
+                    q[b].float(), *(x[b, :, :n].float().repeat_interleave(2, dim=0) for x in (k, v)), attn_mask=seen
+                )
+                torch.testing.assert_close(o[b].float(), want, atol=1e-2, rtol=1e-2)
+            (k_pages, table), (v_pages, _) = pages(k, 16), pages(v, 16)
+            torch.testing.assert_close(
+                attune.decode(q, k_pages, v_pages, lengths, page_table=table, fallback=True), o, atol=0, rtol=0
+            )
+
+            def compiled(q, k, v, lengths, table):
+                return attune.decode(q.transpose(1, 2).contiguous().transpose(1, 2), k, v, lengths, page_table=table,
+                                     fallback=True)  # fmt: skip
+
+            got = torch.compile(compiled, fullgraph=True, backend="aot_eager")(q, k_pages, v_pages, lengths, table)
+            torch.testing.assert_close(got, o, atol=0, rtol=0)
 
     def test_e4m3_query(self):
         q, k, v, lengths, descale = problem()
@@ -78,7 +103,10 @@ class Decode(unittest.TestCase):
 
         refused("q has 3 dimensions", q[0], k, v, lengths)
         refused("q is torch.float32", q.float(), k, v, lengths, error=TypeError)
-        refused("k_cache is torch.bfloat16, not float8", q, k.bfloat16(), v, lengths, error=TypeError)
+        refused("v_cache is torch.float8_e4m3fn, and k_cache", q, k.bfloat16(), v, lengths, error=TypeError)
+        refused("k_cache is torch.float16, not float8_e4m3fn or bfloat16", q, k.half(), v.half(), lengths,
+                error=TypeError)  # fmt: skip
+        refused("descale is given, and k_cache is torch.bfloat16", q, k.bfloat16(), v.bfloat16(), lengths)
         refused(r"v_cache has 3 dimensions, not 4: \[batch, kv_heads, capacity", q, k, v[0], lengths)
         refused("k_cache is .*: head_dim differs", q, k[..., :32], v, lengths)
         refused("k_cache is .*: batch differs", q, k[:1], v[:1], lengths)
@@ -99,7 +127,7 @@ class Decode(unittest.TestCase):
         )
         refused("page_table is a list", q, paged, paged, lengths, page_table=[1], error=TypeError)
         refused(
-            "k_cache has pages of 32 keys, not a multiple of 64", q, *(paged[:, :, :32],) * 2, lengths, page_table=table
+            "k_cache has pages of 40 keys, not a multiple of 16", q, *(paged[:, :, :40],) * 2, lengths, page_table=table
         )
         refused(r"descale has 3 tensors, not 2: \(of k, of v\)", q, k, v, lengths, descale=(*descale, descale[0]))
         refused("descale is missing", q, k, v, lengths, descale=None)
@@ -129,11 +157,13 @@ class Append(unittest.TestCase):
         _, k, v, _, descale = problem(capacity=128)
         rows = torch.randn(3, 2, 4, 64, generator=torch.Generator().manual_seed(8)).half()
         lengths = torch.tensor([0, 62, 126], dtype=torch.int32)
-        (k_pages, table), (v_pages, _) = pages(k, 64), pages(v, 64)
-        attune.append(rows, rows, k_pages, v_pages, lengths, page_table=table, descale=descale, fallback=True)
-        attune.append(rows, rows, k, v, lengths, descale=descale, fallback=True)
-        self.assertTrue(torch.equal(k_pages.view(torch.uint8), pages(k, 64)[0].view(torch.uint8)))
-        self.assertTrue(torch.equal(v_pages.view(torch.uint8), pages(v, 64)[0].view(torch.uint8)))
+        want_k, want_v = k.clone(), v.clone()
+        attune.append(rows, rows, want_k, want_v, lengths, descale=descale, fallback=True)
+        for size in (16, 64):
+            (k_pages, table), (v_pages, _) = pages(k, size), pages(v, size)
+            attune.append(rows, rows, k_pages, v_pages, lengths, page_table=table, descale=descale, fallback=True)
+            self.assertTrue(torch.equal(k_pages.view(torch.uint8), pages(want_k, size)[0].view(torch.uint8)))
+            self.assertTrue(torch.equal(v_pages.view(torch.uint8), pages(want_v, size)[0].view(torch.uint8)))
         before = k_pages.clone()
         attune.append(rows, rows, k_pages, v_pages, lengths, page_table=-table - 1, descale=descale, fallback=True)
         self.assertTrue(torch.equal(k_pages.view(torch.uint8), before.view(torch.uint8)))

@@ -227,20 +227,38 @@ class Attention(WithDouble):
         attune.decode(q8, cache, cache, lengths, descale=all_three, causal=False)
         self.expect(self.received(), descale_q=all_three[0], q_dtype=0, out_dtype=FP16, causal=0)
 
-    def test_cache_in_bf16(self):
-        q, cache = random(3, 8, 1, 128), random(3, 2, 70, 128)
+    def test_cache_in_16_bits(self):
+        lengths, table = torch.ones(3, dtype=torch.int32), torch.zeros(3, 4, dtype=torch.int32)
+        for dtype, code in ((torch.bfloat16, BF16), (torch.float16, FP16)):
+            q, cache = random(3, 8, 1, 128).to(dtype), random(3, 2, 70, 128).to(dtype)
+            self.assertEqual(attune.decode(q, cache, cache, lengths).dtype, dtype)
+            p = self.received()
+            self.expect(p, key_lengths=lengths, keys=70, dtype=code, q_dtype=0, out_dtype=code, causal=1)
+            self.expect(p, descale_q=None, descale_k=None, descale_v=None)
+            pages = random(10, 2, 16, 128).to(dtype)
+            attune.decode(q, pages, pages, lengths, page_table=table)
+            self.expect(self.received(), page_table=table, page_size=16, pages=10, keys=64, dtype=code)
+
+    def test_cache_unlike_the_query(self):
+        q, cache, lengths = random(3, 8, 1, 128), random(3, 2, 70, 128), torch.ones(3, dtype=torch.int32)
         before = self.calls()
-        with self.assertRaisesRegex(TypeError, "k_cache is torch.bfloat16"):
-            attune.decode(q, cache, cache, torch.ones(3, dtype=torch.int32), descale=None)
+        with self.assertRaisesRegex(TypeError, "k_cache is torch.float16, not float8_e4m3fn or bfloat16"):
+            attune.decode(q, cache.half(), cache.half(), lengths)
+        with self.assertRaisesRegex(TypeError, "v_cache is torch.float8_e4m3fn, and k_cache is torch.bfloat16"):
+            attune.decode(q, cache, cache.to(FP8), lengths)
+        with self.assertRaisesRegex(TypeError, "k_cache is torch.bfloat16, not float8_e4m3fn"):
+            attune.decode(q.to(FP8), cache, cache, lengths)
+        with self.assertRaisesRegex(ValueError, "descale is given, and k_cache is torch.bfloat16"):
+            attune.decode(q, cache, cache, lengths, descale=(torch.ones(3, 2), torch.ones(3, 2)))
         self.assertEqual(self.calls(), before)
 
     def test_pages(self):
-        q, cache = random(3, 8, 2, 64), random(10, 2, 128, 64).to(FP8)
-        lengths, table = torch.tensor([1, 70, 500], dtype=torch.int32), torch.zeros(3, 4, dtype=torch.int32)
+        q, cache = random(3, 8, 2, 64), random(10, 2, 16, 64).to(FP8)
+        lengths, table = torch.tensor([1, 20, 60], dtype=torch.int32), torch.zeros(3, 4, dtype=torch.int32)
         attune.decode(q, cache, cache, lengths, page_table=table, descale=(torch.ones(3, 2), torch.ones(3, 2)))
         p = self.received()
-        self.expect(p, page_table=table, pages=10, page_size=128, max_pages=4, keys=512, queries=2, batch=3)
-        self.expect(p, k_stride=(2 * 128 * 64, 128 * 64, 64))
+        self.expect(p, page_table=table, pages=10, page_size=16, max_pages=4, keys=64, queries=2, batch=3)
+        self.expect(p, k_stride=(2 * 16 * 64, 16 * 64, 64))
 
     def test_workspace(self):
         q = random(1, 2, next(FRESH), 64)
@@ -468,10 +486,11 @@ class BothWays(WithDouble):
     def cache(self):
         paged = self.pick(True, False)
         shape = (6, 2, 64, 64) if paged else (2, 2, 70, 64)
-        caches = [self.tensor(*shape, dtype=FP8) for _ in "kv"]
+        dtype = self.pick(FP8, torch.bfloat16)
+        caches = [self.tensor(*shape, dtype=dtype) for _ in "kv"]
         lengths = self.tensor(2, dtype=torch.int32)
         options = {
-            "descale": self.factors(2, 2, 2),
+            "descale": self.factors(2, 2, 2) if dtype == FP8 else self.pick(None, self.factors(2, 2, 2)),
             "page_table": self.tensor(2, 3, dtype=torch.int32) if paged else None,
         }
         if self.pick(True, False):

@@ -225,13 +225,13 @@ class Quantise(OnGPU):
 
 def pages(cache, page_size):
     """The cache in pages of a random order, and the page table."""
-    batch, kv_heads, capacity, head_dim = cache.shape
+    batch, kv_heads, capacity, _ = cache.shape
     each = capacity // page_size
     order = torch.randperm(batch * each, generator=torch.Generator().manual_seed(6)).cuda()
-    rows = cache.view(torch.uint8).view(batch, kv_heads, each, page_size, head_dim).transpose(1, 2).flatten(0, 1)
+    rows = cache.view(torch.uint8).view(batch, kv_heads, each, page_size, -1).transpose(1, 2).flatten(0, 1)
     paged = torch.empty_like(rows)
     paged[order] = rows
-    return paged.view(FP8), order.view(batch, each).int()
+    return paged.view(cache.dtype), order.view(batch, each).int()
 
 
 class Cache(OnGPU):
@@ -260,7 +260,7 @@ class Cache(OnGPU):
                 self.near(o, want)
                 seen = want_lse > -torch.inf
                 self.assertLess((lse - want_lse)[seen].abs().max().item(), 0.3)
-                for size in (64, 128, 256):
+                for size in (16, 32, 64, 128, 256):
                     (k_pages, table), (v_pages, _) = pages(k, size), pages(v, size)
                     same(attune.decode(q, k_pages, v_pages, lengths, page_table=table, descale=descale), o)
 
@@ -275,15 +275,47 @@ class Cache(OnGPU):
         q, k, v, lengths, descale = self.problem(queries=16)
         self.near(attune.decode(q, k, v, lengths, descale=descale), self.want(q, k, v, lengths, descale)[0])
 
+    def test_cache_in_16_bits(self):
+        """The error is that of O and of P, a fraction of what E4M3 costs."""
+        sinks = torch.linspace(-1, 6, 32, device="cuda")
+        for queries, head_dim, dtype in (
+            (1, 128, torch.bfloat16),
+            (4, 64, torch.float16),
+            (16, 128, torch.float16),
+            (3, 256, torch.bfloat16),
+        ):
+            q, k, v = tensors(3, 32, 8, queries, 1024, head_dim, dtype)
+            lengths = torch.tensor([queries, 700, 1024], dtype=torch.int32, device="cuda")
+            with self.subTest(queries=queries, head_dim=head_dim, dtype=dtype):
+                want, want_lse = _reference.explicit(q, k, v, True, None, -1, -1, None, lengths)
+                o, lse = attune.decode(q, k, v, lengths, return_lse=True)
+                torch.testing.assert_close(o.float(), want, atol=0.01, rtol=0.01)
+                torch.testing.assert_close(lse, want_lse, atol=1e-3, rtol=1e-3)
+                for size in (16, 64, 256):
+                    (k_pages, table), (v_pages, _) = pages(k, size), pages(v, size)
+                    same(attune.decode(q, k_pages, v_pages, lengths, page_table=table), o)
+                o = attune.decode(q, k, v, lengths, window_size=(128, 0), sinks=sinks)
+                want = _reference.explicit(q, k, v, True, None, 128, 0, sinks, lengths)[0]
+                torch.testing.assert_close(o.float(), want, atol=0.01, rtol=0.01)
+                rows_first = q.transpose(1, 2).contiguous().transpose(1, 2)
+                compiled = torch.compile(lambda q, k, v, n: attune.decode(q, k, v, n), fullgraph=True, backend="aot_eager")
+                same(compiled(rows_first, k, v, lengths), attune.decode(q, k, v, lengths))
+
+    def test_sdpa_of_few_queries(self):
+        """A decode step of a model in 16 bits takes K and V as they are."""
+        q, k, v = tensors(2, 16, 4, 2, 1000, 128)
+        want = _reference.explicit(q, k, v, False, None, -1, -1, None)[0]
+        torch.testing.assert_close(attune.sdpa(q, k, v).float(), want, atol=0.01, rtol=0.01)
+
     def test_append(self):
         for dtype in (torch.float16, torch.bfloat16):
             _, k, v, _, descale = self.problem(capacity=256)
             rows = randn(3, 5, 8, 128, dtype=dtype).transpose(1, 2)
             lengths = torch.tensor([0, 62, 253], dtype=torch.int32, device="cuda")
-            for paged in (False, True):
+            for size in (0, 16, 64):
                 caches, table = [k.clone(), v.clone()], None
-                if paged:
-                    (k_pages, table), (v_pages, _) = pages(k, 64), pages(v, 64)
+                if size > 0:
+                    (k_pages, table), (v_pages, _) = pages(k, size), pages(v, size)
                     caches = [k_pages, v_pages]
                 wanted = [x.clone() for x in caches]
                 attune.append(rows, rows * 2, *caches, lengths, page_table=table, descale=descale)
@@ -438,6 +470,11 @@ class Operators(OnGPU):
         )
         torch.library.opcheck(
             ops.sdpa.default, (q, k, v, None, None, None, True, -1.0, -1, -1, None, True), test_utils=checks
+        )
+        torch.library.opcheck(
+            ops.sdpa.default,
+            (q[:, :, :1], k, v, None, None, None, True, -1.0, -1, -1, None, True, False, False, None, None, 0, 0, lengths),
+            test_utils=checks,
         )
         torch.library.opcheck(
             ops.sdpa_out.default,

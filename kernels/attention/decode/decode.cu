@@ -1,12 +1,15 @@
-// FP8 attention of few query rows over many keys, as in decoding, on Hopper (sm_90a). The time is
-// that of reading K and V once.
+// Attention of few query rows over many keys in E4M3, FP16 or BF16, as in decoding, on Hopper
+// (sm_90a). The time is that of reading K and V once.
 //
-//   S^T = K·Q^T                (keys, rows) wgmma; K in registers, Q in shared memory
-//   P^T = exp2(S^T - reference)  rounded to FP16, scaled by 2^8, in shared memory
-//   O^T = O^T + V^T·P^T        (D, rows) wgmma; V^T in registers
+//   keys as M (mainloop_keys.cuh)                       rows as M (mainloop_rows.cuh)
+//   S^T = K·Q^T   K in registers, Q in shared memory    S = Q·K^T   Q in registers
+//   P^T = exp2(S^T - reference)  in shared memory       P = exp2(S - row max)  in registers
+//   O^T = O^T + V^T·P^T   V^T in registers              O = O + P·V
 //
-// Keys and columns are the 64 rows of wgmma, so that query rows are padded to ROWS only, and K and V
-// are converted to FP16 once for all of them, on their way to registers.
+// P is scaled by 2^8 and rounded to FP16, or two terms of BF16 over a cache in BF16. With keys as M
+// query rows are padded to ROWS only, and K and V are converted to FP16 on their way to registers.
+// With rows as M K and V are operands in shared memory: E4M3 is converted there, and 16 bits are
+// loaded as they are.
 //
 // The query rows of all query heads of a K/V head are packed together. ROWS of them are a unit;
 // a head with more has several units, which read K and V again. The tiles of all units are divided
@@ -20,21 +23,22 @@
 //              that share it.
 //   finishers  three warps beside the producer. They bring the next unit of the block while this one
 //              is computed, and merge and store this one while the next is computed.
+//   converter  a warpgroup, with rows as M over E4M3: tiles to FP16, in another pipeline of two.
 //
 // Layouts, innermost last:
 //   q, o       (batch, kv_heads * group, queries, D), E4M3; FP16, or BF16 in o_bf16. One of o and
 //              o_bf16 is null.
 //   q_fp16     in place of q and descale_q, which are then null: the same with strides of batch,
 //   q_bf16     head and row, in elements. Exactly one of the three is given.
-//   k, v       (batch, kv_heads, keys, D), E4M3; paged (pages, kv_heads, page_size, D). The kernel
-//              reads them by their tensor maps alone: boxes of min(D, 128) columns and 64 keys, a
-//              swizzle of as many bytes, coordinates (column, key, K/V head, sequence or page). So
-//              other strides need another map only.
+//   k, v       (batch, kv_heads, keys, D); paged (pages, kv_heads, page_size, D). The kernel reads
+//              them by their tensor maps alone: boxes of 64 keys, of smaller pages 16 or 32, and up
+//              to 128 bytes, a swizzle of as many bytes, coordinates (column, key, K/V head,
+//              sequence or page). So other strides need another map only.
 //   lse        (batch, kv_heads * group, queries), natural logarithm, or null
-//   descale_q  (batch, kv_heads * group); descale_k and descale_v (batch, kv_heads)
+//   descale_q  (batch, kv_heads * group); descale_k and descale_v (batch, kv_heads), or null
 //   sinks      (kv_heads * group), or null
 //   lengths    (batch): keys of each sequence, or null where all have `keys`
-//   page_table (batch, max_pages), or null; page_size is 64, 128 or 256
+//   page_table (batch, max_pages), or null; page_size is a multiple of 16
 //
 // `even_blocks` of the grid's blocks work where all sequences have as many tiles: each unit has as
 // many of them, or each of them as many units. With 0 all blocks have equal shares of all tiles.
@@ -50,8 +54,11 @@
 //   shared_storage.cuh  shared memory, pipeline, swizzle
 //   query.cuh           conversion of Q
 //   producer.cuh        TMA loads
-//   mainloop.cuh        the steps of a tile
+//   converter.cuh       E4M3 to FP16 in shared memory
+//   row_part.cuh        results of some tiles
+//   mainloop.cuh        the steps of a tile: mainloop_keys.cuh or mainloop_rows.cuh
 //   epilogue.cuh        merge, normalise, store
+#include "converter.cuh"
 #include "epilogue.cuh"
 #include "producer.cuh"
 
@@ -59,26 +66,19 @@ namespace attention::decode {
 
 // The units of a block are in shared memory by turns. The consumers load Q of the first one, while
 // the producer loads the first tiles. Behind all stages of all blocks Q would wait for the memory,
-// so the producer fills the pipeline when Q is there. The finishers bring the next unit while this one is computed, and finish this one while
-// the next is computed. The last unit has nothing behind it: the consumers finish it themselves.
-
-__device__ __forceinline__ void wait(uint64_t* barrier, int phase) {
-  ptx::mbarrier_try_wait_parity(barrier, phase & 1);
-}
-__device__ __forceinline__ void arrive(uint64_t* barrier) {
-  __syncwarp();
-  if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(barrier);
-}
+// so the producer fills the pipeline when Q is there. The finishers bring the next unit while this
+// one is computed, and finish this one while the next is computed. The last unit has nothing behind
+// it: the consumers finish it themselves.
 
 __device__ __forceinline__ void consume(const Params& p, SharedStorage& shared) {
   RowState rows;
   const Lane lane;
-  KvState state = {lane.group};
-  int next_tile = lane.group;
+  MainLoop::State state = {lane.first_tile()};
+  int next_tile = lane.first_tile();
   const Cursor first(p, find_start(p));
   if (first.has_tile()) {
     const Unit facts(p, first);
-    load_queries<Consumers>(p, shared.unit[0], first.sequence, facts);
+    load_queries<Consumers>(p, shared.unit[0], query_of(shared, 0), first.sequence, facts);
     if (threadIdx.x == 0) shared.unit[0].facts = facts;
   }
   __syncthreads();
@@ -86,15 +86,23 @@ __device__ __forceinline__ void consume(const Params& p, SharedStorage& shared) 
   for (int i = 0;; i++) {
     const UnitStorage& unit = shared.unit[i % 2];
     if (i > 0) wait(&shared.unit_full[i % 2], i / 2);
-    MainLoop(p, shared, lane, unit, unit.facts.first_row).run(rows, state, next_tile);
+    MainLoop(p, shared, lane, i).run(rows, state, next_tile);
     if (i > 0) wait(&shared.result_empty, i - 1);
-    store_group(shared.group[lane.group], rows, lane, unit.facts.rows);
-    if (unit.facts.is_last) {
+    if (store_result(shared, rows, lane, unit.facts)) {
       Consumers::sync();
       finish<Consumers>(p, shared, unit.cursor, unit.facts);
       return;
     }
-    arrive(&shared.result_full);
+    if (lane.has_result()) arrive(&shared.result_full);
+  }
+}
+
+template <class Storage>
+__device__ __forceinline__ void convert(Storage& shared) {
+  if constexpr (Sizes::kConverts) {
+    ptx::setmaxnreg_dec<Sizes::kConverterRegisters>();
+    __syncthreads();
+    convert_tiles(shared);
   }
 }
 
@@ -110,8 +118,9 @@ __device__ __forceinline__ void finish_units(const Params& p, SharedStorage& sha
       next.cursor = cursor;
       next.facts = Unit(p, cursor);
     }
+    if constexpr (Sizes::kRowsAsM) wait(&shared.q_empty, i);
     Finishers::sync();
-    load_queries<Finishers>(p, next, next.cursor.sequence, next.facts);
+    load_queries<Finishers>(p, next, query_of(shared, i + 1), next.cursor.sequence, next.facts);
     arrive(&shared.unit_full[(i + 1) % 2]);
     wait(&shared.result_full, i);
     finish<Finishers>(p, shared, unit.cursor, unit.facts);
@@ -139,36 +148,38 @@ decode(const uint8_t* q, const uint8_t*, const uint8_t*, __half* o, __nv_bfloat1
       *reinterpret_cast<SharedStorage*>(raw + (-ptx::shared_address(raw) & 1023));
   // -1, no window, is the largest unsigned number. A window of all keys hides none.
   const int window = min(static_cast<unsigned>(window_left), static_cast<unsigned>(keys));
+  // A power of two that divides a page.
+  const int box_keys =
+      page_table == nullptr ? Sizes::kBoxN : min(page_size & -page_size, Sizes::kBoxN);
   const Params p = {q, o, o_bf16, lse, descale_q, descale_k, descale_v, sinks, lengths, page_table,
                     reinterpret_cast<Part*>(parts), arrived, batch, kv_heads, group, queries, keys,
-                    max_pages, page_size, causal, window, even_blocks, softmax_scale, q_fp16,
-                    q_bf16, {q_batch_stride, q_head_stride, q_row_stride}};
+                    max_pages, page_size, causal, window, even_blocks, box_keys, softmax_scale,
+                    q_fp16, q_bf16, {q_batch_stride, q_head_stride, q_row_stride}};
   if (threadIdx.x < Sizes::kConsumers) {
     if constexpr (Sizes::kMovesRegisters) ptx::setmaxnreg_inc<Sizes::kConsumerRegisters>();
     consume(p, shared);
     return;
   }
+  if (threadIdx.x < Sizes::kFirstProducer) {
+    convert(shared);
+    return;
+  }
   if constexpr (Sizes::kMovesRegisters) ptx::setmaxnreg_dec<Sizes::kProducerRegisters>();
-  if (threadIdx.x >= Sizes::kConsumers + 32) {
+  if (threadIdx.x >= Sizes::kFirstProducer + 32) {
     __syncthreads();
     finish_units(p, shared);
     return;
   }
-  const bool issues = threadIdx.x == Sizes::kConsumers;
-  if (issues) {
+  if (threadIdx.x == Sizes::kFirstProducer) {
     ptx::prefetch_tensormap(&k_map);
     ptx::prefetch_tensormap(&v_map);
     shared.init_barriers();
   }
   const Cursor cursor(p, find_start(p));
   Producer producer(p, shared, &k_map, &v_map, cursor);
-  if (issues) {
-    shared.unit[0].cursor = cursor;
-    producer.fill(Sizes::kEarlyStages);
-  }
+  if (threadIdx.x == Sizes::kFirstProducer) shared.unit[0].cursor = cursor;
+  producer.fill(Sizes::kEarlyStages);
   __syncthreads();
-  if (issues) {
-    producer.fill(Sizes::kStages);
-    producer.refill();
-  }
+  producer.fill(Sizes::kStages);
+  producer.refill();
 }

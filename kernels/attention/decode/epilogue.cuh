@@ -9,48 +9,6 @@ namespace attention::decode {
 
 constexpr float kLn2 = 0.6931471805599453f;
 
-// Four columns of a row, not normalised, with the row max in log2 units.
-struct RowPart {
-  float row_max, row_sum;
-  float4 o;
-};
-
-// The result of this warpgroup to shared memory.
-__device__ __forceinline__ void store_group(GroupStorage& group, const RowState& rows,
-                                            const Lane& lane, int count) {
-  const int thread = threadIdx.x % Sizes::kGroupThreads;
-  if (thread < Sizes::kRows) {  // it has set the reference of this row
-    group.row_max[thread] = group.reference[thread] * group.factors[thread].x;
-  }
-  float row_sum[Sizes::kRows / 4];
-#pragma unroll
-  for (int j = 0; j < Sizes::kRows / 4; j++) row_sum[j] = rows.row_sum[j];
-#pragma unroll
-  for (int distance = 4; distance < 32; distance *= 2) {  // all rows at once hide the latency
-#pragma unroll
-    for (int j = 0; j < Sizes::kRows / 4; j++) {
-      row_sum[j] += __shfl_xor_sync(~0u, row_sum[j], distance);
-    }
-  }
-#pragma unroll
-  for (int j = 0; j < Sizes::kRows / 4; j++) {
-    const int row = j / 2 * 8 + 2 * lane.t + j % 2, at = j / 2 * 4 + j % 2;
-    if (row >= count) continue;  // padding
-    if (lane.g == 0) reinterpret_cast<float*>(&group.row_sum[row])[lane.warp] = row_sum[j];
-#pragma unroll
-    for (int block = 0; block < Sizes::kColumnBlocks; block++) {
-      const int column = block * Sizes::kBlockM + 16 * lane.warp + 2 * lane.g;
-      *reinterpret_cast<float2*>(&group.o[row][column]) = {rows.o[block][at],
-                                                           rows.o[block][at + 2]};
-    }
-  }
-}
-
-// The factor of a part in a sum whose row max is `row_max`. A part without keys has none.
-__device__ __forceinline__ float rescale(float part_max, float row_max) {
-  return part_max == -INFINITY ? 0 : ptx::ex2_approx_ftz(part_max - row_max);
-}
-
 constexpr RowPart kNoPart = {-INFINITY, 0, {0, 0, 0, 0}};
 
 // Adds some parts to `all`.
@@ -165,14 +123,10 @@ __device__ __forceinline__ void merge_quads(unsigned count, int parts, Load load
 // Merges the warpgroups of the block. `store` takes four columns of a row.
 template <class Team, class Store>
 __device__ __forceinline__ void merge_groups(const SharedStorage& shared, int count, Store store) {
-  merge_quads<Sizes::kGroups, Team>(
-      count * kColumnQuads, Sizes::kGroups,
-      [&](unsigned i, int part) {
-        const int row = i / kColumnQuads, column = i % kColumnQuads * 4;
-        const GroupStorage& group = shared.group[part];
-        const float4 sums = group.row_sum[row];
-        return RowPart{group.row_max[row], sums.x + sums.y + sums.z + sums.w,
-                       *reinterpret_cast<const float4*>(&group.o[row][column])};
+  merge_quads<kResults, Team>(
+      count * kColumnQuads, kResults,
+      [&](unsigned i, int result) {
+        return load_result(shared, result, i / kColumnQuads, i % kColumnQuads * 4);
       },
       [&](unsigned i, const RowPart& part) {
         store(i / kColumnQuads, i % kColumnQuads * 4, part);
@@ -222,13 +176,13 @@ __device__ __forceinline__ void merge_rows(const Params& p, SharedStorage& share
       return load_part(p, unit, split + j * splits, first_row + quad / kColumnQuads,
                        quad % kColumnQuads * 4);
     });
-    shared.merged[i] = all[0].o;
-    shared.merged_rows[i] = {all[0].row_max, all[0].row_sum};
+    shared.merged.o[i] = all[0].o;
+    shared.merged.rows[i] = {all[0].row_max, all[0].row_sum};
   }
   Team::sync();
   merge_quads<kMergeAtOnce, Team>(quads, splits, [&](unsigned i, int j) {
-    const float2 row = shared.merged_rows[i + j * quads];
-    return RowPart{row.x, row.y, shared.merged[i + j * quads]};
+    const float2 row = shared.merged.rows[i + j * quads];
+    return RowPart{row.x, row.y, shared.merged.o[i + j * quads]};
   }, store);
 }
 
@@ -300,7 +254,7 @@ __device__ __forceinline__ void finish(const Params& p, SharedStorage& shared,
                                        const Cursor& cursor, const Unit& unit) {
   const int head = cursor.sequence * p.kv_heads + unit.kv_head;
   const Output output = {p, static_cast<size_t>(head) * p.rows(), unit.kv_head * p.group,
-                         unit.first_row, p.descale_v[head]};
+                         unit.first_row, factor_of(p.descale_v, head)};
   if (unit.whole) {
     merge_groups<Team>(shared, unit.rows, [&](int row, int column, const RowPart& part) {
       output.store(row, column, part);

@@ -19,13 +19,18 @@ struct Strides {
   long long batch, head, row;  // in elements
 };
 
+// A factor of a K/V head. A cache in 16 bits has none.
+__device__ __forceinline__ float factor_of(const float* factors, int head) {
+  return factors == nullptr ? 1 : factors[head];
+}
+
 struct Params {
   const uint8_t* q;       // E4M3; null for FP16 and BF16
   __half* o;              // null for BF16
   __nv_bfloat16* o_bf16;  // null for FP16
   float* lse;             // or null
   const float* descale_q;
-  const float* descale_k;
+  const float* descale_k;  // or null, as descale_v
   const float* descale_v;
   const float* sinks;     // or null
   const int* lengths;     // or null
@@ -33,6 +38,7 @@ struct Params {
   Part* parts;            // two per block
   unsigned* arrived;      // counters of each unit, see epilogue.cuh
   int batch, kv_heads, group, queries, keys, max_pages, page_size, causal, window, even_blocks;
+  int box_keys;  // of a load
   float softmax_scale;
   // In place of q; one of the two is null.
   const __half* q_fp16;

@@ -5,55 +5,63 @@
 
 namespace attention::decode {
 
-// Where a tile is in global memory.
+// A lane's box of a tile in global memory. A page holds whole boxes, so a tile has kTileN / box_keys
+// of them, one for each lane from the first on. Dense tiles have boxes of kBoxN keys.
 struct Source {
+  int valid;  // keys of the tile
+  int first;  // of the box in its tile, in keys; behind the tile for a lane without a box
   int head;
-  bool has_keys;
-  int key[Sizes::kBoxesN];   // of a box: in its page, or in its sequence
-  int page[Sizes::kBoxesN];  // of a box: its page, or its sequence
+  int key;   // of the box: in its page, or in its sequence
+  int page;  // of the box, or its sequence
 
   __device__ __forceinline__ Source() {}
 
   __device__ __forceinline__ Source(const Params& p, const Cursor& cursor, int kv_head)
-      : head(kv_head), has_keys(cursor.keys.end > 0) {
-    if (!has_keys) return;
-#pragma unroll
-    for (int i = 0; i < Sizes::kBoxesN; i++) {
-      // The page of a box that no row sees may not exist: a neighbour is loaded in its place.
-      const int first = max(cursor.first_key() + i * Sizes::kBoxN,
-                            cursor.keys.begin / Sizes::kBoxN * Sizes::kBoxN);
-      key[i] = min(first, (cursor.keys.end - 1) / Sizes::kBoxN * Sizes::kBoxN);
-      page[i] = cursor.sequence;
-      if (p.page_table == nullptr) continue;
-      const int entry = key[i] / p.page_size;
-      page[i] = __ldg(&p.page_table[static_cast<size_t>(cursor.sequence) * p.max_pages + entry]);
-      key[i] -= entry * p.page_size;
-    }
+      : valid(min(cursor.keys.end - cursor.first_key(), Sizes::kTileN)),
+        first(threadIdx.x % 32 * p.box_keys),
+        head(kv_head) {
+    if (valid == 0 || first >= Sizes::kTileN) return;
+    // The page of a box that no row sees may not exist: a neighbour is loaded in its place.
+    key = max(cursor.first_key() + first, cursor.keys.begin & -p.box_keys);
+    key = min(key, (cursor.keys.end - 1) & -p.box_keys);
+    page = cursor.sequence;
+    if (p.page_table == nullptr) return;
+    const int entry = key / p.page_size;
+    page = __ldg(&p.page_table[static_cast<size_t>(cursor.sequence) * p.max_pages + entry]);
+    key -= entry * p.page_size;
   }
 };
 
+// Loads a tile. All lanes of the producer warp call it, each for its box.
 __device__ __forceinline__ void load_tile(SharedStorage& shared, const TensorMap* k_map,
                                           const TensorMap* v_map, const Source& source, int stage) {
   uint64_t* full = &shared.full[stage];
-  if (!source.has_keys) {
-    ptx::mbarrier_arrive(full);
-    return;
-  }
-  ptx::mbarrier_arrive_expect_tx(full, 2 * Sizes::kTileBytes);
-#pragma unroll
-  for (int i = 0; i < Sizes::kBoxesN; i++) {
-#pragma unroll
-    for (int d = 0; d < Sizes::kBoxesD; d++) {
-      const int at = box_offset(i, d), column = d * Sizes::kBoxBytes;
-      ptx::cp_async_bulk_tensor_4d(shared.k[stage] + at, k_map, column, source.key[i], source.head,
-                                   source.page[i], full);
-      ptx::cp_async_bulk_tensor_4d(shared.v[stage] + at, v_map, column, source.key[i], source.head,
-                                   source.page[i], full);
+  // A tile without keys is complete at the arrival. A lane that still waited for the stage could
+  // then miss its phase.
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) {
+    if constexpr (Sizes::kConverts) shared.valid[stage] = source.valid;
+    if (source.valid > 0) {
+      ptx::mbarrier_arrive_expect_tx(full, 2 * Sizes::kTileBytes);
+    } else {
+      ptx::mbarrier_arrive(full);
     }
+  }
+  __syncwarp();
+  if (source.valid == 0 || source.first >= Sizes::kTileN) return;
+#pragma unroll
+  for (int d = 0; d < Sizes::kBoxesD; d++) {
+    const int at = box_offset(source.first / Sizes::kBoxN, d) +
+                   source.first % Sizes::kBoxN * Sizes::kBoxBytes;
+    const int column = d * Sizes::kBoxColumns;
+    ptx::cp_async_bulk_tensor_4d(shared.k[stage] + at, k_map, column, source.key, source.head,
+                                 source.page, full);
+    ptx::cp_async_bulk_tensor_4d(shared.v[stage] + at, v_map, column, source.key, source.head,
+                                 source.page, full);
   }
 }
 
-// Loads the tiles of a block. One thread has it.
+// Loads the tiles of a block. A whole warp has it.
 class Producer {
  public:
   __device__ __forceinline__ Producer(const Params& p, SharedStorage& shared,

@@ -43,12 +43,12 @@ struct Loads {
   }
 };
 
-// Where the keys of a tile are. A page holds whole boxes of 64 keys; other keys are loaded in boxes
-// of a whole step.
+// Where the keys of a tile are. A page holds whole boxes of 16, 32 or 64 keys; other keys are loaded
+// in boxes of a whole step.
 template <class Traits>
 struct KvSource {
   using Sizes = TileSizes<Traits>;
-  static constexpr int kPageBoxKeys = 64;
+  static constexpr int kMaxPageBox = 64;  // keys
   int kv_head = 0;    // in its sequence
   int outer = 0;      // the map's last coordinate; the sequence if it is paged
   int first_key = 0;  // of the tile, in the sequence or among all packed keys
@@ -102,19 +102,19 @@ struct KvSource {
                                                    uint64_t* full) const {
     const int first = first_key + n_block * Sizes::kBlockN;
     const int left = min(keys_of(n_block), Sizes::kBlockN);
+    const int box_keys = min(p.page_size & -p.page_size, kMaxPageBox);
     const int number = static_cast<unsigned>(first) / static_cast<unsigned>(p.page_size);
     const int* entry = pages(p) + number;
     int key = first - number * p.page_size;  // in its page
     int page = __ldg(entry);
-    // The next n_block ends here, and starts as many entries before as it has boxes, or later.
-    ptx::prefetch_global_l1(entry - min(number, Sizes::kBlockN / kPageBoxKeys));
+    if (n_block > 0) seek(p, n_block - 1);
 #pragma unroll 1
-    for (int i = 0; i < Sizes::kBlockN; i += kPageBoxKeys) {
-      const bool last = key + kPageBoxKeys == p.page_size;
+    for (int i = 0; i < Sizes::kBlockN; i += box_keys) {
+      const bool last = key + box_keys == p.page_size;
       int next_page = page;
-      if (last && i + kPageBoxKeys < left) next_page = __ldg(++entry);
+      if (last && i + box_keys < left) next_page = __ldg(++entry);
       issue_box(shared + i * Sizes::kRowBytes, map, i < left ? key : kNoLimit, page, full);
-      key = last ? 0 : key + kPageBoxKeys;
+      key = last ? 0 : key + box_keys;
       page = next_page;
     }
   }

@@ -6,7 +6,7 @@
 //   tiles   a tile belongs to a sequence with own numbers of queries and keys. Its steps start at
 //           the first key that a row attends to, rounded down to 64.
 //   mask    each row has a first and a last key. Steps between those of all rows have no mask.
-//   loads   a step of keys, or 64 keys of a page, by maps of four dimensions. One thread loads K,
+//   loads   a step of keys, or up to 64 keys of a page, by maps of four dimensions. One thread loads K,
 //           another V. V behind the last key becomes 0 before it is transposed.
 //   stores  strides, the type of O, the log-sum-exp and sinks are decided at run time.
 #include "attention/kernel.cuh"
