@@ -129,6 +129,20 @@ __device__ __forceinline__ void finish_units(const Params& p, SharedStorage& sha
   }
 }
 
+// The producer warp. Of boxes of kBoxN keys one lane issues all loads.
+template <bool kSmallBoxes>
+__device__ __forceinline__ void produce(const Params& p, SharedStorage& shared,
+                                        const TensorMap* k_map, const TensorMap* v_map,
+                                        const Cursor& cursor) {
+  const bool issues = kSmallBoxes || threadIdx.x == Sizes::kFirstProducer;
+  Producer<kSmallBoxes> producer(p, shared, k_map, v_map, cursor);
+  if (issues) producer.fill(Sizes::kEarlyStages);
+  __syncthreads();
+  if (!issues) return;
+  producer.fill(Sizes::kStages);
+  producer.refill();
+}
+
 }  // namespace attention::decode
 
 using namespace attention::decode;
@@ -176,10 +190,10 @@ decode(const uint8_t* q, const uint8_t*, const uint8_t*, __half* o, __nv_bfloat1
     shared.init_barriers();
   }
   const Cursor cursor(p, find_start(p));
-  Producer producer(p, shared, &k_map, &v_map, cursor);
   if (threadIdx.x == Sizes::kFirstProducer) shared.unit[0].cursor = cursor;
-  producer.fill(Sizes::kEarlyStages);
-  __syncthreads();
-  producer.fill(Sizes::kStages);
-  producer.refill();
+  if (box_keys < Sizes::kBoxN) {
+    produce<true>(p, shared, &k_map, &v_map, cursor);
+  } else {
+    produce<false>(p, shared, &k_map, &v_map, cursor);
+  }
 }

@@ -5,63 +5,47 @@
 
 namespace attention::decode {
 
-// A lane's box of a tile in global memory. A page holds whole boxes, so a tile has kTileN / box_keys
-// of them, one for each lane from the first on. Dense tiles have boxes of kBoxN keys.
+// Boxes of a tile in global memory. A page holds whole boxes. Where they have kBoxN keys one lane has
+// all of a tile. Those of smaller pages are kTileN / box_keys, one for each lane from the first on.
+template <bool kSmallBoxes>
 struct Source {
+  static constexpr int kBoxes = kSmallBoxes ? 1 : Sizes::kBoxesN;
   int valid;  // keys of the tile
-  int first;  // of the box in its tile, in keys; behind the tile for a lane without a box
   int head;
-  int key;   // of the box: in its page, or in its sequence
-  int page;  // of the box, or its sequence
+  int key[kBoxes];   // of a box: in its page, or in its sequence
+  int page[kBoxes];  // of a box: its page, or its sequence
 
   __device__ __forceinline__ Source() {}
 
   __device__ __forceinline__ Source(const Params& p, const Cursor& cursor, int kv_head)
-      : valid(min(cursor.keys.end - cursor.first_key(), Sizes::kTileN)),
-        first(threadIdx.x % 32 * p.box_keys),
-        head(kv_head) {
-    if (valid == 0 || first >= Sizes::kTileN) return;
-    // The page of a box that no row sees may not exist: a neighbour is loaded in its place.
-    key = max(cursor.first_key() + first, cursor.keys.begin & -p.box_keys);
-    key = min(key, (cursor.keys.end - 1) & -p.box_keys);
-    page = cursor.sequence;
-    if (p.page_table == nullptr) return;
-    const int entry = key / p.page_size;
-    page = __ldg(&p.page_table[static_cast<size_t>(cursor.sequence) * p.max_pages + entry]);
-    key -= entry * p.page_size;
+      : valid(min(cursor.keys.end - cursor.first_key(), Sizes::kTileN)), head(kv_head) {
+    if (valid == 0) return;
+#pragma unroll
+    for (int i = 0; i < kBoxes; i++) {
+      const int first = first_of(p, i);
+      if (first >= Sizes::kTileN) return;
+      // The page of a box that no row sees may not exist: a neighbour is loaded in its place.
+      key[i] = max(cursor.first_key() + first, cursor.keys.begin & -box_keys(p));
+      key[i] = min(key[i], (cursor.keys.end - 1) & -box_keys(p));
+      page[i] = cursor.sequence;
+      if (!kSmallBoxes && p.page_table == nullptr) continue;
+      const int entry = key[i] / p.page_size;
+      page[i] = __ldg(&p.page_table[static_cast<size_t>(cursor.sequence) * p.max_pages + entry]);
+      key[i] -= entry * p.page_size;
+    }
+  }
+
+  __device__ __forceinline__ static int box_keys(const Params& p) {
+    return kSmallBoxes ? p.box_keys : Sizes::kBoxN;
+  }
+  // The first key of a box in its tile; behind the tile for a lane without a box.
+  __device__ __forceinline__ static int first_of(const Params& p, int i) {
+    return kSmallBoxes ? threadIdx.x % 32 * p.box_keys : i * Sizes::kBoxN;
   }
 };
 
-// Loads a tile. All lanes of the producer warp call it, each for its box.
-__device__ __forceinline__ void load_tile(SharedStorage& shared, const TensorMap* k_map,
-                                          const TensorMap* v_map, const Source& source, int stage) {
-  uint64_t* full = &shared.full[stage];
-  // A tile without keys is complete at the arrival. A lane that still waited for the stage could
-  // then miss its phase.
-  __syncwarp();
-  if (threadIdx.x % 32 == 0) {
-    if constexpr (Sizes::kConverts) shared.valid[stage] = source.valid;
-    if (source.valid > 0) {
-      ptx::mbarrier_arrive_expect_tx(full, 2 * Sizes::kTileBytes);
-    } else {
-      ptx::mbarrier_arrive(full);
-    }
-  }
-  __syncwarp();
-  if (source.valid == 0 || source.first >= Sizes::kTileN) return;
-#pragma unroll
-  for (int d = 0; d < Sizes::kBoxesD; d++) {
-    const int at = box_offset(source.first / Sizes::kBoxN, d) +
-                   source.first % Sizes::kBoxN * Sizes::kBoxBytes;
-    const int column = d * Sizes::kBoxColumns;
-    ptx::cp_async_bulk_tensor_4d(shared.k[stage] + at, k_map, column, source.key, source.head,
-                                 source.page, full);
-    ptx::cp_async_bulk_tensor_4d(shared.v[stage] + at, v_map, column, source.key, source.head,
-                                 source.page, full);
-  }
-}
-
-// Loads the tiles of a block. A whole warp has it.
+// Loads the tiles of a block. One lane has it, or for small boxes the whole warp.
+template <bool kSmallBoxes>
 class Producer {
  public:
   __device__ __forceinline__ Producer(const Params& p, SharedStorage& shared,
@@ -87,10 +71,12 @@ class Producer {
   }
 
  private:
+  using Boxes = Source<kSmallBoxes>;
+
   // The entries of the page table of the next tile are requested before the wait, which hides their
   // latency.
-  __device__ __forceinline__ Source take() {
-    const Source source = next_;
+  __device__ __forceinline__ Boxes take() {
+    const Boxes source = next_;
     cursor_.advance(p_, 1);
     look_ahead(cursor_.at == cursor_.unit_begin);
     return source;
@@ -99,17 +85,51 @@ class Producer {
   __device__ __forceinline__ void look_ahead(bool is_other_unit) {
     if (!cursor_.has_tile()) return;
     if (is_other_unit) head_ = cursor_.kv_head(p_);
-    next_ = Source(p_, cursor_, head_);
+    next_ = Boxes(p_, cursor_, head_);
   }
 
-  __device__ __forceinline__ void load(int stage) {
-    load_tile(shared_, k_map_, v_map_, take(), stage);
-  }
+  __device__ __forceinline__ void load(int stage) { load_tile(take(), stage); }
 
   __device__ __forceinline__ void load(int stage, uint32_t phase) {
-    const Source source = take();
+    const Boxes source = take();
     ptx::mbarrier_try_wait_parity(&shared_.empty[stage], phase);
-    load_tile(shared_, k_map_, v_map_, source, stage);
+    load_tile(source, stage);
+  }
+
+  __device__ __forceinline__ void load_tile(const Boxes& source, int stage) {
+    // A tile without keys is complete at the arrival. A lane that still waited for the stage could
+    // then miss its phase.
+    if constexpr (kSmallBoxes) __syncwarp();
+    if (!kSmallBoxes || threadIdx.x % 32 == 0) announce(source.valid, stage);
+    if constexpr (kSmallBoxes) __syncwarp();
+    if (source.valid == 0) return;
+#pragma unroll
+    for (int i = 0; i < Boxes::kBoxes; i++) {
+      const int first = Boxes::first_of(p_, i);
+      if (first < Sizes::kTileN) load_box(source, i, first, stage);
+    }
+  }
+
+  __device__ __forceinline__ void announce(int valid, int stage) {
+    if constexpr (Sizes::kConverts) shared_.valid[stage] = valid;
+    if (valid > 0) {
+      ptx::mbarrier_arrive_expect_tx(&shared_.full[stage], 2 * Sizes::kTileBytes);
+    } else {
+      ptx::mbarrier_arrive(&shared_.full[stage]);
+    }
+  }
+
+  __device__ __forceinline__ void load_box(const Boxes& source, int i, int first, int stage) {
+    uint64_t* full = &shared_.full[stage];
+#pragma unroll
+    for (int d = 0; d < Sizes::kBoxesD; d++) {
+      const int at = box_offset(first / Sizes::kBoxN, d) + first % Sizes::kBoxN * Sizes::kBoxBytes;
+      const int column = d * Sizes::kBoxColumns;
+      ptx::cp_async_bulk_tensor_4d(shared_.k[stage] + at, k_map_, column, source.key[i],
+                                   source.head, source.page[i], full);
+      ptx::cp_async_bulk_tensor_4d(shared_.v[stage] + at, v_map_, column, source.key[i],
+                                   source.head, source.page[i], full);
+    }
   }
 
   const Params& p_;
@@ -119,7 +139,7 @@ class Producer {
   Cursor cursor_;
   int head_ = 0;    // of the unit of the cursor: its division takes longer than a load
   int filled_ = 0;  // stages
-  Source next_;
+  Boxes next_;
 };
 
 }  // namespace attention::decode
