@@ -98,7 +98,8 @@ def append(
     """Writes new rows of k and v to the caches, in E4M3, on the current CUDA stream.
 
     k and v are [batch, kv_heads, rows, head_dim], FP16 or BF16. Row i of sequence b goes to position
-    lengths[b] + i of its cache; lengths is not changed, and a row behind the capacity is dropped.
+    lengths[b] + i of its cache; lengths is not changed. A row behind the capacity or on a page that
+    the cache does not have is dropped, and so are the rows of a sequence with a negative length.
     descale is (of k, of v), float32 [batch, kv_heads]; elements over 448 * descale saturate. Caches,
     lengths and page_table are those of attune.decode.
     """

@@ -118,13 +118,14 @@ def append(k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor, lengths: Tens
     page_size = k_cache.shape[2]
     position = lengths.long()[:, None] + torch.arange(rows, device=k.device)
     page, place = position // page_size, position % page_size
+    kept = lengths.ge(0)[:, None].expand_as(position)  # a negative length marks an unused slot
     if page_table is None:
-        kept = (position >= 0) & (position < page_size)
+        kept = kept & (position < page_size)
         page = torch.arange(batch, device=k.device)[:, None].expand(-1, rows)
     else:
-        kept = (position >= 0) & (page < page_table.shape[1])
+        kept = kept & (page < page_table.shape[1])
         page = page_table.long().gather(1, page.clamp(0, page_table.shape[1] - 1))
-        kept &= page >= 0
+        kept = kept & (page >= 0) & (page < k_cache.shape[0])
     for x, cache, descale in ((k, k_cache, descale_k), (v, v_cache, descale_v)):
         codes = (x.float() * (1 / descale)[..., None, None]).clamp(-448, 448).to(torch.float8_e4m3fn)
         codes = codes.view(torch.uint8).transpose(1, 2)[kept]

@@ -165,8 +165,23 @@ class Append(unittest.TestCase):
             self.assertTrue(torch.equal(k_pages.view(torch.uint8), pages(want_k, size)[0].view(torch.uint8)))
             self.assertTrue(torch.equal(v_pages.view(torch.uint8), pages(want_v, size)[0].view(torch.uint8)))
         before = k_pages.clone()
-        attune.append(rows, rows, k_pages, v_pages, lengths, page_table=-table - 1, descale=descale, fallback=True)
-        self.assertTrue(torch.equal(k_pages.view(torch.uint8), before.view(torch.uint8)))
+        outside = table + k_pages.shape[0]
+        for some_lengths, some_table in (
+            (lengths, -table - 1),
+            (lengths, outside),
+            (lengths + 2**31 - 127, table),  # the sum with a row overflows int32
+            (lengths - 127, table),  # row 1 of a sequence of -1 keys is not at position 0
+        ):
+            attune.append(rows, rows, k_pages, v_pages, some_lengths, page_table=some_table, descale=descale,
+                          fallback=True)  # fmt: skip
+            self.assertTrue(torch.equal(k_pages.view(torch.uint8), before.view(torch.uint8)))
+
+    def test_unused_slots(self):
+        _, k, v, _, descale = problem(capacity=20)
+        rows = torch.ones(3, 2, 4, 64).half()
+        before = k.clone().view(torch.uint8)
+        attune.append(rows, rows, k, v, torch.tensor([-1, -30, 20], dtype=torch.int32), descale=descale, fallback=True)
+        self.assertTrue(torch.equal(k.view(torch.uint8), before))
 
     def test_arguments(self):
         _, k, v, lengths, descale = problem()
