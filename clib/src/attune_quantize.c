@@ -14,7 +14,7 @@ static attune_sdpa_status check_elements(const tensor *t, const char *rows, int3
       MAX_ELEMENTS) {
     return ATTUNE_SDPA_OK;
   }
-  return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
+  return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
                      "batch is %lld, %s %lld heads of %lld %s and head_dim %d: the tensor would "
                      "have more than 2^31 elements",
                      (long long)t->extents[0], t->name, (long long)t->extents[1],
