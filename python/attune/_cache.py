@@ -147,6 +147,7 @@ def _check_caches(q: Tensor, k_cache: Tensor, v_cache: Tensor, lengths: Tensor, 
             wanted = " or ".join(str(dtype).removeprefix("torch.") for dtype in dict.fromkeys(dtypes))
             raise TypeError(f"{cache_name} is {x.dtype}, not {wanted}")
         _check.beside(cache_name, x, name, q)
+        _check.plain(cache_name, x)
         if x.shape[3] != q.shape[3]:
             raise ValueError(f"{cache_name} is {list(x.shape)}, and {name} is {list(q.shape)}: head_dim differs")
         if page_table is None and x.shape[0] != q.shape[0]:
@@ -178,12 +179,12 @@ def _run_append(k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor, lengths:
 
 def _launch_append(k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor, lengths: Tensor,
                    page_table: Optional[Tensor], descale_k: Tensor, descale_v: Tensor) -> None:  # fmt: skip
-    small = [x if x is None else x.contiguous() for x in (lengths, page_table, descale_k, descale_v)]
+    small = [x if x is None else x.contiguous().resolve_neg() for x in (lengths, page_table, descale_k, descale_v)]
     with torch.cuda.device(k.device):
         library = _library.load()
         if library.append(k, v, k_cache, v_cache, *small, True) is None:
             # New rows are few; a cache is contiguous, so that only they can lie at a wrong place.
-            k, v = (x.clone(memory_format=torch.contiguous_format) for x in (k, v))
+            k, v = (x.clone(memory_format=torch.contiguous_format).resolve_neg() for x in (k, v))
             if library.append(k, v, k_cache, v_cache, *small, True) is None:
                 raise ValueError(
                     "k_cache and v_cache must lie at multiples of 16 bytes, and k_cache must not require a gradient"

@@ -1,4 +1,4 @@
-"""Tests without a GPU: arguments, the operators under fake tensors, the fallback, the patch."""
+"""Tests without a GPU: arguments, the operators under fake tensors, the fallback."""
 
 import unittest
 import warnings
@@ -408,29 +408,6 @@ class Quantise(unittest.TestCase):
         refused("smooth_k is set, and there is no k", q, smooth_k=True)
         refused("return_mean is set, and there is no k", q, return_mean=True)
         refused("hadamard is set, and head_dim is 48", q[..., :48], hadamard=True)
-
-
-class Patch(unittest.TestCase):
-    def test_calls_that_stay(self):
-        q, k, v = tensors(kv_heads=4, queries=7)
-        original = functional.scaled_dot_product_attention
-        with attune.patch():
-            self.assertIsNot(functional.scaled_dot_product_attention, original)
-            with attune.patch():
-                got = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-        self.assertIs(functional.scaled_dot_product_attention, original)
-        torch.testing.assert_close(got, original(q, k, v, is_causal=True))
-
-    def test_calls_that_are_taken(self):
-        with FakeTensorMode(), attune.patch() as calls:
-            q = torch.empty(2, 8, 16, 64, dtype=torch.bfloat16, device="cuda")
-            functional.scaled_dot_product_attention(q, q, q, is_causal=True)
-            self.assertEqual((calls.taken, calls.fallback), (1, 0))
-            functional.scaled_dot_product_attention(q, q, q, dropout_p=0.1)
-            functional.scaled_dot_product_attention(q[:, :, 1:], q, q, is_causal=True)
-            self.assertEqual((calls.taken, calls.fallback), (1, 2))
-            functional.scaled_dot_product_attention(q, q[:, :2], q[:, :2], scale=0.3, enable_gqa=True)
-            self.assertEqual((calls.taken, calls.fallback), (2, 2))
 
 
 if __name__ == "__main__":
