@@ -1,7 +1,7 @@
 """A call of attention: its arguments, and whether PyTorch must see it."""
 
 from collections.abc import Sequence
-from typing import NamedTuple, Optional
+from typing import Any, Callable, NamedTuple, Optional
 
 import torch
 from torch import Tensor
@@ -46,4 +46,5 @@ def is_transformed(*tensors: Tensor) -> bool:
         return False
     if torch._C._functorch.peek_interpreter_stack() is not None:
         return True
-    return forward_ad._current_level >= 0 and any(forward_ad.unpack_dual(x).tangent is not None for x in tensors)
+    unpack: Callable[[Tensor], Any] = forward_ad.unpack_dual
+    return forward_ad._current_level >= 0 and any(unpack(x).tangent is not None for x in tensors)

@@ -121,6 +121,8 @@ def append(
         raise NotImplementedError(
             f"k is on {k.device}: attune runs on CUDA devices; fallback=True computes it by PyTorch"
         )
+    if _arguments.is_transformed(k, v, *descale):
+        raise NotImplementedError("torch.func or forward-mode differentiation transforms the call of append")
     run = _append_op if _arguments.is_traced(k, v, k_cache, v_cache) else _run_append
     run(k, v, k_cache, v_cache, lengths, page_table, descale[0], descale[1], fallback)
 

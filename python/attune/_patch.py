@@ -63,7 +63,9 @@ def _attention(
                    enable_gqa=enable_gqa, **others)  # fmt: skip
 
 
-def _takes(query: Tensor, key: Tensor, value: Tensor, is_causal: bool, scale: Optional[float], enable_gqa: bool) -> bool:
+def _takes(
+    query: Tensor, key: Tensor, value: Tensor, is_causal: bool, scale: Optional[float], enable_gqa: bool
+) -> bool:
     """Whether attune computes what PyTorch would, at least as well. PyTorch broadcasts, converts and checks the rest."""
     tensors = (query, key, value)
     if not all(type(x) in _PLAIN_TYPES and x.is_cuda and x.dim() == 4 and x.layout == torch.strided for x in tensors):
@@ -105,13 +107,14 @@ def _reads_keys_twice(query: Tensor, key: Tensor) -> bool:
 def _may_choose() -> bool:
     """Whether every backend is allowed: with torch.nn.attention.sdpa_kernel a program has chosen among PyTorch's.
     Compiled code asks when it is traced, as PyTorch's own choice of a backend does."""
-    backends = torch.backends.cuda
-    return (
+    backends: Any = torch.backends.cuda
+    enabled: bool = (
         backends.flash_sdp_enabled()
         and backends.mem_efficient_sdp_enabled()
         and backends.cudnn_sdp_enabled()
         and backends.math_sdp_enabled()
     )
+    return enabled
 
 
 def _autocast_dtype() -> Optional[torch.dtype]:

@@ -147,7 +147,9 @@ def _packed(call: Call, basic: bool) -> tuple[Tensor, Optional[Tensor]]:
         q_start, q_end, k_start, k_end = (x[i] for x in (call.cu_seqlens_q, call.cu_seqlens_k) for i in (b, b + 1))
         rows = torch.where(queries < q_end - q_start, queries + q_start, total)
         columns = (keys + k_start).clamp(max=call.k.shape[0] - 1)
-        q, k, v = (_sequence(x, at) for x, at in ((call.q, rows.clamp(max=total - 1)), (call.k, columns), (call.v, columns)))
+        q, k, v = (
+            _sequence(x, at) for x, at in ((call.q, rows.clamp(max=total - 1)), (call.k, columns), (call.v, columns))
+        )
         q, k, v = _dequantised(q, k, v, None if call.descale is None else [x[b : b + 1] for x in call.descale])
         length = (k_end - k_start)[None]
         part, part_lse = _attended(q, k, v, call, length, length - (q_end - q_start), basic)

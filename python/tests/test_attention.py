@@ -199,8 +199,10 @@ class Operators(unittest.TestCase):
         with FakeTensorMode():
             q = torch.empty(2, 8, 16, 64, dtype=torch.bfloat16, device="cuda")
             odd, cu = q[..., :21], torch.empty(3, dtype=torch.int32, device="cuda")
+            large = torch.empty(1, 1, 2**31, 64, dtype=torch.bfloat16, device="cuda")
             for text, call in (
                 ("head_dim is 21", lambda: attune.sdpa(odd, odd, odd)),
+                ("an extent is over 2\\^31 - 1", lambda: attune.sdpa(large, large, large)),
                 (
                     "smooth_k is set, and sinks",
                     lambda: attune.sdpa(q, q, q, smooth_k=True, sinks=torch.empty(8, device="cuda")),

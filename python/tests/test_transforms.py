@@ -61,6 +61,14 @@ class Derivatives(unittest.TestCase):
         with self.assertRaisesRegex(NotImplementedError, "torch.func"):
             torch.vmap(lambda q: attune.sdpa(q, k, v))(torch.stack([q, q]))
 
+    def test_append(self):
+        _, k, v = tensors()
+        caches, f = [torch.zeros(2, 4, 16, 64).to(FP8) for _ in "kv"], torch.ones(2, 4)
+        lengths = torch.zeros(2, dtype=torch.int32)
+        with forward_ad.dual_level(), self.assertRaisesRegex(NotImplementedError, "forward-mode"):
+            dual = forward_ad.make_dual(k, k)
+            attune.append(dual, v, *caches, lengths, descale=(f, f), fallback=True)
+
     def test_gradients(self):
         """Of sinks and factors too."""
         q, k, v = tensors()
