@@ -61,6 +61,7 @@ static struct {
   /* Names of attributes. */
   PyObject *requires_grad, *shape, *stride, *dtype, *data_ptr, *on_device, *get_device,
       *current_level;
+  PyObject *module; /* the name of this module, a key of the dict of each thread */
 } torch;
 
 /* Functions of libcuda.so.1, NULL without it. PyTorch's own take 0.1 and 0.3 us more. */
@@ -328,13 +329,13 @@ static void free_kept(PyObject *capsule) {
 static kept_workspace *kept_of_thread(void) {
   PyObject *of_thread = PyThreadState_GetDict();
   PyObject *capsule =
-      of_thread == NULL ? NULL : PyDict_GetItemWithError(of_thread, torch.workspace);
+      of_thread == NULL ? NULL : PyDict_GetItemWithError(of_thread, torch.module);
   if (capsule != NULL) return PyCapsule_GetPointer(capsule, NULL);
   kept_workspace *kept = of_thread == NULL ? NULL : PyMem_Calloc(1, sizeof *kept);
   if (kept == NULL) return NULL;
   capsule = PyCapsule_New(kept, NULL, free_kept);
   if (capsule == NULL) return PyMem_Free(kept), NULL;
-  const int failed = PyDict_SetItem(of_thread, torch.workspace, capsule);
+  const int failed = PyDict_SetItem(of_thread, torch.module, capsule);
   Py_DECREF(capsule);
   return failed ? NULL : kept;
 }
@@ -894,6 +895,10 @@ static PyObject *configure(PyObject *module, PyObject *args) {
   torch.data_ptr = PyUnicode_InternFromString("data_ptr");
   torch.get_device = PyUnicode_InternFromString("get_device");
   torch.current_level = PyUnicode_InternFromString("_current_level");
+  torch.module = PyUnicode_InternFromString("attune._call");
+  kept_workspace *kept = kept_of_thread();
+  if (kept == NULL) return PyErr_Occurred() ? NULL : PyErr_NoMemory();
+  Py_CLEAR(kept->tensor);
   Py_RETURN_NONE;
 }
 
