@@ -42,6 +42,8 @@ def _attended(q: Tensor, k: Tensor, v: Tensor, call: Call, lengths: Optional[Ten
     needs_scores = basic or call.return_lse or call.sinks is not None
     if not needs_scores and lengths is None and _is_plain(q, k, call):
         grouped = q.shape[1] != k.shape[1]
+        if grouped and not call.causal:
+            return _by_groups(q, k, v, call.scale, None), None
         return PYTORCH(q, k, v, is_causal=bool(call.causal), scale=call.scale, enable_gqa=grouped), None
     if lengths is not None:  # NaN behind the last key has no effect
         behind = (torch.arange(k.shape[2], device=k.device) >= lengths[:, None])[:, None, :, None]
@@ -66,10 +68,9 @@ def _attended(q: Tensor, k: Tensor, v: Tensor, call: Call, lengths: Optional[Ten
 
 def _is_plain(q: Tensor, k: Tensor, call: Call) -> bool:
     """Whether PyTorch's function computes it without a mask; it aligns a causal one to the first key. For groups of
-    heads in float32, which are those of E4M3 tensors, it would hold all scores."""
-    square = q.shape[2] == k.shape[2]
-    grouped = q.shape[1] != k.shape[1] and q.dtype == torch.float32
-    return max(call.window_size) < 0 and (square or not call.causal) and not grouped
+    heads in float32, which are those of E4M3 tensors, and a causal mask it would hold all scores."""
+    square = q.shape[2] == k.shape[2] and not (q.shape[1] != k.shape[1] and q.dtype == torch.float32)
+    return max(call.window_size) < 0 and (square or not call.causal)
 
 
 def _columns(rows: slice, queries: int, keys: int, call: Call) -> slice:
@@ -81,16 +82,21 @@ def _columns(rows: slice, queries: int, keys: int, call: Call) -> slice:
     return slice(first, last)
 
 
-def _by_mask(q: Tensor, k: Tensor, v: Tensor, scale: Optional[float], hidden: Tensor) -> Tensor:
-    """PyTorch's function with a mask. The query heads of a group are rows of their K/V head, because few of its
-    backends take both groups and a mask."""
+def _by_groups(q: Tensor, k: Tensor, v: Tensor, scale: Optional[float], mask: Optional[Tensor]) -> Tensor:
+    """PyTorch's function, with a mask or without. The query heads of a group are rows of their K/V head, because few
+    of its backends take groups."""
     batch, heads, queries, head_dim = q.shape
     group = heads // k.shape[1]
+    if mask is not None:
+        mask = mask.repeat(1, 1, group, 1)
+    rows = q.reshape(batch, k.shape[1], group * queries, head_dim)
+    return PYTORCH(rows, k, v, attn_mask=mask, scale=scale).reshape(q.shape)
+
+
+def _by_mask(q: Tensor, k: Tensor, v: Tensor, scale: Optional[float], hidden: Tensor) -> Tensor:
     visible = ~hidden[:, None]
-    mask = visible.repeat(1, 1, group, 1)
-    scale = head_dim**-0.5 if scale is None else scale
-    o = PYTORCH(q.reshape(batch, k.shape[1], group * queries, head_dim), k, v, attn_mask=mask, scale=scale)
-    return o.reshape(q.shape).masked_fill(~visible.any(dim=-1, keepdim=True), 0)
+    o = _by_groups(q, k, v, scale, visible)
+    return o.masked_fill(~visible.any(dim=-1, keepdim=True), 0)
 
 
 def _by_scores(q: Tensor, k: Tensor, v: Tensor, scale: Optional[float], hidden: Tensor,

@@ -4,6 +4,7 @@ import threading
 import unittest
 import warnings
 import weakref
+from unittest import mock
 
 import package  # noqa: F401 (before attune)
 import test_call
@@ -15,7 +16,7 @@ from torch.library import opcheck
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import attune
-from attune import _reference
+from attune import _library, _reference
 
 FP8 = torch.float8_e4m3fn
 
@@ -242,6 +243,17 @@ class Fallback(unittest.TestCase):
                 with self.subTest(queries=queries, **{k: str(v) for k, v in options.items()}):
                     self.check(queries, keys, options, kv_heads=2, head_dim=8)
 
+    def test_groups(self):
+        """Groups of query heads, without a mask and in E4M3 with one."""
+        self.check(300, 400, {}, kv_heads=1, head_dim=8)
+        q, k, v = tensors(kv_heads=1, queries=300, keys=300, head_dim=8)
+        q8, k8, v8, descale = attune.quantize(q, k, v)
+        call = attune._arguments.Call(q8, k8, v8, True, None, (-1, -1), None, descale, False, None)
+        o, elements = self.largest(call)
+        want = _reference.explicit(q, k, v, True, None, -1, -1, None)[0]
+        self.assertLess((o.float() - want).norm() / want.norm(), 0.08)
+        self.assertLess(elements, 2 * 4 * 300 * 300 / 4)
+
     def test_lengths(self):
         lengths = torch.tensor([0, 555], dtype=torch.int32)
         self.check(400, 700, {"causal": True}, lengths, kv_heads=1, head_dim=8)
@@ -336,6 +348,23 @@ class QuickWay(test_call.WithDouble):
         f = torch.ones(2, 4)
         attune.append(k, v, *caches, torch.zeros(2, dtype=torch.int32), descale=(f, f))
         self.assertTrue(all(x._version > n for x, n in zip(caches, before)))
+
+    def test_version_by_version(self):
+        """As with a PyTorch whose function takes one tensor."""
+
+        def one(tensor):
+            if not isinstance(tensor, torch.Tensor):
+                raise TypeError("increment_version expects a tensor")
+            torch.autograd.graph.increment_version(tensor)
+
+        x = torch.zeros(3)
+        with mock.patch.object(torch._C, "_increment_version", one):
+            bump = _library._bump_function()
+            self.assertIs(bump, _library._bump_each)
+            bump((x,))
+            with torch.inference_mode():
+                bump((torch.zeros(3),))
+        self.assertEqual(x._version, 1)
 
     def test_old_driver(self):
         """A driver that cannot load the code is no error where PyTorch may compute."""
