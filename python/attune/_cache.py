@@ -167,7 +167,7 @@ def _check_caches(q: Tensor, k_cache: Tensor, v_cache: Tensor, lengths: Tensor, 
 
 def _run_append(k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor, lengths: Tensor, page_table: Optional[Tensor],
                 descale_k: Tensor, descale_v: Tensor, fallback: bool) -> None:  # fmt: skip
-    if k.numel() == 0 or k_cache.numel() == 0:
+    if k.numel() == 0 or k_cache.numel() == 0 or (page_table is not None and page_table.numel() == 0):
         return
     try:
         if not k.is_cuda:

@@ -18,6 +18,8 @@ def tensor(name: str, x: Tensor, shape: Sequence[str]) -> None:
     """x is a tensor of as many dimensions as shape names."""
     if not isinstance(x, Tensor):
         raise TypeError(f"{name} is a {type(x).__name__}, not a tensor")
+    if x.layout != torch.strided:
+        raise TypeError(f"{name} has the layout {x.layout}, not torch.strided")
     if x.dim() != len(shape):
         raise ValueError(f"{name} has {x.dim()} dimensions, not {len(shape)}: [{', '.join(shape)}]")
 

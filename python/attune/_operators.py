@@ -83,7 +83,7 @@ def _run(call: Call, fallback: bool) -> Result:
 
 def _is_empty(call: Call) -> bool:
     """Whether there is no query or no key."""
-    if call.q.numel() == 0 or call.k.numel() == 0:
+    if call.q.numel() == 0 or call.k.numel() == 0 or (call.page_table is not None and call.page_table.numel() == 0):
         return True
     return call.cu_seqlens_q is not None and min(call.max_seqlen_q, call.max_seqlen_k) < 1
 

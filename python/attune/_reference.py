@@ -151,8 +151,9 @@ def _packed(call: Call, basic: bool) -> tuple[Tensor, Optional[Tensor]]:
     queries, keys = (torch.arange(n, device=device) for n in (call.max_seqlen_q, call.max_seqlen_k))
     for b in range(call.cu_seqlens_q.shape[0] - 1 if min(call.max_seqlen_q, call.max_seqlen_k) > 0 else 0):
         q_start, q_end, k_start, k_end = (x[i] for x in (call.cu_seqlens_q, call.cu_seqlens_k) for i in (b, b + 1))
-        rows = torch.where(queries < q_end - q_start, queries + q_start, total)
-        columns = (keys + k_start).clamp(max=call.k.shape[0] - 1)
+        rows = queries + q_start
+        rows = torch.where((rows < q_end) & (rows >= 0) & (rows < total), rows, total)
+        columns = (keys + k_start).clamp(0, call.k.shape[0] - 1)
         q, k, v = (
             _sequence(x, at) for x, at in ((call.q, rows.clamp(max=total - 1)), (call.k, columns), (call.v, columns))
         )

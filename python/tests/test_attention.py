@@ -29,6 +29,7 @@ class Arguments(unittest.TestCase):
         q, k, v = tensors()
         self.refused("q is a list, not a tensor", [1], k, v, error=TypeError)
         self.refused("k has 3 dimensions, not 4", q, k[0], v)
+        self.refused("q has the layout torch.sparse_coo", q.to_sparse(), k, v, error=TypeError)
         self.refused("q is torch.float32, not float16", q.float(), k, v, error=TypeError)
         self.refused("v is torch.float16, and q is torch.bfloat16", q, k, v.half(), error=TypeError)
         self.refused("k is on meta, and q is on cpu", q, k.to("meta"), v)

@@ -178,6 +178,15 @@ class Append(unittest.TestCase):
                           fallback=True)  # fmt: skip
             self.assertTrue(torch.equal(k_pages.view(torch.uint8), before.view(torch.uint8)))
 
+    def test_no_pages(self):
+        """Nothing is written, and no query sees a key."""
+        q, k, v, lengths, descale = problem(capacity=32)
+        rows, table, before = torch.ones(3, 2, 4, 64).half(), torch.zeros(3, 0, dtype=torch.int32), k.clone()
+        attune.append(rows, rows, k, v, lengths, page_table=table, descale=descale, fallback=True)
+        self.assertTrue(torch.equal(k.view(torch.uint8), before.view(torch.uint8)))
+        o, lse = attune.decode(q, k, v, lengths, page_table=table, descale=descale, return_lse=True, fallback=True)
+        self.assertEqual((o.abs().max(), lse.max()), (0, -torch.inf))
+
     def test_unused_slots(self):
         _, k, v, _, descale = problem(capacity=20)
         rows = torch.ones(3, 2, 4, 64).half()

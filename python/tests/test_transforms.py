@@ -279,6 +279,14 @@ class Fallback(unittest.TestCase):
                 torch.testing.assert_close(o[rows].float(), want[0].transpose(0, 1), atol=2e-3, rtol=2e-3)
                 torch.testing.assert_close(lse[:, rows], want_lse[0])
 
+    def test_packed_out_of_range(self):
+        """What cu_seqlens contain is not checked; rows that are not there are neither read nor written."""
+        q = torch.randn(9, 4, 64).half()
+        for ends in ([0, 4, 90], [-5, 4, 9], [0, 7, 3], [2**30, 2**30 + 4, 9]):
+            cu = torch.tensor(ends, dtype=torch.int32)
+            o = attune.sdpa_varlen(q, q, q, cu, cu, 9, 9, causal=True, fallback=True)
+            self.assertTrue(o.isfinite().all(), ends)
+
     def test_no_value_is_read(self):
         """Lengths stay on the device, so that a CUDA graph can be captured; fake tensors have no values."""
         with FakeTensorMode():
