@@ -155,18 +155,21 @@ def _overlap(a: Tensor, b: Tensor) -> bool:
         return False
     if a.stride() != b.stride() or a.dtype != b.dtype:
         return True
-    steps = sorted(zip(a.stride()[:-1], a.shape[:-1], b.shape[:-1]), reverse=True)
+    steps = sorted(step for step in zip(a.stride()[:-1], a.shape[:-1], b.shape[:-1]) if max(step[1:]) > 1)
+    extent = a.shape[-1]
+    for stride, of_a, of_b in steps:
+        if stride < extent:  # the elements of a tensor are not in order
+            return True
+        extent += stride * (max(of_a, of_b) - 1)
     return _meets((start[1] - start[0]) // a.element_size(), steps, a.shape[-1])
 
 
 def _meets(distance: int, steps: Sequence[tuple[int, int, int]], row: int) -> bool:
     """Whether rows of a and b meet, if their first ones are this many elements apart: whether some difference of
-    indices makes up the distance, less than a row aside. A smaller stride only makes up what a larger one leaves."""
+    indices makes up the distance, less than a row aside. All smaller strides together make up less than the last."""
     if not steps:
         return abs(distance) < row
-    (stride, of_a, of_b), *rest = steps
-    if stride == 0:
-        return _meets(distance, rest, row)
+    *rest, (stride, of_a, of_b) = steps
     near = distance // stride
     return any(-of_b < n < of_a and _meets(distance - n * stride, rest, row) for n in (near, near + 1))
 

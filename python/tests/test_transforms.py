@@ -16,7 +16,7 @@ from torch.library import opcheck
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import attune
-from attune import _library, _reference
+from attune import _check, _library, _reference
 
 FP8 = torch.float8_e4m3fn
 
@@ -183,6 +183,23 @@ class Outputs(unittest.TestCase):
         torch.testing.assert_close(attune.sdpa(q, k, v, out=out, fallback=True), want)
         with self.assertRaisesRegex(ValueError, "out overlaps v"):
             attune.sdpa(q, k, v, out=packed.flatten(2, 3)[:, :, 9:13].transpose(1, 2), fallback=True)
+
+    def test_overlaps_of_random_slices(self):
+        """No overlap is missed, and of slices of one packed tensor none is invented."""
+        random, counts = torch.Generator().manual_seed(2), {True: 0, False: 0}
+        draw = lambda low, high: int(torch.randint(low, high, (), generator=random))
+        for _ in range(300):
+            packed = torch.arange(2 * 3 * 6 * 8).view(2, 3, 6, 8)  # batch, rows, heads of all tensors, head_dim
+            parts = []
+            for _ in range(2):
+                first, column = draw(0, 6), draw(0, 2) * 4
+                part = packed[draw(0, 2) :, draw(0, 3) :, first : draw(first, 6) + 1, column : column + draw(1, 5)]
+                parts.append(part.transpose(1, 2))
+            meet = bool(set(parts[0].flatten().tolist()) & set(parts[1].flatten().tolist()))
+            if parts[0].shape[-1] == parts[1].shape[-1]:
+                self.assertEqual(_check._overlap(*parts), meet)
+                counts[meet] += 1
+        self.assertGreater(min(counts.values()), 20, counts)
 
     def test_what_is_no_output(self):
         q, k, v = tensors()
