@@ -253,8 +253,8 @@ func TestArguments(t *testing.T) {
 		{[]string{"struct_size=328", "later=1"}, unsupported + "byte 323 of attune_sdpa_params is not 0; this library knows 320 bytes of a later header"},
 		{[]string{"flags=2"}, invalid + "flags is 2; it must be 0 or ATTUNE_SDPA_TRUST_POINTERS"},
 		{[]string{"heads=6", "kv_heads=4"}, invalid + "kv_heads is 4, which does not divide heads, 6"},
-		{[]string{"batch=1000", "heads=1000", "kv_heads=1000"}, invalid + "batch is 1000, heads 1000, queries 512 and head_dim 64: a tensor would have more than 2^31 elements"},
-		{[]string{"batch=1000", "heads=1000", "kv_heads=1000", "keys=513"}, invalid + "batch is 1000, heads 1000, keys 513 and"},
+		{[]string{"batch=1000", "heads=1000", "kv_heads=1000"}, unsupported + "batch is 1000, kv_heads 1000, keys 512 and head_dim 64: a tensor would have more than 2^31 elements"},
+		{[]string{"batch=1000", "heads=1000", "kv_heads=1000", "keys=513"}, unsupported + "batch is 1000, kv_heads 1000, keys 513 and"},
 		{[]string{"dtype=0"}, invalid + "dtype is 0; it must be a value of attune_sdpa_dtype"},
 		{[]string{"dtype=2"}, invalid + "descale_q is 0x100500000000; it must be NULL for a tensor in FP16 or BF16, whose factors are computed"},
 		{[]string{"dtype=3", "descale_q=0"}, invalid + "descale_k is 0x100600000000; it must be NULL"},
@@ -298,8 +298,8 @@ func TestArguments(t *testing.T) {
 		{[]string{"descale_q=0x110000000000"}, invalid + "descale_q is 0x110000000000, memory of device 1; "},
 	}
 	for _, name := range []string{"batch", "heads", "kv_heads", "queries", "keys", "head_dim"} {
-		for _, value := range []string{"0", "-1", "16777217"} {
-			tests = append(tests, argumentTest{[]string{name + "=" + value}, invalid + name + " is " + value + "; it must be from 1 to 16777216"})
+		for value, status := range map[string]string{"0": invalid, "-1": invalid, "16777217": unsupported} {
+			tests = append(tests, argumentTest{[]string{name + "=" + value}, status + name + " is " + value + "; it must be from 1 to 16777216"})
 		}
 	}
 	for _, name := range []string{"q", "k", "v", "o", "descale_q", "descale_k", "descale_v"} {
@@ -614,14 +614,21 @@ func TestDriverFailures(t *testing.T) {
 			}
 		}
 	}
-	got := c.ask(t, "context 0", "fail cuModuleLoadDataEx 218", "call", "fail cuLaunchKernelEx 777", "call", "fail cuModuleGetFunction 500", "set keys 4096", "call", "fail cuModuleLoadDataEx 222", "call")
+	got := c.ask(t, "context 0", "fail cuModuleLoadDataEx 218", "call", "fail cuLaunchKernelEx 777", "call", "fail cuModuleGetFunction 500", "set keys 4096", "call", "fail cuModuleLoadDataEx 222", "call",
+		"fail cuModuleLoadDataEx 200", "call", "fail cuModuleLoadDataEx 209", "call")
 	for i, want := range []string{
 		"cuModuleLoadDataEx failed with CUDA_ERROR_OF_THE_TEST (218, as requested): stage7a+USE_RELAXED_LOADS=1: ptxas: line 7 is wrong",
 		"cuLaunchKernelEx failed with an unknown error (777, no description)",
 		"cuModuleGetFunction failed with CUDA_ERROR_OF_THE_TEST (500, as requested): stage7b",
 		"cuModuleLoadDataEx failed with CUDA_ERROR_OF_THE_TEST (222, as requested): stage7b",
+		"cuModuleLoadDataEx failed with CUDA_ERROR_OF_THE_TEST (200, as requested): stage7b",
+		"cuModuleLoadDataEx failed with CUDA_ERROR_OF_THE_TEST (209, as requested): stage7b",
 	} {
-		if !strings.HasPrefix(got[i], failed+want) || strings.HasSuffix(got[i], "; install a newer driver") != (i == 3) {
+		status, isOld := failed, i >= 3 // a driver that is too old for the code is no driver
+		if isOld {
+			status = noDriver
+		}
+		if !strings.HasPrefix(got[i], status+want) || strings.HasSuffix(got[i], "; install a newer driver") != isOld {
 			t.Errorf("got %q, want %q", got[i], want)
 		}
 	}

@@ -339,12 +339,28 @@ func firstDifference(a, b []byte) int {
 	return -1
 }
 
-// A row goes to the page that the table has for its position. It is dropped where the table has -1,
-// and beyond the last page.
+// A row goes to the page that the table has for its position. It is dropped where the table has -1 or
+// no page of the cache, beyond the last page, and if the length of its sequence is negative: such a
+// sequence is an unused slot of a batch.
 func TestAppendToShuffledPages(t *testing.T) {
+	for name, c := range map[string]struct {
+		table   []int32 // of two sequences
+		lengths []int32
+	}{
+		"dropped by -1":       {[]int32{3, 0, 4, 1, -1, 2}, []int32{1, 0}},
+		"beyond the last":     {[]int32{3, 0, 4, 1, 2, -1}, []int32{5, 1 << 30}},
+		"at the largest":      {[]int32{3, 0, 4, 1, 2, -1}, []int32{math.MaxInt32, math.MaxInt32 - 1}},
+		"unused slots":        {[]int32{3, 0, 4, 1, 2, -1}, []int32{-1, -2}},
+		"far negative":        {[]int32{3, 0, 4, 1, 2, -1}, []int32{math.MinInt32, -5}},
+		"pages out of range":  {[]int32{5, 0, 4, 1, math.MaxInt32, 2}, []int32{1, 1}},
+		"negative, one valid": {[]int32{3, 0, 4, 1, 2, -1}, []int32{-1, 2}},
+	} {
+		t.Run(name, func(t *testing.T) { testAppendToPages(t, c.table, c.lengths) })
+	}
+}
+
+func testAppendToPages(t *testing.T, table, lengths []int32) {
 	const dim, rows, pageSize, maxPages, pages = 8, 3, 2, 3, 5
-	table := []int32{3, 0, 4, 1, -1, 2} // of two sequences
-	lengths := []int32{1, 0}
 	x := make([]float32, 2*rows*dim)
 	for i := range x {
 		x[i] = float32(i) - 20
@@ -354,7 +370,10 @@ func TestAppendToShuffledPages(t *testing.T) {
 	for i, v := range x {
 		sequence, row, column := i/(rows*dim), i/dim%rows, i%dim
 		position := int(lengths[sequence]) + row
-		if page := table[sequence*maxPages+position/pageSize]; page >= 0 {
+		if lengths[sequence] < 0 || position >= maxPages*pageSize {
+			continue
+		}
+		if page := table[sequence*maxPages+position/pageSize]; page >= 0 && page < pages {
 			want[(int(page)*pageSize+position%pageSize)*dim+column] = byte(fp8.E4M3FromFloat32(v * 2))
 		}
 	}
@@ -375,7 +394,7 @@ func TestAppendToShuffledPages(t *testing.T) {
 	for range 2 {
 		job.Args = append(job.Args, int64s(rows*dim, rows*dim, dim)...)
 	}
-	job.Args = append(job.Args, int32s(2, 1, rows, dim, 1, pageSize, maxPages, 1)...)
+	job.Args = append(job.Args, int32s(2, 1, rows, dim, 1, pageSize, maxPages, pages, 1)...)
 	for i, got := range launch(t, "append", "append", job) {
 		if !bytes.Equal(got, want) {
 			t.Errorf("cache %d is\n%x, want\n%x", i, got, want)

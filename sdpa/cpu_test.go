@@ -140,15 +140,13 @@ func naive(t *testing.T, p Problem, q, k, v *Tensor, visible func(batch, query, 
 				}
 				rowMax = max(rowMax, scores[key])
 			}
-			if p.Sinks != nil {
-				rowMax = max(rowMax, float64(p.Sinks[head%heads]))
-			}
 			row, sum := make([]float64, dim), 0.0
-			if math.IsInf(rowMax, -1) {
+			if math.IsInf(rowMax, -1) { // a row that sees no key has no sink either
 				out, lse = append(out, row...), append(lse, rowMax)
 				continue
 			}
 			if p.Sinks != nil {
+				rowMax = max(rowMax, float64(p.Sinks[head%heads]))
 				sum = math.Exp(float64(p.Sinks[head%heads]) - rowMax)
 			}
 			for key := range keys {

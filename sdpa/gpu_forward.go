@@ -7,7 +7,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 
@@ -199,26 +198,13 @@ func int32s(numbers []int) []byte {
 	return data
 }
 
-// readLSE copies the log-sum-exp to the host. The kernels write minus infinity for a row without keys
-// also if it has a sink, whose logarithm it then is.
+// readLSE copies the log-sum-exp to the host.
 func (g *gpu) readLSE(c *call, from gpuTensor) error {
 	data := make([]byte, 4*len(c.LSE))
 	if err := g.wrap(g.machine.Read(data, from.data)); err != nil {
 		return err
 	}
 	vectors.widen(c.LSE, data, FP32)
-	if c.Sinks == nil {
-		return nil
-	}
-	rows := c.queries
-	if c.QueryOffsets != nil {
-		rows = len(c.LSE) / c.heads
-	}
-	for i, lse := range c.LSE {
-		if math.IsInf(float64(lse), -1) {
-			c.LSE[i] = c.Sinks[i/rows%c.heads]
-		}
-	}
 	return nil
 }
 

@@ -30,7 +30,8 @@ type Problem struct {
 	// keys of each sequence. All pages have the same descale factors.
 	PageTable [][]int
 	// LSE receives the natural logarithm of each row's sum of exponentials: [batch, heads, queries], or
-	// [heads, rows] of packed sequences. For a row that sees no key it is the sink, or -Inf without one. Nil requests none.
+	// [heads, rows] of packed sequences. For a row that sees no key it is -Inf, with a sink too.
+	// Nil requests none.
 	LSE []float32
 	// Fallback computes on the CPU what a GPU does not support. Without it that is ErrUnsupported.
 	Fallback bool

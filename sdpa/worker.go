@@ -128,6 +128,7 @@ func (w *worker) load(p *panel, t *task, skip int) {
 		factors[lane] = float32(float64(w.q.descale(head)) * float64(w.k.descale(kvHead)) * w.scale * math.Log2E)
 		w.widen(w.rows[lane*w.dim:][:w.dim], w.q.Data[(head*w.queries+query)*size:][:size], w.q.DType)
 		from, to := w.visible(batch, query)
+		seesNone := from >= to // of all its keys
 		from, to = max(from, t.from), min(to, t.to)
 		p.from[lane], p.to[lane] = from, to
 		p.allFrom, p.allUntil = max(p.allFrom, from), min(p.allUntil, to)
@@ -135,7 +136,7 @@ func (w *worker) load(p *panel, t *task, skip int) {
 			p.first, p.last = min(p.first, from), max(p.last, to)
 		}
 		p.rowMax[lane], p.rowSum[lane] = -math.MaxFloat32, 0
-		if w.Sinks == nil || math.IsInf(float64(w.Sinks[head%w.heads]), -1) || t.split > 0 {
+		if w.Sinks == nil || math.IsInf(float64(w.Sinks[head%w.heads]), -1) || t.split > 0 || seesNone {
 			continue
 		}
 		p.rowMax[lane], p.rowSum[lane] = float32(float64(w.Sinks[head%w.heads])*math.Log2E), 1

@@ -225,9 +225,12 @@ static attune_sdpa_status load(const attune_sdpa_form_info *form, CUfunction *fu
   CUresult code = driver.cuModuleLoadDataEx(&module, form->image, 2, options, values);
   if (code != 0) {
     char detail[768];
+    /* Older drivers know neither PTX nor machine code of a newer compiler. */
+    const bool old = code == UNSUPPORTED_PTX || code == INVALID_IMAGE || code == NO_BINARY_FOR_GPU;
     snprintf(detail, sizeof detail, "%s%s%s%s", form->variant, *log == '\0' ? "" : ": ", log,
-             code == UNSUPPORTED_PTX ? "; install a newer driver" : "");
-    return driver_failure(ATTUNE_SDPA_DRIVER_ERROR, code, "cuModuleLoadDataEx", detail);
+             old ? "; install a newer driver" : "");
+    return driver_failure(old ? ATTUNE_SDPA_NO_DRIVER : ATTUNE_SDPA_DRIVER_ERROR, code,
+                          "cuModuleLoadDataEx", detail);
   }
   code = driver.cuModuleGetFunction(function, module, form->entry);
   attune_sdpa_status status = ATTUNE_SDPA_OK;

@@ -68,6 +68,8 @@ enum {
   LAUNCH_CLUSTER = 4,
   LAUNCH_DEPENDENT = 6, /* programmatic stream serialization */
   CAPTURE_RELAXED = 2,
+  INVALID_IMAGE = 200,
+  NO_BINARY_FOR_GPU = 209,
   UNSUPPORTED_PTX = 222,
   MAP_U8 = 0,
   MAP_F16 = 6,

@@ -14,7 +14,7 @@ static attune_sdpa_status check_elements(const tensor *t, const char *rows, int3
       MAX_ELEMENTS) {
     return ATTUNE_SDPA_OK;
   }
-  return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
+  return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
                      "batch is %lld, %s %lld heads of %lld %s and head_dim %d: the tensor would "
                      "have more than 2^31 elements",
                      (long long)t->extents[0], t->name, (long long)t->extents[1],
@@ -267,7 +267,7 @@ static attune_sdpa_status launch_append(attune_append_params p, tensor *k, tenso
   const int64_t chunks = (int64_t)p.batch * p.kv_heads * p.rows * (p.head_dim / CHUNK_ELEMENTS);
   const unsigned grid[3] = {(unsigned)quotient_up(chunks, form->threads), 2, 1};
   int32_t paged = p.page_table != NULL, bf16 = p.dtype == ATTUNE_SDPA_BF16;
-  if (!paged) p.page_size = p.capacity, p.max_pages = 1;
+  if (!paged) p.page_size = p.capacity, p.max_pages = 1, p.pages = p.batch;
   void *values[ATTUNE_ARGUMENTS] = {[ATTUNE_ARG_K] = &p.k,
                                     [ATTUNE_ARG_V] = &p.v,
                                     [ATTUNE_ARG_DESCALE_K] = &p.descale_k,
@@ -289,6 +289,7 @@ static attune_sdpa_status launch_append(attune_append_params p, tensor *k, tenso
                                     [ATTUNE_ARG_PAGED] = &paged,
                                     [ATTUNE_ARG_PAGE_SIZE] = &p.page_size,
                                     [ATTUNE_ARG_MAX_PAGES] = &p.max_pages,
+                                    [ATTUNE_ARG_PAGES] = &p.pages,
                                     [ATTUNE_ARG_BF16] = &bf16};
   return attune_launch(c, form, grid, values, stream, false);
 }

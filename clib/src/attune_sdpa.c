@@ -16,22 +16,26 @@ static attune_sdpa_status copy_params(const attune_sdpa_params *given, attune_sd
   return ATTUNE_SDPA_OK;
 }
 
-static attune_sdpa_status too_many_elements(const attune_sdpa_params *p, const char *rows_name,
-                                            int32_t rows) {
-  return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
-                     "batch is %d, heads %d, %s %d and head_dim %d: a tensor would have more than "
+static attune_sdpa_status too_many_elements(const attune_sdpa_params *p, extent heads, extent rows) {
+  return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
+                     "batch is %d, %s %d, %s %d and head_dim %d: a tensor would have more than "
                      "2^31 elements",
-                     p->batch, p->heads, rows_name, rows, p->head_dim);
+                     p->batch, heads.name, heads.value, rows.name, rows.value, p->head_dim);
 }
 
-/* Whether a tensor with the heads of q would have too many elements. */
-static bool has_many(const attune_sdpa_params *p, int32_t batch, int32_t rows) {
-  return (double)batch * p->heads * rows * p->head_dim > MAX_ELEMENTS;
+/* Whether a tensor would have more elements than kernels index by 32 bits. */
+static bool has_many(const attune_sdpa_params *p, int32_t batch, int32_t heads, int32_t rows) {
+  return (double)batch * heads * rows * p->head_dim > MAX_ELEMENTS;
+}
+
+static attune_sdpa_status too_many_keys(const attune_sdpa_params *p) {
+  return too_many_elements(p, (extent){"kv_heads", p->kv_heads}, (extent){"keys", p->keys});
 }
 
 /* The decode kernel reads k and v by tensor maps alone, and has no limit on their elements. */
 static bool keys_are_many(const attune_sdpa_params *p) {
-  return p->page_table == NULL && p->cu_keys == NULL && has_many(p, p->batch, p->keys);
+  return p->page_table == NULL && p->cu_keys == NULL &&
+         has_many(p, p->batch, p->kv_heads, p->keys);
 }
 
 static attune_sdpa_status check_packed(const attune_sdpa_params *p) {
@@ -39,8 +43,8 @@ static attune_sdpa_status check_packed(const attune_sdpa_params *p) {
                keys[] = {{"total_keys", p->total_keys}};
   if (p->cu_queries != NULL) {
     TRY(attune_check_extents(queries, 1));
-    if (has_many(p, 1, p->total_queries)) {
-      return too_many_elements(p, "total_queries", p->total_queries);
+    if (has_many(p, 1, p->heads, p->total_queries)) {
+      return too_many_elements(p, (extent){"heads", p->heads}, queries[0]);
     }
   }
   if (p->cu_keys == NULL) return ATTUNE_SDPA_OK;
@@ -55,8 +59,8 @@ static attune_sdpa_status check_packed(const attune_sdpa_params *p) {
                        (const void *)p->cu_keys, (const void *)p->page_table);
   }
   TRY(attune_check_extents(keys, 1));
-  if (has_many(p, 1, p->total_keys)) {
-    return too_many_elements(p, "total_keys", p->total_keys);
+  if (has_many(p, 1, p->kv_heads, p->total_keys)) {
+    return too_many_elements(p, (extent){"kv_heads", p->kv_heads}, keys[0]);
   }
   return ATTUNE_SDPA_OK;
 }
@@ -91,11 +95,10 @@ static attune_sdpa_status check_sizes(const attune_sdpa_params *p) {
   TRY(check_packed(p));
   TRY(check_pages(p));
   const bool keys = keys_are_many(p) && !attune_decode_rows_fit(p, false),
-             queries = p->cu_queries == NULL && has_many(p, p->batch, p->queries);
-  if (keys && (!queries || p->keys > p->queries)) {
-    return too_many_elements(p, "keys", p->keys);
-  }
-  return queries ? too_many_elements(p, "queries", p->queries) : ATTUNE_SDPA_OK;
+             queries = p->cu_queries == NULL && has_many(p, p->batch, p->heads, p->queries);
+  if (keys) return too_many_keys(p);
+  if (!queries) return ATTUNE_SDPA_OK;
+  return too_many_elements(p, (extent){"heads", p->heads}, (extent){"queries", p->queries});
 }
 
 /* Without has_window a limit would have no effect, so one that is set is a mistake of the caller. */
@@ -328,7 +331,7 @@ static attune_sdpa_status refuse_option(const problem *x) {
                        tensors[i]->stride_name, (long long)tensors[i]->given[0],
                        (long long)tensors[i]->given[1], (long long)tensors[i]->given[2]);
   }
-  return too_many_elements(p, "keys", p->keys);
+  return too_many_keys(p);
 }
 
 /* Whether the decode kernel computes a problem. It takes any strides of q in 16 bits. */

@@ -184,7 +184,8 @@ size_t attune_sdpa_quantize_workspace_bytes(const attune_quantize_params *params
 
 /* New rows of k and v into a cache in E4M3, with factors that are given: y = e4m3(x / descale),
  * saturating at 448. Row i of sequence b goes to position lengths[b] + i. A row behind the capacity
- * or on a negative page is dropped. There is no workspace, and lengths is not changed. */
+ * is dropped, and one on a page that is negative or not below pages. A sequence with a negative
+ * length is an unused slot: nothing is written. There is no workspace, and lengths is not changed. */
 typedef struct attune_append_params {
   size_t struct_size; /* sizeof(attune_append_params) */
 

@@ -6,8 +6,9 @@
 attune_sdpa_status attune_check_extents(const extent *all, int count) {
   for (int i = 0; i < count; ++i) {
     if (all[i].value < 1 || all[i].value > MAX_EXTENT) {
-      return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT, "%s is %d; it must be from 1 to %d",
-                         all[i].name, all[i].value, (int)MAX_EXTENT);
+      return attune_fail(all[i].value < 1 ? ATTUNE_SDPA_INVALID_ARGUMENT : ATTUNE_SDPA_UNSUPPORTED,
+                         "%s is %d; it must be from 1 to %d", all[i].name, all[i].value,
+                         (int)MAX_EXTENT);
     }
   }
   return ATTUNE_SDPA_OK;

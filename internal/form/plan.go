@@ -313,7 +313,7 @@ func (t *Table) selectForm(c *Call, rules choice) error {
 		c.Form = t.find(Prefill, p.HeadDim, nil)
 	}
 	if c.Form == nil {
-		return unsupported("%d batches of %d heads and %d keys are more than 2^31 elements", p.Batch, p.Heads, p.Keys)
+		return unsupported("%d batches of %d heads and %d keys are more than 2^31 elements", p.Batch, p.KVHeads, p.Keys)
 	}
 	return nil
 }

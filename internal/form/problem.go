@@ -107,7 +107,7 @@ func (p *Problem) fewRows() bool { return p.rows() <= fewRows }
 // manyKeys reports whether k and v have more elements than kernels index by 32 bits. The decode
 // kernel reads them by tensor maps alone, and has no limit.
 func (p *Problem) manyKeys() bool {
-	return p.PageTable == 0 && p.CuKeys == 0 && float64(p.Batch)*float64(p.Heads)*float64(p.Keys)*float64(p.HeadDim) > maxElements
+	return p.PageTable == 0 && p.CuKeys == 0 && float64(p.Batch)*float64(p.KVHeads)*float64(p.Keys)*float64(p.HeadDim) > maxElements
 }
 
 // shape is the problem as the rules of a selection see it.

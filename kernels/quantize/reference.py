@@ -99,6 +99,8 @@ def appended(axes, inputs, name):
     codes = e4m3(heads_first(axes, inputs[name]) * scale[:, :, None, None])
     cache = inputs[name + "_cache"].copy()
     for b in range(axes["batch"]):
+        if inputs["lengths"][b] < 0:
+            continue
         for row in range(axes["rows"]):
             page, place = divmod(int(inputs["lengths"][b]) + row, axes["page_size"])
             if page < axes["max_pages"]:

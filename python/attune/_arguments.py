@@ -1,10 +1,11 @@
 """A call of attention: its arguments, and whether PyTorch must see it."""
 
 from collections.abc import Sequence
-from typing import NamedTuple, Optional
+from typing import Any, Callable, NamedTuple, Optional
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 
 class Call(NamedTuple):
@@ -34,4 +35,16 @@ def is_traced(*tensors: Tensor) -> bool:
     """Whether PyTorch must see the call: it compiles, traces, or runs a mode or a subclass."""
     if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0:
         return True
+    if torch._C._get_tracing_state() is not None:  # of torch.jit.trace
+        return True
     return any(type(x) is not Tensor and type(x) is not torch.nn.Parameter for x in tensors)
+
+
+def is_transformed(*tensors: Tensor) -> bool:
+    """Whether torch.func transforms the call, or a tensor has a tangent: only PyTorch's own operators know both."""
+    if torch.compiler.is_compiling():
+        return False
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        return True
+    unpack: Callable[[Tensor], Any] = forward_ad.unpack_dual
+    return forward_ad._current_level >= 0 and any(unpack(x).tangent is not None for x in tensors)

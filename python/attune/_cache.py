@@ -98,7 +98,8 @@ def append(
     """Writes new rows of k and v to the caches, in E4M3, on the current CUDA stream.
 
     k and v are [batch, kv_heads, rows, head_dim], FP16 or BF16. Row i of sequence b goes to position
-    lengths[b] + i of its cache; lengths is not changed, and a row behind the capacity is dropped.
+    lengths[b] + i of its cache; lengths is not changed. A row behind the capacity or on a page that
+    the cache does not have is dropped, and so are the rows of a sequence with a negative length.
     descale is (of k, of v), float32 [batch, kv_heads]; elements over 448 * descale saturate. Caches,
     lengths and page_table are those of attune.decode.
     """
@@ -120,6 +121,8 @@ def append(
         raise NotImplementedError(
             f"k is on {k.device}: attune runs on CUDA devices; fallback=True computes it by PyTorch"
         )
+    if _arguments.is_transformed(k, v, *descale):
+        raise NotImplementedError("torch.func or forward-mode differentiation transforms the call of append")
     run = _append_op if _arguments.is_traced(k, v, k_cache, v_cache) else _run_append
     run(k, v, k_cache, v_cache, lengths, page_table, descale[0], descale[1], fallback)
 
@@ -146,6 +149,7 @@ def _check_caches(q: Tensor, k_cache: Tensor, v_cache: Tensor, lengths: Tensor, 
             wanted = " or ".join(str(dtype).removeprefix("torch.") for dtype in dict.fromkeys(dtypes))
             raise TypeError(f"{cache_name} is {x.dtype}, not {wanted}")
         _check.beside(cache_name, x, name, q)
+        _check.plain(cache_name, x)
         if x.shape[3] != q.shape[3]:
             raise ValueError(f"{cache_name} is {list(x.shape)}, and {name} is {list(q.shape)}: head_dim differs")
         if page_table is None and x.shape[0] != q.shape[0]:
@@ -163,7 +167,7 @@ def _check_caches(q: Tensor, k_cache: Tensor, v_cache: Tensor, lengths: Tensor, 
 
 def _run_append(k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor, lengths: Tensor, page_table: Optional[Tensor],
                 descale_k: Tensor, descale_v: Tensor, fallback: bool) -> None:  # fmt: skip
-    if k.numel() == 0 or k_cache.numel() == 0:
+    if k.numel() == 0 or k_cache.numel() == 0 or (page_table is not None and page_table.numel() == 0):
         return
     try:
         if not k.is_cuda:
@@ -177,12 +181,12 @@ def _run_append(k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor, lengths:
 
 def _launch_append(k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor, lengths: Tensor,
                    page_table: Optional[Tensor], descale_k: Tensor, descale_v: Tensor) -> None:  # fmt: skip
-    small = [x if x is None else x.contiguous() for x in (lengths, page_table, descale_k, descale_v)]
+    small = [x if x is None else x.contiguous().resolve_neg() for x in (lengths, page_table, descale_k, descale_v)]
     with torch.cuda.device(k.device):
         library = _library.load()
         if library.append(k, v, k_cache, v_cache, *small, True) is None:
             # New rows are few; a cache is contiguous, so that only they can lie at a wrong place.
-            k, v = (x.clone(memory_format=torch.contiguous_format) for x in (k, v))
+            k, v = (x.clone(memory_format=torch.contiguous_format).resolve_neg() for x in (k, v))
             if library.append(k, v, k_cache, v_cache, *small, True) is None:
                 raise ValueError(
                     "k_cache and v_cache must lie at multiples of 16 bytes, and k_cache must not require a gradient"

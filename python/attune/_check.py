@@ -18,6 +18,8 @@ def tensor(name: str, x: Tensor, shape: Sequence[str]) -> None:
     """x is a tensor of as many dimensions as shape names."""
     if not isinstance(x, Tensor):
         raise TypeError(f"{name} is a {type(x).__name__}, not a tensor")
+    if x.layout != torch.strided:
+        raise TypeError(f"{name} has the layout {x.layout}, not torch.strided")
     if x.dim() != len(shape):
         raise ValueError(f"{name} has {x.dim()} dimensions, not {len(shape)}: [{', '.join(shape)}]")
 
@@ -130,9 +132,57 @@ def out(value: Optional[Tensor], q: Tensor) -> None:
         raise ValueError(f"out is {list(value.shape)} on {value.device}, and q is {list(q.shape)} on {q.device}")
     if value.dtype not in HALVES:
         raise TypeError(f"out is {value.dtype}, not float16 or bfloat16")
+    if torch.is_grad_enabled() and value.requires_grad:
+        raise ValueError("out requires a gradient: it is overwritten without a backward pass")
+    plain("out", value)
     rows = value.shape[-1] == 1 or value.stride(-1) == 1
     if not rows or any(size > 1 and stride == 0 for size, stride in zip(value.shape, value.stride())):
         raise ValueError(f"out has strides {list(value.stride())}: its rows must be contiguous and not overlap")
+
+
+def apart(out: Tensor, inputs: Sequence[tuple[str, Tensor]]) -> None:
+    """No input has an element in the memory of out."""
+    for name, x in inputs:
+        if _overlap(out, x):
+            raise ValueError(f"out overlaps {name} in memory: kernels read {name} while they write out")
+
+
+def _overlap(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors with contiguous rows share memory. Slices of one tensor have equal strides, and may lie
+    between each other; of tensors with other strides the memory from the first to the last element counts."""
+    start, end = zip(*((x.data_ptr(), x.data_ptr() + _bytes(x)) for x in (a, b)))
+    if start[0] >= end[1] or start[1] >= end[0]:
+        return False
+    if a.stride() != b.stride() or a.dtype != b.dtype:
+        return True
+    steps = sorted(step for step in zip(a.stride()[:-1], a.shape[:-1], b.shape[:-1]) if max(step[1:]) > 1)
+    extent = a.shape[-1]
+    for stride, of_a, of_b in steps:
+        if stride < extent:  # the elements of a tensor are not in order
+            return True
+        extent += stride * (max(of_a, of_b) - 1)
+    return _meets((start[1] - start[0]) // a.element_size(), steps, a.shape[-1])
+
+
+def _meets(distance: int, steps: Sequence[tuple[int, int, int]], row: int) -> bool:
+    """Whether rows of a and b meet, if their first ones are this many elements apart: whether some difference of
+    indices makes up the distance, less than a row aside. All smaller strides together make up less than the last."""
+    if not steps:
+        return abs(distance) < row
+    *rest, (stride, of_a, of_b) = steps
+    near = distance // stride
+    return any(-of_b < n < of_a and _meets(distance - n * stride, rest, row) for n in (near, near + 1))
+
+
+def _bytes(x: Tensor) -> int:
+    """From the first to the last element."""
+    return (sum((n - 1) * s for n, s in zip(x.shape, x.stride())) + 1) * x.element_size() if x.numel() else 0
+
+
+def plain(name: str, x: Tensor) -> None:
+    """x, which is written, has the values of its memory. A compiled graph has no views of this kind."""
+    if not torch.compiler.is_compiling() and x.is_neg():
+        raise ValueError(f"{name} is a negative view: its memory has other values than it")
 
 
 def page_size(name: str, cache: Tensor) -> None:

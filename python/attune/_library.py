@@ -1,10 +1,12 @@
 """The compiled part of the package: the C library, and the module that calls it on tensors."""
 
 import importlib
+from collections.abc import Sequence
 from typing import Any, Callable, Optional
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from attune import _workspace
 from attune._check import Result
@@ -44,7 +46,22 @@ def _of_cuda(name: str) -> Optional[Callable[..., Any]]:
     return getattr(torch._C, name, None)
 
 
-def configure(device_type: int = _CUDA, exchange: bool = True, **replaced: Callable[..., Any]) -> None:
+def _bump_each(tensors: Sequence[Tensor]) -> None:
+    for x in tensors:
+        if not x.is_inference():  # which has no version
+            torch._C._increment_version(x)
+
+
+def _bump_function() -> Callable[[Sequence[Tensor]], None]:
+    """Increments the version counters of tensors. PyTorch's function took one tensor in earlier versions."""
+    try:
+        torch._C._increment_version(())
+    except (RuntimeError, TypeError):
+        return _bump_each
+    return torch._C._increment_version
+
+
+def configure(device_type: int = _CUDA, exchange: bool = True, **replaced: Any) -> None:
     """Tells the module what it needs of PyTorch; tests replace functions, for tensors on a CPU."""
     functions = {
         "modes": torch._C._len_torch_dispatch_stack,
@@ -55,6 +72,11 @@ def configure(device_type: int = _CUDA, exchange: bool = True, **replaced: Calla
         "workspace": _take_workspace,
         "bind": _bind,
         "capturing": _workspace._is_capturing,
+        "tracing": torch._C._get_tracing_state,
+        "transforms": torch._C._functorch.peek_interpreter_stack,
+        "forward_ad": forward_ad,
+        "bump": _bump_function(),
+        "is_neg": Tensor.is_neg,
     }
     functions.update(replaced)
     table = getattr(Tensor, "__dlpack_c_exchange_api__", None) if exchange else None

@@ -15,6 +15,8 @@ def attention(call: Call, fallback: bool) -> Result:
     reason = _refusal(call)
     if reason is not None and not fallback:
         raise NotImplementedError(reason)
+    if _is_transformed(call):
+        return _reference.attention(call, basic=True)
     if _wants_gradient(call):
         return _reference.attention(call)  # which PyTorch can differentiate
     if _arguments.is_traced(call.q, call.k, call.v):
@@ -22,18 +24,38 @@ def attention(call: Call, fallback: bool) -> Result:
     return _run(call, fallback)
 
 
+def _inputs(call: Call) -> list[Tensor]:
+    """The tensors that a gradient may be wanted of."""
+    sinks = () if call.sinks is None else (call.sinks,)
+    return [call.q, call.k, call.v, *sinks, *(call.descale or ())]
+
+
 def _wants_gradient(call: Call) -> bool:
-    return torch.is_grad_enabled() and (call.q.requires_grad or call.k.requires_grad or call.v.requires_grad)
+    return torch.is_grad_enabled() and any(x.requires_grad for x in _inputs(call))
+
+
+def _is_transformed(call: Call) -> bool:
+    return _arguments.is_transformed(*_inputs(call))
+
+
+def _has_large_extent(call: Call) -> bool:
+    """Whether an extent does not fit into a field of the library."""
+    keys = 0 if call.page_table is None else call.page_table.shape[1] * call.k.shape[2]
+    return any(n >= 2**31 for n in (keys, *call.q.shape, *call.k.shape))
 
 
 def _refusal(call: Call) -> Optional[str]:
     """Why the library is not called, or None."""
     if _wants_gradient(call):
-        return "q, k or v requires a gradient, and there is no backward pass; call it under torch.no_grad()"
+        return "q, k, v, sinks or descale requires a gradient, and there is no backward pass; use torch.no_grad()"
+    if _is_transformed(call):
+        return "torch.func or forward-mode differentiation transforms the call, which the kernels do not know"
     if not call.q.is_cuda:
         return f"q is on {call.q.device}: attune runs on CUDA devices; fallback=True computes it by PyTorch"
     if call.q.shape[-1] % 8:
         return f"head_dim is {call.q.shape[-1]}; the kernels have 64, 128 and 256"
+    if _has_large_extent(call):
+        return f"q is {list(call.q.shape)}, and k is {list(call.k.shape)}: an extent is over 2^31 - 1"
     if call.smooth_k and call.sinks is not None:
         return "smooth_k is set, and sinks is given: smoothing shifts the scores, but not the sinks"
     if call.smooth_k and call.return_lse and call.cu_seqlens_q is not None:
@@ -42,6 +64,10 @@ def _refusal(call: Call) -> Optional[str]:
 
 
 def _run(call: Call, fallback: bool) -> Result:
+    if call.out is not None:
+        _check.apart(call.out, (("q", call.q), ("k", call.k), ("v", call.v)))
+    if _is_empty(call):
+        return _without_keys(call)
     try:
         if (reason := _refusal(call)) is not None:
             raise NotImplementedError(reason)
@@ -55,13 +81,14 @@ def _run(call: Call, fallback: bool) -> Result:
 # ---- launch --------------------------------------------------------------------------------------
 
 
+def _is_empty(call: Call) -> bool:
+    """Whether there is no query or no key."""
+    if call.q.numel() == 0 or call.k.numel() == 0 or (call.page_table is not None and call.page_table.numel() == 0):
+        return True
+    return call.cu_seqlens_q is not None and min(call.max_seqlen_q, call.max_seqlen_k) < 1
+
+
 def _launch(call: Call) -> Result:
-    if (
-        call.q.numel() == 0
-        or call.k.numel() == 0
-        or (call.cu_seqlens_q is not None and min(call.max_seqlen_q, call.max_seqlen_k) < 1)
-    ):
-        return _without_keys(call)
     library = _library.load()
     if call.smooth_k and call.return_lse:
         return _launch_smooth(call)
@@ -128,7 +155,7 @@ def _is_aligned(x: Tensor) -> bool:
     strides = zip(x.shape[:-1], x.stride()[:-1])
     rows = x.shape[-1] == 1 or x.stride(-1) == 1
     apart = all(n == 1 or (s * size % 16 == 0 and s >= x.shape[-1]) for n, s in strides)
-    return rows and x.data_ptr() % 16 == 0 and apart
+    return rows and x.data_ptr() % 16 == 0 and apart and not x.is_neg()
 
 
 def _readable(call: Call) -> Call:
@@ -144,16 +171,16 @@ def _readable(call: Call) -> Call:
         x = getattr(call, name)
         if not _is_aligned(x):
             if is_cache and name != "q":  # too large to be copied
-                raise ValueError(
-                    f"{name}_cache has strides {list(x.stride())} at {x.data_ptr():#x}: "
-                    "rows must lie at multiples of 16 bytes"
+                raise NotImplementedError(
+                    f"{name}_cache has strides {list(x.stride())} at {x.data_ptr():#x}: rows must lie at multiples "
+                    "of 16 bytes, and not be a negative view"
                 )
-            changes[name] = x.clone(memory_format=torch.contiguous_format)
+            changes[name] = x.clone(memory_format=torch.contiguous_format).resolve_neg()
     for name in ("sinks", "cu_seqlens_q", "cu_seqlens_k", "lengths", "page_table"):
         if getattr(call, name) is not None:
-            changes[name] = getattr(call, name).contiguous()
+            changes[name] = getattr(call, name).contiguous().resolve_neg()
     if call.descale is not None:
-        changes["descale"] = tuple(x.contiguous() for x in call.descale)
+        changes["descale"] = tuple(x.contiguous().resolve_neg() for x in call.descale)
     return call._replace(**changes)
 
 

@@ -85,8 +85,11 @@ def _check_tensors(q: Tensor, k: Optional[Tensor], v: Optional[Tensor]) -> None:
 
 
 def _computed(q: Tensor, k: Optional[Tensor], v: Optional[Tensor], smooth_k: bool, hadamard: bool) -> Sequence[Tensor]:
-    halves = q.is_cuda and q.dtype in _check.HALVES
-    if halves and _arguments.is_traced(*(x for x in (q, k, v) if x is not None)):
+    given = [x for x in (q, k, v) if x is not None]
+    halves = q.is_cuda and q.dtype in _check.HALVES and not _arguments.is_transformed(*given)
+    if torch.is_grad_enabled() and any(x.requires_grad for x in given):
+        halves = False  # the kernels have no backward pass
+    if halves and _arguments.is_traced(*given):
         results: list[Tensor] = _quantize_op(q, k, v, bool(smooth_k), bool(hadamard))
         return results
     if halves:
@@ -118,6 +121,7 @@ def _launch(q: Tensor, k: Optional[Tensor], v: Optional[Tensor], smooth_k: bool,
     if not q.is_cuda or q.numel() == 0 or (k is not None and k.numel() == 0):
         raise NotImplementedError("there is nothing on a GPU")
     library = _library.load()
+    q, k, v = q.resolve_neg(), None if k is None else k.resolve_neg(), None if v is None else v.resolve_neg()
     outputs = _outputs(q, k, v)
     y, descale, mean = outputs[0:6:2], outputs[1:6:2], None if k is None else outputs[6]
     missing = [None] * (3 - len(y))

@@ -14,36 +14,116 @@ from attune._check import Result
 PYTORCH = functional.scaled_dot_product_attention
 
 
-def attention(call: Call) -> Result:
-    """A call of attune.sdpa, sdpa_varlen or decode, computed without attune."""
-    lse: Optional[Tensor]
+# Scores, or elements of a mask, that are in memory at once.
+_AT_ONCE = 1 << 24
+
+
+def attention(call: Call, basic: bool = False) -> Result:
+    """A call of attune.sdpa, sdpa_varlen or decode, computed without attune.
+
+    PyTorch's function computes it, for masks by blocks of rows. A log-sum-exp and sinks, which that function does not
+    have, take explicit scores, by blocks of rows too. basic: all calls take them, because every transform of PyTorch
+    knows their operators.
+    """
     dtype = call.q.dtype if call.q.dtype.itemsize > 1 else torch.float16
     if call.cu_seqlens_q is not None:
-        o, lse = _packed(call)
-    elif call.lengths is not None or not _is_plain(call):
+        o, lse = _packed(call, basic)
+    else:
         k, v = _gathered(call)
         q, k, v = _dequantised(call.q, k, v, call.descale)
-        o, lse = explicit(q, k, v, call.causal, call.scale, *call.window_size, call.sinks, call.lengths)
-    else:
-        q, k, v = _dequantised(call.q, call.k, call.v, call.descale)
-        lse = None
-        o = PYTORCH(q, k, v, is_causal=bool(call.causal), scale=call.scale, enable_gqa=q.shape[1] != k.shape[1])
+        o, lse = _attended(q, k, v, call, call.lengths, None, basic)
     out = o.to(dtype) if call.out is None else call.out.copy_(o)
-    return out if lse is None or not call.return_lse else (out, lse)
+    return (out, lse) if call.return_lse and lse is not None else out
 
 
-def _is_plain(call: Call) -> bool:
-    """Whether PyTorch's function computes it; it aligns a causal mask to the first key."""
-    square = call.q.shape[2] == call.k.shape[2]
-    return max(call.window_size) < 0 and call.sinks is None and not call.return_lse and (square or not call.causal)
+def _attended(q: Tensor, k: Tensor, v: Tensor, call: Call, lengths: Optional[Tensor], offsets: Optional[Tensor],
+              basic: bool) -> tuple[Tensor, Optional[Tensor]]:  # fmt: skip
+    """(o, lse) of [batch, heads, rows, head_dim], lse where it was computed."""
+    needs_scores = basic or call.return_lse or call.sinks is not None
+    if not needs_scores and lengths is None and _is_plain(q, k, call):
+        grouped = q.shape[1] != k.shape[1]
+        if grouped and not call.causal:
+            return _by_groups(q, k, v, call.scale, None), None
+        return PYTORCH(q, k, v, is_causal=bool(call.causal), scale=call.scale, enable_gqa=grouped), None
+    if lengths is not None:  # NaN behind the last key has no effect
+        behind = (torch.arange(k.shape[2], device=k.device) >= lengths[:, None])[:, None, :, None]
+        k, v = k.masked_fill(behind, 0), v.masked_fill(behind, 0)
+    batch, heads, queries, keys = *q.shape[:3], k.shape[2]
+    each = batch * heads * keys if needs_scores else keys * (1 if lengths is None else batch)
+    step = max(1 if needs_scores else 64, _AT_ONCE // max(each, 1))
+    parts, lses = [], []
+    for first in range(0, queries, step):
+        rows = slice(first, min(first + step, queries))
+        columns = _columns(rows, queries, keys, call) if lengths is None else slice(0, keys)
+        hidden = _hidden(queries, keys, call.causal, *call.window_size, lengths, q.device, rows, columns, offsets)
+        some_k, some_v = k[:, :, columns], v[:, :, columns]
+        if needs_scores:
+            o, lse = _by_scores(q[:, :, rows], some_k, some_v, call.scale, hidden, call.sinks)
+            lses.append(lse)
+        else:
+            o = _by_mask(q[:, :, rows], some_k, some_v, call.scale, hidden)
+        parts.append(o)
+    return torch.cat(parts, dim=2), torch.cat(lses, dim=2) if lses else None
+
+
+def _is_plain(q: Tensor, k: Tensor, call: Call) -> bool:
+    """Whether PyTorch's function computes it without a mask; it aligns a causal one to the first key. For groups of
+    heads in float32, which are those of E4M3 tensors, and a causal mask it would hold all scores."""
+    square = q.shape[2] == k.shape[2] and not (q.shape[1] != k.shape[1] and q.dtype == torch.float32)
+    return max(call.window_size) < 0 and (square or not call.causal)
+
+
+def _columns(rows: slice, queries: int, keys: int, call: Call) -> slice:
+    """The keys that some of the rows see; one at least."""
+    left, right = call.window_size
+    right = 0 if call.causal else right
+    first = 0 if left < 0 else min(max(rows.start + keys - queries - left, 0), keys - 1)
+    last = keys if right < 0 else min(max(rows.stop + keys - queries + right, first + 1), keys)
+    return slice(first, last)
+
+
+def _by_groups(q: Tensor, k: Tensor, v: Tensor, scale: Optional[float], mask: Optional[Tensor]) -> Tensor:
+    """PyTorch's function, with a mask or without. The query heads of a group are rows of their K/V head, because few
+    of its backends take groups."""
+    batch, heads, queries, head_dim = q.shape
+    group = heads // k.shape[1]
+    if mask is not None:
+        mask = mask.repeat(1, 1, group, 1)
+    rows = q.reshape(batch, k.shape[1], group * queries, head_dim)
+    return PYTORCH(rows, k, v, attn_mask=mask, scale=scale).reshape(q.shape)
+
+
+def _by_mask(q: Tensor, k: Tensor, v: Tensor, scale: Optional[float], hidden: Tensor) -> Tensor:
+    visible = ~hidden[:, None]
+    o = _by_groups(q, k, v, scale, visible)
+    return o.masked_fill(~visible.any(dim=-1, keepdim=True), 0)
+
+
+def _by_scores(q: Tensor, k: Tensor, v: Tensor, scale: Optional[float], hidden: Tensor,
+               sinks: Optional[Tensor]) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """(o, lse) in float32 with the scores in memory."""
+    group, keys = q.shape[1] // k.shape[1], k.shape[2]
+    k, v = (x.float().repeat_interleave(group, dim=1) for x in (k, v))
+    scores = q.float() @ k.transpose(-2, -1) * (q.shape[3] ** -0.5 if scale is None else scale)
+    hidden = hidden[:, None]
+    v = torch.where(hidden.all(dim=2)[..., None], 0.0, v)  # NaN behind the last key has no effect
+    scores = scores.masked_fill(hidden, -torch.inf)
+    if sinks is not None:  # a key without a value
+        column = sinks.view(1, -1, 1, 1).expand(q.shape[0], -1, q.shape[2], 1)
+        scores = torch.cat([scores, column.float()], dim=-1)
+    sees_none = hidden.all(dim=-1)
+    lse = torch.logsumexp(scores, dim=-1).masked_fill(sees_none, -torch.inf)
+    weights = torch.exp(scores - lse.masked_fill(sees_none, 0.0)[..., None])
+    return weights.masked_fill(sees_none[..., None], 0.0)[..., :keys] @ v, lse
 
 
 def _dequantised(q: Tensor, k: Tensor, v: Tensor, descale: Optional[Sequence[Tensor]]) -> Sequence[Tensor]:
-    """The values of E4M3 tensors; a q beside a cache may have none to be computed."""
+    """The values of E4M3 tensors, in float32, and then of all three; other tensors as they are."""
     if descale is None:
         return q, k, v
     factors = (None, *descale)[-3:]
-    return [x if factor is None else x.float() * factor[..., None, None] for x, factor in zip((q, k, v), factors)]
+    return [x.float() if factor is None else x.float() * factor[..., None, None]
+            for x, factor in zip((q, k, v), factors)]  # fmt: skip
 
 
 def _gathered(call: Call) -> tuple[Tensor, Tensor]:
@@ -60,55 +140,67 @@ def _gathered(call: Call) -> tuple[Tensor, Tensor]:
     return gather(call.k), gather(call.v)
 
 
-def _packed(call: Call) -> tuple[Tensor, Tensor]:
-    """Each sequence by itself."""
-    o = torch.zeros(call.q.shape, dtype=torch.float32, device=call.q.device)
-    lse = torch.full((call.q.shape[1], call.q.shape[0]), -torch.inf, device=call.q.device)
+def _packed(call: Call, basic: bool) -> tuple[Tensor, Optional[Tensor]]:
+    """Each sequence by itself, padded to the longest: their lengths stay on the device, so that it can be captured."""
     assert call.cu_seqlens_q is not None and call.cu_seqlens_k is not None
-    queries, keys = call.cu_seqlens_q.tolist(), call.cu_seqlens_k.tolist()
-    for b in range(len(queries) - 1):
-        rows, columns = slice(queries[b], queries[b + 1]), slice(keys[b], keys[b + 1])
-        q, k, v = (x.transpose(0, 1)[None] for x in (call.q[rows], call.k[columns], call.v[columns]))
+    total, heads, head_dim = call.q.shape
+    device, dtype = call.q.device, torch.float32 if call.descale is not None else call.q.dtype
+    # One row more than there are takes what is padding.
+    o = torch.zeros((total + 1, heads, head_dim), dtype=dtype, device=device)
+    lse = torch.full((heads, total + 1), -torch.inf, device=device)
+    queries, keys = (torch.arange(n, device=device) for n in (call.max_seqlen_q, call.max_seqlen_k))
+    for b in range(call.cu_seqlens_q.shape[0] - 1 if min(call.max_seqlen_q, call.max_seqlen_k) > 0 else 0):
+        q_start, q_end, k_start, k_end = (x[i] for x in (call.cu_seqlens_q, call.cu_seqlens_k) for i in (b, b + 1))
+        rows = queries + q_start
+        rows = torch.where((rows < q_end) & (rows >= 0) & (rows < total), rows, total)
+        columns = (keys + k_start).clamp(0, call.k.shape[0] - 1)
+        q, k, v = (
+            _sequence(x, at) for x, at in ((call.q, rows.clamp(max=total - 1)), (call.k, columns), (call.v, columns))
+        )
         q, k, v = _dequantised(q, k, v, None if call.descale is None else [x[b : b + 1] for x in call.descale])
-        part, part_lse = explicit(q, k, v, call.causal, call.scale, *call.window_size, call.sinks)
-        o[rows], lse[:, rows] = part[0].transpose(0, 1), part_lse[0]
-    return o, lse
+        length = (k_end - k_start)[None]
+        part, part_lse = _attended(q, k, v, call, length, length - (q_end - q_start), basic)
+        o = o.index_copy_(0, rows, part[0].transpose(0, 1).to(dtype))
+        if part_lse is not None:
+            lse = lse.index_copy_(1, rows, part_lse[0])
+    return o[:total], lse[:, :total]
+
+
+def _sequence(x: Tensor, rows: Tensor) -> Tensor:
+    """Rows of a packed tensor as [1, heads, rows, head_dim]; indexing is not for 8-bit floats everywhere."""
+    bits = x.view(torch.uint8) if x.dtype.itemsize == 1 else x
+    return bits[rows].view(x.dtype).transpose(0, 1)[None]
 
 
 def _hidden(queries: int, keys: int, causal: bool, window_left: int, window_right: int, lengths: Optional[Tensor],
-            device: torch.device) -> Tensor:  # fmt: skip
-    """[batch or 1, queries, keys]: the keys that a query does not see. The last query is at the last key."""
-    lengths = torch.tensor([keys], device=device) if lengths is None else lengths.long().clamp(0, keys)
-    own = torch.arange(queries, device=device)[None, :, None] + (lengths - queries)[:, None, None]
-    key = torch.arange(keys, device=device)
-    hidden = (key >= lengths[:, None, None]).expand(-1, queries, -1).clone()
+            device: torch.device, rows: slice, columns: slice, offsets: Optional[Tensor]) -> Tensor:  # fmt: skip
+    """[batch or 1, rows, columns]: the keys that a query does not see. Query i is at key i + offset; without an offset
+    the last one is at the last key."""
+    row = torch.arange(rows.start, rows.stop, device=device)[None, :, None]
+    key = torch.arange(columns.start, columns.stop, device=device)
+    if lengths is None:
+        own = row + (keys - queries)
+        hidden = torch.zeros(own.shape[:2] + key.shape, dtype=torch.bool, device=device)
+    else:
+        lengths = lengths.long().clamp(0, keys)
+        own = row + (lengths - queries if offsets is None else offsets)[:, None, None]
+        hidden = (key >= lengths[:, None, None]).expand(-1, own.shape[1], -1)
     if causal:
-        hidden |= key > own
+        hidden = hidden | (key > own)
     if window_left >= 0:
-        hidden |= key < own - window_left
+        hidden = hidden | (key < own - window_left)
     if window_right >= 0:
-        hidden |= key > own + window_right
+        hidden = hidden | (key > own + window_right)
     return hidden
 
 
 def explicit(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: Optional[float], window_left: int,
              window_right: int, sinks: Optional[Tensor], lengths: Optional[Tensor] = None,
              ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """(o, lse) in float32 with all scores in memory."""
-    queries, keys, head_dim = q.shape[2], k.shape[2], q.shape[3]
-    group = q.shape[1] // k.shape[1]
-    k, v = (x.float().repeat_interleave(group, dim=1) for x in (k, v))
-    scores = q.float() @ k.transpose(-2, -1) * (head_dim**-0.5 if scale is None else scale)
-    hidden = _hidden(queries, keys, causal, window_left, window_right, lengths, q.device)[:, None]
-    v = torch.where(hidden.all(dim=2)[..., None], 0.0, v)  # NaN behind the last key has no effect
-    scores = scores.masked_fill(hidden, -torch.inf)
-    if sinks is not None:  # a key without a value
-        column = sinks.view(1, -1, 1, 1).expand(q.shape[0], -1, queries, 1)
-        scores = torch.cat([scores, column.float()], dim=-1)
-    lse = torch.logsumexp(scores, dim=-1).masked_fill(hidden.all(dim=-1), -torch.inf)
-    weights = torch.exp(scores - torch.where(lse == -torch.inf, 0.0, lse)[..., None])
-    weights = weights.masked_fill((lse == -torch.inf)[..., None], 0.0)
-    return weights[..., :keys] @ v, lse
+    """(o, lse) in float32 with all scores in memory, for tests."""
+    rows, columns = slice(0, q.shape[2]), slice(0, k.shape[2])
+    hidden = _hidden(rows.stop, columns.stop, causal, window_left, window_right, lengths, q.device, rows, columns, None)
+    return _by_scores(q, k, v, scale, hidden, sinks)
 
 
 def append(k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor, lengths: Tensor, page_table: Optional[Tensor],
@@ -118,13 +210,14 @@ def append(k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor, lengths: Tens
     page_size = k_cache.shape[2]
     position = lengths.long()[:, None] + torch.arange(rows, device=k.device)
     page, place = position // page_size, position % page_size
+    kept = lengths.ge(0)[:, None].expand_as(position)  # a negative length marks an unused slot
     if page_table is None:
-        kept = (position >= 0) & (position < page_size)
+        kept = kept & (position < page_size)
         page = torch.arange(batch, device=k.device)[:, None].expand(-1, rows)
     else:
-        kept = (position >= 0) & (page < page_table.shape[1])
+        kept = kept & (page < page_table.shape[1])
         page = page_table.long().gather(1, page.clamp(0, page_table.shape[1] - 1))
-        kept &= page >= 0
+        kept = kept & (page >= 0) & (page < k_cache.shape[0])
     for x, cache, descale in ((k, k_cache, descale_k), (v, v_cache, descale_v)):
         codes = (x.float() * (1 / descale)[..., None, None]).clamp(-448, 448).to(torch.float8_e4m3fn)
         codes = codes.view(torch.uint8).transpose(1, 2)[kept]

@@ -47,6 +47,11 @@ static struct {
   const dl_exchange *exchange; /* NULL: the attributes are read */
   PyObject *dtypes;            /* dict from dtype to a dtype below */
   PyObject *modes, *grad_enabled, *current_device, *raw_stream; /* functions of torch._C */
+  PyObject *tracing;    /* (): what jit.trace records, or None */
+  PyObject *transforms; /* (): the innermost transform of torch.func, or None */
+  PyObject *forward_ad; /* the module: _current_level is -1 outside of forward-mode differentiation */
+  PyObject *bump;       /* (tensors): increments their version counters */
+  PyObject *is_neg;     /* (tensor): whether its values are those of its memory, negated */
   PyObject *empty;     /* (shape, strides, dtype): a tensor on the current device */
   PyObject *workspace; /* (device, stream, bytes): a tensor whose counters are zero, and whether
                         * later calls on the stream may have it too */
@@ -54,7 +59,9 @@ static struct {
   PyObject *capturing; /* (): whether the current stream is captured */
   int32_t device_type;
   /* Names of attributes. */
-  PyObject *requires_grad, *shape, *stride, *dtype, *data_ptr, *on_device, *get_device;
+  PyObject *requires_grad, *shape, *stride, *dtype, *data_ptr, *on_device, *get_device,
+      *current_level;
+  PyObject *module; /* the name of this module, a key of the dict of each thread */
 } torch;
 
 /* Functions of libcuda.so.1, NULL without it. PyTorch's own take 0.1 and 0.3 us more. */
@@ -169,19 +176,51 @@ static long current_device(void) {
   return call_long(torch.current_device);
 }
 
-/* Whether PyTorch must see the call: a mode is active, or a gradient is wanted. */
-static bool is_observed(PyObject *const *tensors, int count) {
-  if (call_long(torch.modes) != 0) return PyErr_Clear(), true;
-  PyObject *enabled = PyObject_CallNoArgs(torch.grad_enabled);
-  bool observed = enabled == NULL;
-  for (int i = 0; i < count && enabled == Py_True && !observed; ++i) {
-    PyObject *wanted = PyObject_GetAttr(tensors[i], torch.requires_grad);
-    observed = wanted != Py_False;
-    Py_XDECREF(wanted);
+/* Whether a function without arguments returns a certain object. */
+static bool returns(PyObject *function, PyObject *want) {
+  PyObject *result = PyObject_CallNoArgs(function);
+  Py_XDECREF(result); /* both are immortal, or alive elsewhere */
+  return result == want;
+}
+
+/* Whether a value, which is given up, is False. */
+static bool is_false(PyObject *value) {
+  Py_XDECREF(value);
+  return value == Py_False;
+}
+
+/* Whether PyTorch must see the call: a mode, a trace or a transform is active, a gradient is wanted,
+ * or a tensor has not the values that its memory has. */
+static bool is_observed(PyObject *const *tensors, int count, PyObject *factors) {
+  bool observed = call_long(torch.modes) != 0 || !returns(torch.tracing, Py_None) ||
+                  !returns(torch.transforms, Py_None);
+  PyObject *level = PyObject_GetAttr(torch.forward_ad, torch.current_level);
+  observed = observed || level == NULL || PyLong_AsLong(level) != -1;
+  Py_XDECREF(level);
+  const bool differentiates = !returns(torch.grad_enabled, Py_False);
+  for (int i = 0; i < count && !observed; ++i) {
+    if (tensors[i] == Py_None) continue;
+    observed = !is_false(PyObject_CallFunctionObjArgs(torch.is_neg, tensors[i], NULL)) ||
+               (differentiates && !is_false(PyObject_GetAttr(tensors[i], torch.requires_grad)));
   }
-  Py_XDECREF(enabled);
+  const Py_ssize_t more = differentiates && factors != Py_None ? PySequence_Size(factors) : 0;
+  for (Py_ssize_t i = 0; i < more && !observed; ++i) {
+    PyObject *factor = PySequence_GetItem(factors, i);
+    observed = factor == NULL || !is_false(PyObject_GetAttr(factor, torch.requires_grad));
+    Py_XDECREF(factor);
+  }
   PyErr_Clear();
   return observed;
+}
+
+/* Increments the version counters of tensors that were written, so that a backward pass that needs
+ * their old values fails. */
+static bool bump_versions(PyObject *first, PyObject *second) {
+  PyObject *tensors = second == NULL ? PyTuple_Pack(1, first) : PyTuple_Pack(2, first, second);
+  PyObject *result = tensors == NULL ? NULL : PyObject_CallFunctionObjArgs(torch.bump, tensors, NULL);
+  Py_XDECREF(tensors);
+  Py_XDECREF(result);
+  return result != NULL;
 }
 
 /* ---- views ----------------------------------------------------------------------------------- */
@@ -245,9 +284,12 @@ static bool set_strides(const view *x, int64_t into[3]) {
 typedef struct CUstream_st *CUstream;
 
 static PyObject *raise(attune_sdpa_status status) {
-  PyObject *kind = status == ATTUNE_SDPA_INVALID_ARGUMENT ? PyExc_ValueError
-                   : status == ATTUNE_SDPA_UNSUPPORTED    ? PyExc_NotImplementedError
-                                                          : PyExc_RuntimeError;
+  PyObject *kind = PyExc_RuntimeError;
+  if (status == ATTUNE_SDPA_INVALID_ARGUMENT) kind = PyExc_ValueError;
+  /* PyTorch may run on a driver that is too old for the code of the library. */
+  if (status == ATTUNE_SDPA_UNSUPPORTED || status == ATTUNE_SDPA_NO_DRIVER) {
+    kind = PyExc_NotImplementedError;
+  }
   PyErr_SetString(kind, attune_sdpa_last_error());
   return NULL;
 }
@@ -268,13 +310,35 @@ static bool current_stream(int device, CUstream *into) {
 
 /* The workspace of this thread's last call that was not captured: asking Python takes 0.4 us. It is
  * owned, so another thread may replace it for the stream: calls on a stream do not overlap. */
-static _Thread_local struct {
+typedef struct kept_workspace {
   PyObject *tensor;
   void *data;
   size_t bytes;
   int device;
   CUstream stream;
-} kept;
+} kept_workspace;
+
+static void free_kept(PyObject *capsule) {
+  kept_workspace *kept = PyCapsule_GetPointer(capsule, NULL);
+  if (kept == NULL) return PyErr_Clear();
+  Py_XDECREF(kept->tensor);
+  PyMem_Free(kept);
+}
+
+/* The dict of the thread owns it, so that it goes with the thread. NULL without memory. */
+static kept_workspace *kept_of_thread(void) {
+  PyObject *of_thread = PyThreadState_GetDict();
+  PyObject *capsule =
+      of_thread == NULL ? NULL : PyDict_GetItemWithError(of_thread, torch.module);
+  if (capsule != NULL) return PyCapsule_GetPointer(capsule, NULL);
+  kept_workspace *kept = of_thread == NULL ? NULL : PyMem_Calloc(1, sizeof *kept);
+  if (kept == NULL) return NULL;
+  capsule = PyCapsule_New(kept, NULL, free_kept);
+  if (capsule == NULL) return PyMem_Free(kept), NULL;
+  const int failed = PyDict_SetItem(of_thread, torch.module, capsule);
+  Py_DECREF(capsule);
+  return failed ? NULL : kept;
+}
 
 /* The default stream of all threads cannot be captured. */
 static bool is_captured(CUstream stream) {
@@ -292,10 +356,12 @@ static bool is_captured(CUstream stream) {
 
 /* A workspace for a call. The result owns it until the launch; NULL with an exception set. */
 static PyObject *take_workspace(int device, CUstream stream, size_t bytes, void **data) {
-  if (kept.tensor != NULL && kept.bytes >= bytes && kept.device == device &&
-      kept.stream == stream && !is_captured(stream)) {
-    *data = kept.data;
-    return Py_NewRef(kept.tensor);
+  kept_workspace *kept = kept_of_thread();
+  if (kept == NULL) return PyErr_Occurred() ? NULL : PyErr_NoMemory();
+  if (kept->tensor != NULL && kept->bytes >= bytes && kept->device == device &&
+      kept->stream == stream && !is_captured(stream)) {
+    *data = kept->data;
+    return Py_NewRef(kept->tensor);
   }
   view w = {0};
   const unsigned long long handle = (uintptr_t)stream;
@@ -308,10 +374,10 @@ static PyObject *take_workspace(int device, CUstream stream, size_t bytes, void 
     tensor = NULL;
   }
   Py_XINCREF(tensor);
-  Py_CLEAR(kept.tensor); /* behind a capture, Python must see the next call */
+  Py_CLEAR(kept->tensor); /* behind a capture, Python must see the next call */
   if (tensor != NULL && lasts == Py_True) {
-    kept.tensor = Py_NewRef(tensor), kept.data = w.data, kept.bytes = (size_t)w.shape[0];
-    kept.device = device, kept.stream = stream;
+    kept->tensor = Py_NewRef(tensor), kept->data = w.data, kept->bytes = (size_t)w.shape[0];
+    kept->device = device, kept->stream = stream;
   }
   Py_DECREF(answer);
   *data = w.data;
@@ -501,6 +567,19 @@ static bool set_output(PyObject *out, attention *a) {
   return set_strides(o, a->p.o_stride);
 }
 
+/* Whether the memory from the first to the last element of two tensors has a byte in common. */
+static bool may_overlap(const view *a, const view *b) {
+  uintptr_t end[2];
+  const view *both[2] = {a, b};
+  for (int t = 0; t < 2; ++t) {
+    const view *x = both[t];
+    int64_t last = 0;
+    for (int i = 0; i < x->rank; ++i) last += (x->shape[i] - 1) * x->stride[i];
+    end[t] = (uintptr_t)x->data + (uintptr_t)((last + 1) * (x->dtype == E4M3 ? 1 : 2));
+  }
+  return (uintptr_t)a->data < end[1] && (uintptr_t)b->data < end[0];
+}
+
 /* A dense tensor on the current device, contiguous or, with rows_first, in the order of [batch, rows,
  * heads, head_dim]. */
 static PyObject *new_tensor(const int64_t *shape, int rank, bool rows_first, int dtype,
@@ -614,7 +693,11 @@ static PyObject *attend(PyObject *module, PyObject *const *args, Py_ssize_t coun
   if (count != ARGUMENTS) {
     return PyErr_Format(PyExc_TypeError, "attend takes %d arguments, not %zd", ARGUMENTS, count);
   }
-  if (args[TRUSTED] != Py_True && is_observed(args + Q, 3)) Py_RETURN_NONE;
+  const bool trusted = args[TRUSTED] == Py_True;
+  if (!trusted) {
+    PyObject *seen[] = {args[Q], args[K], args[V], args[SINKS], args[OUT]};
+    if (is_observed(seen, 5, args[DESCALE])) Py_RETURN_NONE;
+  }
   attention a;
   memset(&a, 0, sizeof a);
   const bool wants_lse = PyObject_IsTrue(args[RETURN_LSE]) == 1;
@@ -625,6 +708,9 @@ static PyObject *attend(PyObject *module, PyObject *const *args, Py_ssize_t coun
   PyObject *o = args[OUT], *lse = NULL, *result = NULL;
   if (o != Py_None) {
     if (!set_output(o, &a)) Py_RETURN_NONE;
+    if (!trusted && (may_overlap(&a.o, &a.q) || may_overlap(&a.o, &a.k) || may_overlap(&a.o, &a.v))) {
+      Py_RETURN_NONE;
+    }
     Py_INCREF(o);
   } else {
     /* The library sees in the parameters that there will be a log-sum-exp. */
@@ -635,7 +721,8 @@ static PyObject *attend(PyObject *module, PyObject *const *args, Py_ssize_t coun
   if (wants_lse && (lse = new_lse(&a)) == NULL) goto done;
   result = launch(&a);
   if (result != NULL) {
-    Py_DECREF(result);
+    Py_CLEAR(result);
+    if (args[OUT] != Py_None && !bump_versions(o, NULL)) goto done;
     result = lse != NULL ? PyTuple_Pack(2, o, lse) : Py_NewRef(o);
   }
 done:
@@ -696,7 +783,7 @@ static PyObject *append(PyObject *module, PyObject *const *args, Py_ssize_t coun
   enum { NEW_K, NEW_V, K_CACHE, V_CACHE, ROWS, TABLE, DESCALE_K, DESCALE_V, IS_TRUSTED, COUNT };
   (void)module;
   if (count != COUNT) return PyErr_Format(PyExc_TypeError, "append takes %d arguments", COUNT);
-  if (args[IS_TRUSTED] != Py_True && is_observed(args, 2)) Py_RETURN_NONE;
+  if (args[IS_TRUSTED] != Py_True && is_observed(args, 4, Py_None)) Py_RETURN_NONE;
   view x[IS_TRUSTED] = {0};
   for (int i = 0; i < IS_TRUSTED; ++i) {
     if (!(i == TABLE ? look_optional(args[i], &x[i]) : look(args[i], &x[i]))) Py_RETURN_NONE;
@@ -737,6 +824,7 @@ static PyObject *append(PyObject *module, PyObject *const *args, Py_ssize_t coun
   if (!current_stream(device, &stream)) return NULL;
   LAUNCH(status, attune_sdpa_append, &p, stream, device);
   if (status != ATTUNE_SDPA_OK) return raise(status);
+  if (!bump_versions(args[K_CACHE], args[V_CACHE])) return NULL;
   Py_RETURN_TRUE;
 }
 
@@ -775,7 +863,9 @@ static PyObject *configure(PyObject *module, PyObject *args) {
     return NULL;
   }
   PyObject **into[] = {&torch.modes, &torch.grad_enabled, &torch.current_device, &torch.raw_stream,
-                       &torch.empty, &torch.workspace,    &torch.bind,           &torch.capturing};
+                       &torch.empty, &torch.workspace,    &torch.bind,           &torch.capturing,
+                       &torch.tracing, &torch.transforms, &torch.forward_ad, &torch.bump,
+                       &torch.is_neg};
   const Py_ssize_t wanted = sizeof into / sizeof *into;
   if (PyTuple_Size(functions) != wanted) {
     return PyErr_Format(PyExc_ValueError, "%zd functions are wanted", wanted);
@@ -795,7 +885,6 @@ static PyObject *configure(PyObject *module, PyObject *args) {
     dtype_objects[i] = dtype;
   }
   torch.device_type = device_type;
-  Py_CLEAR(kept.tensor);
   memset(&driver, 0, sizeof driver);
   if (device_type == DL_CUDA) bind_driver();
   torch.on_device = PyUnicode_InternFromString(device_type == DL_CPU ? "is_cpu" : "is_cuda");
@@ -805,6 +894,11 @@ static PyObject *configure(PyObject *module, PyObject *args) {
   torch.dtype = PyUnicode_InternFromString("dtype");
   torch.data_ptr = PyUnicode_InternFromString("data_ptr");
   torch.get_device = PyUnicode_InternFromString("get_device");
+  torch.current_level = PyUnicode_InternFromString("_current_level");
+  torch.module = PyUnicode_InternFromString("attune._call");
+  kept_workspace *kept = kept_of_thread();
+  if (kept == NULL) return PyErr_Occurred() ? NULL : PyErr_NoMemory();
+  Py_CLEAR(kept->tensor);
   Py_RETURN_NONE;
 }
 

@@ -63,7 +63,7 @@ class Decode(unittest.TestCase):
     def test_cache_in_16_bits(self):
         """Each sequence is what PyTorch computes of it, contiguous or in pages, compiled or not."""
         for dtype in (torch.float16, torch.bfloat16):
-            q, k, v, lengths, _ = problem(queries=2)
+            q, k, v, lengths, _ = problem(queries=2, capacity=208)  # whole pages
             q, k, v = (x.to(dtype) for x in (q, k, v))
             o, lse = attune.decode(q, k, v, lengths, return_lse=True, fallback=True)
             self.assertEqual((o.dtype, lse.shape), (dtype, (3, 4, 2)))
@@ -73,9 +73,11 @@ class Decode(unittest.TestCase):
                     q[b].float(), *(x[b, :, :n].float().repeat_interleave(2, dim=0) for x in (k, v)), attn_mask=seen
                 )
                 torch.testing.assert_close(o[b].float(), want, atol=1e-2, rtol=1e-2)
+            plain = attune.decode(q, k, v, lengths, fallback=True)  # by PyTorch's function
+            torch.testing.assert_close(plain.float(), o.float(), atol=1e-2, rtol=1e-2)
             (k_pages, table), (v_pages, _) = pages(k, 16), pages(v, 16)
             torch.testing.assert_close(
-                attune.decode(q, k_pages, v_pages, lengths, page_table=table, fallback=True), o, atol=0, rtol=0
+                attune.decode(q, k_pages, v_pages, lengths, page_table=table, fallback=True), plain, atol=0, rtol=0
             )
 
             def compiled(q, k, v, lengths, table):
@@ -83,7 +85,7 @@ class Decode(unittest.TestCase):
                                      fallback=True)  # fmt: skip
 
             got = torch.compile(compiled, fullgraph=True, backend="aot_eager")(q, k_pages, v_pages, lengths, table)
-            torch.testing.assert_close(got, o, atol=0, rtol=0)
+            torch.testing.assert_close(got, plain, atol=0, rtol=0)
 
     def test_e4m3_query(self):
         q, k, v, lengths, descale = problem()
@@ -165,8 +167,32 @@ class Append(unittest.TestCase):
             self.assertTrue(torch.equal(k_pages.view(torch.uint8), pages(want_k, size)[0].view(torch.uint8)))
             self.assertTrue(torch.equal(v_pages.view(torch.uint8), pages(want_v, size)[0].view(torch.uint8)))
         before = k_pages.clone()
-        attune.append(rows, rows, k_pages, v_pages, lengths, page_table=-table - 1, descale=descale, fallback=True)
-        self.assertTrue(torch.equal(k_pages.view(torch.uint8), before.view(torch.uint8)))
+        outside = table + k_pages.shape[0]
+        for some_lengths, some_table in (
+            (lengths, -table - 1),
+            (lengths, outside),
+            (lengths + 2**31 - 127, table),  # the sum with a row overflows int32
+            (lengths - 127, table),  # row 1 of a sequence of -1 keys is not at position 0
+        ):
+            attune.append(rows, rows, k_pages, v_pages, some_lengths, page_table=some_table, descale=descale,
+                          fallback=True)  # fmt: skip
+            self.assertTrue(torch.equal(k_pages.view(torch.uint8), before.view(torch.uint8)))
+
+    def test_no_pages(self):
+        """Nothing is written, and no query sees a key."""
+        q, k, v, lengths, descale = problem(capacity=32)
+        rows, table, before = torch.ones(3, 2, 4, 64).half(), torch.zeros(3, 0, dtype=torch.int32), k.clone()
+        attune.append(rows, rows, k, v, lengths, page_table=table, descale=descale, fallback=True)
+        self.assertTrue(torch.equal(k.view(torch.uint8), before.view(torch.uint8)))
+        o, lse = attune.decode(q, k, v, lengths, page_table=table, descale=descale, return_lse=True, fallback=True)
+        self.assertEqual((o.abs().max(), lse.max()), (0, -torch.inf))
+
+    def test_unused_slots(self):
+        _, k, v, _, descale = problem(capacity=20)
+        rows = torch.ones(3, 2, 4, 64).half()
+        before = k.clone().view(torch.uint8)
+        attune.append(rows, rows, k, v, torch.tensor([-1, -30, 20], dtype=torch.int32), descale=descale, fallback=True)
+        self.assertTrue(torch.equal(k.view(torch.uint8), before))
 
     def test_arguments(self):
         _, k, v, lengths, descale = problem()

@@ -419,7 +419,7 @@ class Attention(WithDouble):
         self.lasts = True
         quick = microseconds(lambda: attune.sdpa(q8, q8, q8, descale=descale, out=out))
         self.answer(0, workspace=64)
-        halves = microseconds(lambda: attune.sdpa(q, q, q, out=q))
+        halves = microseconds(lambda: attune.sdpa(q, q, q, out=out))
         print(f"\nCPU time of a call without the library: {quick:.2f} us with E4M3, {halves:.2f} us with BF16")
 
 

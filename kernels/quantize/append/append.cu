@@ -6,7 +6,8 @@
 //      contiguous cache, or in the page that the page table has for the position.
 //   3. It multiplies by the reciprocal of the factor of the head, rounds to E4M3 and stores 8 bytes.
 //
-// A row whose position is beyond the capacity, or whose page is negative, is dropped.
+// A row whose position is beyond the capacity, or whose page is not in the cache, is dropped. So are
+// all rows of a sequence with a negative length: captured batches mark unused slots so.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -67,7 +68,7 @@ append(const uint16_t* k, const uint16_t* v,                // FP16 or BF16, row
        long long k_batch_stride, long long k_head_stride, long long k_row_stride,
        long long v_batch_stride, long long v_head_stride, long long v_row_stride,
        int batch, int heads, int rows, int dim,             // of the new rows
-       int paged, int page_size, int max_pages,             // not paged: the capacity, 1
+       int paged, int page_size, int max_pages, int pages,  // not paged: the capacity, 1, batch
        int bf16) {                                          // 1: x is BF16, 0: FP16
   const unsigned chunk = blockIdx.x * knob::kThreads + threadIdx.x;
   if (chunk >= static_cast<unsigned>(batch) * heads * rows * (dim / kChunkElements)) return;
@@ -80,11 +81,13 @@ append(const uint16_t* k, const uint16_t* v,                // FP16 or BF16, row
   const uint4 x = ptx::ld_global_nc_16(t.x + s.batch * t.batch_stride + s.head * t.head_stride +
                                        s.row * t.row_stride + s.column);
 
-  const int position = lengths[s.batch] + s.row;
-  const int index = position / page_size;
-  if (index >= max_pages) return;
+  const int length = lengths[s.batch];
+  if (length < 0) return;
+  const unsigned position = static_cast<unsigned>(length) + s.row;  // above 2^31 for a length near it
+  const unsigned index = position / page_size;
+  if (index >= static_cast<unsigned>(max_pages)) return;
   const int page = paged ? page_table[s.batch * max_pages + index] : s.batch;
-  if (page < 0) return;
+  if (page < 0 || page >= pages) return;
 
   const float scale = __frcp_rn(t.descale[s.batch * heads + s.head]);
   const size_t line = (static_cast<size_t>(page) * heads + s.head) * page_size +
