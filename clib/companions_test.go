@@ -336,7 +336,7 @@ func TestCachesOf16Bits(t *testing.T) {
 		{[]string{"set dtype 3", "set out_dtype 2"}, "decode_bf16 "},
 		{append([]string{"set dtype 3", "set out_dtype 3", "set sinks 0x100900000000", "set window 9,-1"}, paged...), "decode_bf16 "},
 		{[]string{"set dtype 3", "set out_dtype 3", "set heads 128", "set kv_heads 8", "set queries 8"}, "decode_bf16_m128 "},
-		{[]string{"set dtype 3", "set out_dtype 3", "set workspace 0", "set workspace_bytes 0"}, "pingpong"},
+		{[]string{"set dtype 3", "set out_dtype 3", "set workspace 0", "set workspace_bytes 0"}, "native64_d128 "},
 	} {
 		got := c.ask(t, slices.Concat(lines, test.settings, []string{"form", "call 0x77", "print"})...)
 		launches := len(slices.DeleteFunc(slices.Clone(got), func(line string) bool { return !strings.HasPrefix(line, "launch") }))

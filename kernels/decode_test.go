@@ -23,9 +23,9 @@ func TestDecodeIsCorrect(t *testing.T) {
 		"decode+CONSUMERS=2+KV_STAGES=8", "decode64_r16+TILE_N=64+KV_STAGES=12",
 	} {
 		t.Run(name, func(t *testing.T) {
-			skipUnlessFourth(t, i)
+			skipUnlessSampled(t, i)
 			t.Parallel()
-			shapes := sampledShapes(t, i/4, kernel.Run.SimShapes)
+			shapes := sampledShapes(t, i/sampled, kernel.Run.SimShapes)
 			checkDeclared(t, kernel, builder, decodeFolder, name, shapes, func(r *run.Run) {
 				if r.Build != nil && r.Build.Resources.StackBytes > 0 {
 					t.Errorf("the kernel uses %d bytes of stack", r.Build.Resources.StackBytes)

@@ -42,7 +42,7 @@ func checkShipped(t *testing.T, folder fs.FS) {
 			if target.Arch != newest[target.Variant] {
 				return
 			}
-			skipUnlessFourth(t, i)
+			skipUnlessSampled(t, i)
 			want, _, err := builder.Build(t.Context(), target)
 			if err != nil {
 				t.Fatal(err)

@@ -18,7 +18,7 @@ func TestMixedIsCorrect(t *testing.T) {
 	kernel, builder := declaredBuilder(t, mixedFolder)
 	for index, name := range []string{"mixed", "mixed+KV_STAGES=2+EXP2_LINEAR_EIGHTHS=0+EXP2_SEGMENTS=1"} {
 		t.Run(name, func(t *testing.T) {
-			skipUnlessFourth(t, index)
+			skipUnlessSampled(t, index)
 			t.Parallel()
 			checkDeclared(t, kernel, builder, mixedFolder, name, kernel.Run.SimShapes)
 		})

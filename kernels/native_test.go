@@ -48,7 +48,7 @@ func TestNativeIsCorrect(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if name != "native" {
-				skipUnlessFourth(t, 1)
+				skipUnlessSampled(t, 1)
 			}
 			t.Parallel()
 			checkDeclared(t, kernel, builder, nativeFolder, name, shapes)
@@ -78,7 +78,7 @@ func TestPingpongIsCorrect(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if i > 0 {
-				skipUnlessFourth(t, i)
+				skipUnlessSampled(t, i)
 			}
 			t.Parallel()
 			checkDeclared(t, kernel, builder, pingpongFolder, test.name, test.shapes)
@@ -147,7 +147,7 @@ func Test16BitCausalEdges(t *testing.T) {
 		for form, rows := range map[form16]int{nativeForm: 130, native256Form: 258, pingpongForm: 130} {
 			t.Run(fmt.Sprintf("%s %d", form.stage, beyond), func(t *testing.T) {
 				if form == native256Form {
-					skipUnlessFourth(t, 1)
+					skipUnlessSampled(t, 1)
 				}
 				t.Parallel()
 				in := drawInputs16(rand.New(rand.NewPCG(1, 2)), form, rows, rows+beyond)

@@ -23,7 +23,7 @@ func TestPrefillIsCorrect(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if name != "prefill" {
-				skipUnlessFourth(t, 1)
+				skipUnlessSampled(t, 1)
 			}
 			t.Parallel()
 			checkDeclared(t, kernel, builder, prefillFolder, name, shapeNames, func(r *run.Run) {
