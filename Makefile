@@ -141,7 +141,7 @@ race: ## the packages that share memory, under the race detector
 	CGO_ENABLED=1 $(GO) test $(TIMEOUT) -vet=off -race -short -run '^Test(LiveSearch|OneJob|StartRun|Malformed|ServerEnds|CancelByAPI)' ./internal/web
 	CGO_ENABLED=1 $(GO) test $(TIMEOUT) -vet=off -race -short -run '^TestRun|^TestBenchIsRecorded$$' ./internal/lab
 
-verify: ## every variant of the attention kernels, and all recorded outputs; then CI tests every fourth until they change
+verify: ## every variant of the attention kernels, and all recorded outputs; then CI tests one of eight until they change
 	$(GO) test $(TIMEOUT) ./kernels -all
 	$(GO) test $(TIMEOUT) ./internal/device/sim -run TestRecordedOutputs -all
 	$(GO) test ./kernels -run TestMarkVerified -mark-verified
