@@ -117,6 +117,58 @@ func TestEarlyKill(t *testing.T) {
 	}
 }
 
+// A supervisor that cannot end its family is ended by this process, with all processes below it.
+func TestStuckSupervisor(t *testing.T) {
+	defer func(limit time.Duration) { killLimit = limit }(killLimit)
+	killLimit = 100 * time.Millisecond
+	for name, stick := range map[string]string{
+		"stopped":    "while kill -STOP $PPID; do :; done &",
+		"pipes kept": "exec 8<>/proc/$PPID/fd/3 9<>/proc/$PPID/fd/4;",
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "pid")
+			f := shell(t, stick+" setsid sleep 20 & echo $! > "+file+".new; mv "+file+".new "+file+"; sleep 20", Limits{})
+			pid := awaitPID(t, file)
+			started := time.Now()
+			f.Kill()
+			err := f.Wait()
+			if exit, ok := errors.AsType[*ExitError](err); !ok || exit.Status.Signal() != syscall.SIGKILL {
+				t.Error(err)
+			}
+			if took := time.Since(started); took > 10*time.Second {
+				t.Errorf("took %s", took)
+			}
+			for end := time.Now().Add(5 * time.Second); !zombie(pid); time.Sleep(time.Millisecond) {
+				if time.Now().After(end) {
+					t.Fatal("a process runs on")
+				}
+			}
+		})
+	}
+}
+
+// A supervisor that the program stops before it has reported the start is continued.
+func TestEarlyStop(t *testing.T) {
+	out, in, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	f := &Family{supervisor: exec.Command("/bin/sh", "-c", `kill -STOP $$; printf '\0\0\0\0\7\0\0\0' >&3`)}
+	f.supervisor.ExtraFiles = []*os.File{in}
+	if err := f.supervisor.Start(); err != nil {
+		t.Fatal(err)
+	}
+	in.Close()
+	rescue := time.AfterFunc(5*time.Second, f.resume)
+	if first, err := f.firstMessage(out); err != nil || first.PID != 7 || !rescue.Stop() {
+		t.Errorf("%v, %v", first, err)
+	}
+	if err := f.supervisor.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
 // A program that does not start is an error of the start, as that of os/exec.
 func TestNoProgram(t *testing.T) {
 	_, err := StartFamily(exec.Command("/no/program"), Limits{})

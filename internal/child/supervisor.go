@@ -41,6 +41,9 @@ type began struct {
 // unkillable is how long a supervisor tries to end processes. Those of another user stay.
 const unkillable = 2 * time.Second
 
+// killInterval is the time between two rounds of killing.
+const killInterval = 2 * time.Millisecond
+
 // supervise runs a program, which gets the descriptors below count. The next one is readable as soon
 // as the program shall end. Messages are written to the one after it.
 func supervise(count, path string, args []string) {
@@ -125,7 +128,7 @@ func killDescendants(none <-chan struct{}) {
 			return
 		case <-limit:
 			return
-		case <-time.After(2 * time.Millisecond):
+		case <-time.After(killInterval):
 		}
 	}
 }
