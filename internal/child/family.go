@@ -29,8 +29,10 @@ type Family struct {
 	ended      context.CancelFunc // the watch ends
 	status     chan *syscall.WaitStatus
 	kill       sync.Once
+	killed     atomic.Bool
 	gone       chan struct{} // closed when the supervisor has ended
 	goneErr    error         // of the supervisor
+	adopts     bool          // orphans of a killed supervisor are found
 }
 
 // Limits of time for a supervisor that the program stops, traces, or cuts off from its pipes.
@@ -64,18 +66,26 @@ func StartFamily(cmd *exec.Cmd, l Limits) (*Family, error) {
 		SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
 		WaitDelay:   time.Second,
 	}
+	adopt()
 	if err := f.supervisor.Start(); err != nil {
 		return nil, errors.Join(err, holdIn.Close(), messagesOut.Close())
 	}
 	messagesIn.Close() // so that the end of the supervisor is seen
-	go func() {
-		f.goneErr = f.supervisor.Wait()
-		close(f.gone)
-	}()
+	f.adopts = adoptable(f.supervisor.Process)
+	go f.await()
 	if err := f.begin(messagesOut); err != nil {
 		return nil, err
 	}
 	return f, nil
+}
+
+// await waits for the end of the supervisor. If it was killed, its orphans are killed here.
+func (f *Family) await() {
+	f.goneErr = f.supervisor.Wait()
+	if f.adopts && !f.supervisor.ProcessState.Success() {
+		endOrphans()
+	}
+	close(f.gone)
 }
 
 // begin waits for the start of the program.
@@ -139,7 +149,10 @@ func (f *Family) listen(messages *os.File) {
 func (f *Family) Kill() {
 	_ = f.hold.Close() // the second time it is an error
 	f.resume()
-	f.kill.Do(func() { go f.insist() })
+	f.kill.Do(func() {
+		f.killed.Store(true)
+		go f.insist()
+	})
 }
 
 // resume continues the supervisor, which the program may have stopped.
@@ -159,12 +172,18 @@ func (f *Family) insist() {
 	for f.supervisor.Process.Signal(syscall.Signal(0)) == nil {
 		signalAll(descendants(f.supervisor.Process.Pid), syscall.SIGKILL)
 		_ = f.supervisor.Process.Kill() // it may have ended
+		if f.adopts {
+			killOrphans()
+		}
 		time.Sleep(killInterval)
 	}
 }
 
-// Wait waits until all processes have ended. The error is a *LimitError, an *ExitError, or that of a
-// pipe.
+// errSupervisorKilled is the error of a program that has killed its supervisor.
+var errSupervisorKilled = errors.New("its supervisor was killed")
+
+// Wait waits until all processes have ended. The error is a *LimitError, an *ExitError,
+// errSupervisorKilled, or that of a pipe.
 func (f *Family) Wait() error {
 	<-f.gone
 	status := <-f.status
@@ -174,6 +193,8 @@ func (f *Family) Wait() error {
 		return exceeded
 	}
 	switch _, failed := errors.AsType[*exec.ExitError](f.goneErr); {
+	case status == nil && !f.killed.Load():
+		return errSupervisorKilled
 	case status == nil:
 		return &ExitError{syscall.WaitStatus(syscall.SIGKILL)}
 	case *status != 0:

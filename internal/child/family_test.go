@@ -81,7 +81,7 @@ func awaitPID(t *testing.T, path string) int {
 func TestExits(t *testing.T) {
 	for text, want := range map[string]string{
 		"exit 0": "", "exit 7": "exit status 7", "kill -SEGV $$": "signal: segmentation fault",
-		"sleep 0.1; kill -KILL $PPID; sleep 60":   "signal: killed", // the supervisor
+		"sleep 0.1; kill -KILL $PPID; sleep 60":   "its supervisor was killed",
 		"kill -STOP $PPID; kill -CONT $PPID":      "",
 		"kill -TERM $PPID; kill -INT $PPID; :":    "",
 		"trap '' TERM HUP; setsid sleep 60 & :":   "",
@@ -144,6 +144,37 @@ func TestStuckSupervisor(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A process that has left the program and kills the supervisor ends all the same. A process that os/exec
+// has started is left alone.
+func TestKilledSupervisor(t *testing.T) {
+	own := exec.Command("sleep", "20")
+	if err := own.Start(); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "pid")
+	f := shell(t, "setsid sh -c \"(setsid sleep 20 & echo \\$! > "+file+".new; mv "+file+".new "+file+"; kill -KILL $PPID; sleep 20) & \"; sleep 20", Limits{})
+	pid := awaitPID(t, file)
+	if err := f.Wait(); !errors.Is(err, errSupervisorKilled) {
+		t.Error(err)
+	}
+	if !zombie(pid) {
+		t.Error("a process outlived its supervisor")
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+	if left := orphans(); len(left) > 0 {
+		t.Errorf("orphans %d", left)
+	}
+	if zombie(own.Process.Pid) {
+		t.Error("a process of os/exec was killed")
+	}
+	if err := own.Process.Kill(); err != nil {
+		t.Error(err)
+	}
+	if _, ok := errors.AsType[*exec.ExitError](own.Wait()); !ok {
+		t.Error("a process of os/exec was collected")
 	}
 }
 

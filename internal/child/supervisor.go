@@ -136,12 +136,21 @@ func killDescendants(none <-chan struct{}) {
 // descendants lists the processes that a process has started, and those that they have started.
 func descendants(pid int) []int {
 	var all []int
+	for _, child := range children(pid) {
+		all = append(append(all, child), descendants(child)...)
+	}
+	return all
+}
+
+// children lists the processes whose parent a process is.
+func children(pid int) []int {
+	var all []int
 	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid)) // the pattern is right
 	for _, list := range lists {
 		text, _ := os.ReadFile(list) // the process may have ended
 		for _, id := range strings.Fields(string(text)) {
 			child, _ := strconv.Atoi(id) // the system writes numbers
-			all = append(append(all, child), descendants(child)...)
+			all = append(all, child)
 		}
 	}
 	return all
