@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"math"
 	"os"
@@ -16,6 +17,7 @@ import (
 	"attune/internal/child"
 	"attune/internal/problem"
 	"attune/internal/python"
+	"attune/internal/regular"
 	"attune/internal/spec"
 )
 
@@ -155,7 +157,7 @@ func (r *references) request(i problem.Instance, arrays []*array.Array) (*comput
 			if dtype.Float() && pythonTypes[dtype] == "float32" {
 				data = array.FromFloats(array.F32, arrays[n].Shape, arrays[n].Floats()).Data
 			}
-			if err := os.WriteFile(file, data, 0o600); err != nil {
+			if err := regular.Replace(file, data); err != nil {
 				return nil, err
 			}
 			request.Inputs = append(request.Inputs, pythonArray{Name: a.Name, DType: pythonTypes[dtype], Shape: arrays[n].Shape, File: file})
@@ -181,14 +183,19 @@ func readOutput(want, got pythonArray) (*array.Array, error) {
 		return nil, fmt.Errorf("%q has dtype %s; want a real number type", want.Name, python.OneLine(got.DType, 40))
 	}
 	bytes := elements(want.Shape) * dtype.Bytes()
-	info, err := os.Lstat(want.File)
-	switch {
-	case err != nil || !info.Mode().IsRegular():
+	file, err := regular.OpenNoFollow(want.File)
+	if err != nil {
 		return nil, fmt.Errorf("wrote no file of %q", want.Name)
+	}
+	defer file.Close()
+	switch info, err := file.Stat(); {
+	case err != nil:
+		return nil, err
 	case info.Size() != int64(bytes):
 		return nil, fmt.Errorf("wrote %d bytes of %q; want %d", info.Size(), want.Name, bytes)
 	}
-	data, err := os.ReadFile(want.File)
+	data := make([]byte, bytes)
+	_, err = io.ReadFull(file, data)
 	if err = errors.Join(err, os.Remove(want.File)); err != nil {
 		return nil, err
 	}
