@@ -196,9 +196,9 @@ func (f *Family) Wait() error {
 	case status == nil && !f.killed.Load():
 		return errSupervisorKilled
 	case status == nil:
-		return &ExitError{syscall.WaitStatus(syscall.SIGKILL)}
+		return &ExitError{Status: syscall.WaitStatus(syscall.SIGKILL)}
 	case *status != 0:
-		return &ExitError{*status}
+		return &ExitError{Status: *status}
 	case failed:
 		return nil // the supervisor failed after its last message
 	}
@@ -206,7 +206,10 @@ func (f *Family) Wait() error {
 }
 
 // ExitError is the error of a program that did not succeed.
-type ExitError struct{ Status syscall.WaitStatus }
+type ExitError struct {
+	Status syscall.WaitStatus
+	Stderr []byte // of Output: the end of what the program printed on standard error
+}
 
 func (e *ExitError) Error() string {
 	if !e.Status.Signaled() {

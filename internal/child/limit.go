@@ -54,16 +54,20 @@ func MachineMemory() int64 {
 	return int64(info.Totalram) * int64(info.Unit)
 }
 
-// LimitError is the error of a program that has reached a limit. One of the two is set. The text is a
+// LimitError is the error of a program that has reached a limit. One of them is set. The text is a
 // predicate of which the program is the subject.
 type LimitError struct {
 	Memory    int64
 	Processor time.Duration
+	Time      time.Duration // by the clock
 }
 
 func (e *LimitError) Error() string {
-	if e.Memory > 0 {
+	switch {
+	case e.Memory > 0:
 		return fmt.Sprintf("needs more than %d MB of memory", e.Memory>>20)
+	case e.Time > 0:
+		return fmt.Sprintf("did not answer within %s", e.Time)
 	}
 	return fmt.Sprintf("needs more than %s of processor time", e.Processor)
 }
