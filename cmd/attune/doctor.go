@@ -40,7 +40,7 @@ commands then find. Without --fix it prints the commands.`,
 			}
 			abilities := doctor.Examine(cmd.Context(), doctor.Machine{CacheDir: cacheDir, LedgerDir: a.ledgerPath(), Open: opener(child, "")})
 			if cmd.Context().Err() != nil {
-				return cmd.Context().Err()
+				return errors.New("interrupted")
 			}
 			if a.json {
 				return a.printJSON(map[string]any{"schema_version": 1, "abilities": abilities})

@@ -37,10 +37,11 @@ type interpreter struct {
 // cost the time limit for each.
 const maxLosses = 2
 
-// A reference may take child.DefaultMemory and a multiple of the bytes of its arrays. In float64 the
-// attention of this repository, which keeps all scores, takes 100 times its arrays at 4096 keys.
+// MemoryVariable sets the limit of memory. Without it a reference may take child.DefaultMemory and a
+// multiple of the bytes of its arrays. In float64 the attention of this repository, which keeps all
+// scores, takes 100 times its arrays at 4096 keys.
 const (
-	memoryVariable = "ATTUNE_REFERENCE_MEMORY"
+	MemoryVariable = "ATTUNE_REFERENCE_MEMORY"
 	memoryPerByte  = 512
 )
 
@@ -99,7 +100,7 @@ func (r *references) runPython(ctx context.Context, i problem.Instance, arrays [
 	if err != nil {
 		return nil, r.failure("write its inputs: "+err.Error(), "set TMPDIR to a folder with free space")
 	}
-	if os.Getenv(memoryVariable) == "" { // the user has set no limit
+	if os.Getenv(MemoryVariable) == "" { // the user has set no limit
 		r.python.process.AllowMemory(memoryFor(r.python.memory, arrays))
 	}
 	var reply struct {
@@ -225,7 +226,7 @@ func (r *references) call(ctx context.Context, request, reply any, what string) 
 		failure = r.failure(fmt.Sprintf("no result for %s within %s", what, r.options.Limit), "--reference-timeout gives it more")
 	}
 	if excess != nil {
-		failure = r.failure(fmt.Sprintf("%v for %s", excess, what), memoryVariable+"=8G allows more")
+		failure = r.failure(fmt.Sprintf("%v for %s", excess, what), MemoryVariable+"=8G allows more")
 	}
 	if lost {
 		if p.losses++; p.losses == maxLosses {
@@ -248,7 +249,7 @@ func (r *references) startPython(ctx context.Context) error {
 	}
 	path, err := python.Find(r.options.Python)
 	if err == nil {
-		p.memory, err = child.EnvironmentMemory(memoryVariable, child.DefaultMemory)
+		p.memory, err = child.EnvironmentMemory(MemoryVariable, child.DefaultMemory)
 	}
 	if err == nil {
 		p.process, err = python.Start(python.Options{

@@ -128,13 +128,13 @@ func TestPythonThatHangs(t *testing.T) {
 // A function that takes more memory than it may is killed. The error has the limit and the variable.
 func TestPythonThatTakesMemory(t *testing.T) {
 	needsNumPy(t)
-	t.Setenv(memoryVariable, "150M")
+	t.Setenv(MemoryVariable, "150M")
 	p := load(t, scale, map[string]string{"reference.py": "import numpy as np\ndef reference(axes, inputs):\n    parts = []\n    while True: parts.append(np.ones(1 << 20))"})
 	refs := stop(t, p.References(problem.Options{}))
 	_, err := refs.Get(t.Context(), p.instance(0))
 	checkFailure(t, err, "needs more than 150 MB of memory for "+p.instance(0).String()+"; ATTUNE_REFERENCE_MEMORY=8G allows more")
 
-	t.Setenv(memoryVariable, "lots")
+	t.Setenv(MemoryVariable, "lots")
 	refs = stop(t, p.References(problem.Options{}))
 	_, err = refs.Get(t.Context(), p.instance(0))
 	checkFailure(t, err, "ATTUNE_REFERENCE_MEMORY=lots: want a size such as 4G or 2048M")
