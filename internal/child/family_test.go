@@ -233,7 +233,19 @@ time.sleep(60)
 		"plain":    strings.ReplaceAll(grow, "PART", "bytearray(os.urandom(1 << 20) * 4)"),
 		"shared":   strings.ReplaceAll(grow, "PART", "shared()"),
 		"children": "import os\nfor i in range(3): os.fork()\n" + strings.ReplaceAll(grow, "PART", "bytearray(b'x' * (1 << 20))"),
-		"orphans":  "import os, time\nfor i in range(3):\n  if os.fork() == 0:\n    os.setsid()\n    break\nelse:\n  time.sleep(60)\nif os.fork(): os._exit(0)\n" + strings.ReplaceAll(grow, "PART", "bytearray(b'x' * (1 << 20))"),
+		"page tables": `
+import ctypes, time
+libc = ctypes.CDLL(None)
+libc.mmap.restype, libc.mmap.argtypes = ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_size_t] + 3 * [ctypes.c_int] + [ctypes.c_long]
+libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+size = 100 << 30
+at = libc.mmap(None, size, 1, 0x4022, -1, 0)  # private, anonymous, not reserved
+libc.madvise(at, size, 15)  # no huge pages
+for i in range(0, size, 2 << 20):
+    ctypes.c_char.from_address(at + i).value  # the page of zeros
+time.sleep(60)
+`,
+		"orphans": "import os, time\nfor i in range(3):\n  if os.fork() == 0:\n    os.setsid()\n    break\nelse:\n  time.sleep(60)\nif os.fork(): os._exit(0)\n" + strings.ReplaceAll(grow, "PART", "bytearray(b'x' * (1 << 20))"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -154,8 +155,12 @@ func (l Limits) apply(pid int) {
 // resident is the memory of a process, with what it shares with others: pages of a fork that neither
 // has written, and shared memory. It is without files.
 func resident(pid int) int64 {
-	return sumFields(fmt.Sprintf("/proc/%d/status", pid), "RssAnon", "RssShmem")
+	return sumFields(fmt.Sprintf("/proc/%d/status", pid), slices.Concat(unshared, []string{"RssAnon", "RssShmem"})...)
 }
+
+// unshared are the fields of memory that is in no other: page tables, which sparse mappings make large,
+// and huge pages of a pool.
+var unshared = []string{"VmPTE", "HugetlbPages"}
 
 // proportional is the memory of processes, with what several share counted once. It takes
 // milliseconds for a gigabyte.
@@ -163,9 +168,10 @@ func proportional(all []int) (sum int64) {
 	for _, pid := range all {
 		exact := sumFields(fmt.Sprintf("/proc/%d/smaps_rollup", pid), "Pss_Anon", "Pss_Shmem")
 		if exact == 0 { // before Linux 5.4
-			exact = resident(pid)
+			sum += resident(pid)
+			continue
 		}
-		sum += exact
+		sum += exact + sumFields(fmt.Sprintf("/proc/%d/status", pid), unshared...)
 	}
 	return sum
 }
