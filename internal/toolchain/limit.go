@@ -78,6 +78,9 @@ func supervised(ctx context.Context, cmd *exec.Cmd) (output string, err error) {
 	if err != nil {
 		return "", err
 	}
+	if ctx.Err() != nil {
+		return "", ctx.Err()
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	out := &printed{over: func() { cancel(errPrinted) }}
