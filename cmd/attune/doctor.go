@@ -39,6 +39,9 @@ commands then find. Without --fix it prints the commands.`,
 				return err
 			}
 			abilities := doctor.Examine(cmd.Context(), doctor.Machine{CacheDir: cacheDir, LedgerDir: a.ledgerPath(), Open: opener(child, "")})
+			if cmd.Context().Err() != nil {
+				return errors.New("interrupted")
+			}
 			if a.json {
 				return a.printJSON(map[string]any{"schema_version": 1, "abilities": abilities})
 			}
@@ -52,8 +55,11 @@ commands then find. Without --fix it prints the commands.`,
 
 // fixNumpy installs numpy, unless references have it.
 func (a *app) fixNumpy(ctx context.Context, cacheDir string) error {
-	if path, err := python.ForReferences("", cacheDir); err == nil && python.HasNumpy(ctx, path) {
-		return nil
+	if path, err := python.ForReferences("", cacheDir); err == nil {
+		found, _ := python.HasNumpy(ctx, path) // one that does not work is replaced
+		if found || ctx.Err() != nil {
+			return ctx.Err()
+		}
 	}
 	fix, err := doctor.FixNumpy(cacheDir)
 	if err != nil {

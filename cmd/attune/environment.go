@@ -9,10 +9,13 @@ import (
 	"path/filepath"
 	"time"
 
+	"attune/internal/child"
 	"attune/internal/document"
 	"attune/internal/finding"
 	"attune/internal/lab"
 	"attune/internal/ledger"
+	"attune/internal/problem/declared"
+	"attune/internal/propose"
 	"attune/internal/spec"
 	"attune/internal/terminal"
 	"attune/internal/toolchain"
@@ -100,6 +103,17 @@ func (a *app) builder(ctx context.Context, folder fs.FS) (*toolchain.Builder, *t
 	images := toolchain.NewBuilder(folder, compiler, cacheDir)
 	images.Note, images.Dir = a.note, a.kernelPath()
 	return images, compiler, nil
+}
+
+// checkEnvironment is an error if a variable with a limit of a program has no such form. Without it a
+// run would report the failure of every reference, of every build or of the proposer.
+func checkEnvironment() error {
+	errs := []error{toolchain.CheckLimits()}
+	for _, variable := range []string{declared.MemoryVariable, propose.MemoryVariable} {
+		_, err := child.EnvironmentMemory(variable, 0)
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
 }
 
 func (a *app) ledgerPath() string {

@@ -71,8 +71,9 @@ func (a *app) prepareReference(ctx context.Context, w *workplace, o *referenceOp
 	if err != nil {
 		return // the reference reports it
 	}
-	if w.Python = path; python.HasNumpy(ctx, path) || ctx.Err() != nil {
-		return
+	w.Python = path
+	if found, err := python.HasNumpy(ctx, path); found || err != nil {
+		return // the reference reports a Python that does not work
 	}
 	do := "`attune doctor --fix` installs it"
 	if o.python != "" {

@@ -63,7 +63,15 @@ func (a *app) rootCommand() *cobra.Command {
 	a.colour = terminal.ColourAuto
 	flags.Var(&a.colour, "color", "auto (obeys NO_COLOR), always, never")
 	root.SetFlagErrorFunc(flagError)
-	root.PersistentPreRun = func(*cobra.Command, []string) { a.started = true }
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		if cmd.GroupID != "" { // neither help nor completion
+			if err := checkEnvironment(); err != nil {
+				return err
+			}
+		}
+		a.started = true
+		return nil
+	}
 	root.AddCommand(
 		a.initCommand(), a.runCommand(), a.watchCommand(), a.buildCommand(), a.compareCommand(), a.benchCommand(), a.profileCommand(), a.simCommand(),
 		a.mutateCommand(), a.accuracyCommand(), a.tuneCommand(), a.listCommand(), a.historyCommand(), a.showCommand(), a.reportCommand(), a.ledgerCommand(),

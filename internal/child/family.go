@@ -5,11 +5,11 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"os/exec"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -28,7 +28,17 @@ type Family struct {
 	exceeded   atomic.Pointer[LimitError]
 	ended      context.CancelFunc // the watch ends
 	status     chan *syscall.WaitStatus
+	kill       sync.Once
+	killed     atomic.Bool
+	gone       chan struct{} // closed when the supervisor has ended
+	goneErr    error         // of the supervisor
+	adopts     bool          // orphans of a killed supervisor are found
 }
+
+// Limits of time for a supervisor that the program stops, traces, or cuts off from its pipes.
+const startLimit = 10 * time.Second // a busy machine takes long to start it
+
+var killLimit = 3 * time.Second // longer than a supervisor tries to end processes; shorter in tests
 
 // StartFamily starts a command within limits. The command is only a description: it is not started
 // itself, and its context has no effect.
@@ -46,7 +56,7 @@ func StartFamily(cmd *exec.Cmd, l Limits) (*Family, error) {
 		return nil, errors.Join(err, holdIn.Close())
 	}
 	defer messagesIn.Close()
-	f := &Family{path: cmd.Path, hold: holdIn, limits: l, status: make(chan *syscall.WaitStatus, 1)}
+	f := &Family{path: cmd.Path, hold: holdIn, limits: l, status: make(chan *syscall.WaitStatus, 1), gone: make(chan struct{})}
 	f.memory.Store(l.Memory)
 	f.supervisor = &exec.Cmd{
 		Path: "/proc/self/exe", Args: append([]string{supervisorName, strconv.Itoa(3 + len(cmd.ExtraFiles)), cmd.Path}, cmd.Args...),
@@ -56,20 +66,31 @@ func StartFamily(cmd *exec.Cmd, l Limits) (*Family, error) {
 		SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
 		WaitDelay:   time.Second,
 	}
+	adopt()
 	if err := f.supervisor.Start(); err != nil {
 		return nil, errors.Join(err, holdIn.Close(), messagesOut.Close())
 	}
 	messagesIn.Close() // so that the end of the supervisor is seen
+	f.adopts = adoptable(f.supervisor.Process)
+	go f.await()
 	if err := f.begin(messagesOut); err != nil {
 		return nil, err
 	}
 	return f, nil
 }
 
+// await waits for the end of the supervisor. If it was killed, its orphans are killed here.
+func (f *Family) await() {
+	f.goneErr = f.supervisor.Wait()
+	if f.adopts && !f.supervisor.ProcessState.Success() {
+		endOrphans()
+	}
+	close(f.gone)
+}
+
 // begin waits for the start of the program.
 func (f *Family) begin(messages *os.File) error {
-	var first began
-	err := binary.Read(messages, binary.LittleEndian, &first)
+	first, err := f.firstMessage(messages)
 	switch {
 	case err != nil:
 		err = fmt.Errorf("the supervisor does not start: %w", err)
@@ -78,7 +99,7 @@ func (f *Family) begin(messages *os.File) error {
 	}
 	if err != nil {
 		f.Kill()
-		_ = f.supervisor.Wait() // the first error is the cause
+		<-f.gone
 		return errors.Join(err, messages.Close())
 	}
 	f.program = int(first.PID)
@@ -90,10 +111,30 @@ func (f *Family) begin(messages *os.File) error {
 	return nil
 }
 
+// firstMessage waits for the first message of the supervisor, and continues it if the program has
+// stopped it before that.
+func (f *Family) firstMessage(messages *os.File) (first began, err error) {
+	for end := time.Now().Add(startLimit); ; {
+		if err = messages.SetReadDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
+			return first, err
+		}
+		err = binary.Read(messages, binary.LittleEndian, &first)
+		if !errors.Is(err, os.ErrDeadlineExceeded) || time.Now().After(end) {
+			return first, errors.Join(err, messages.SetReadDeadline(time.Time{}))
+		}
+		f.resume()
+	}
+}
+
 // listen waits for the last message of the supervisor. A program that has killed its supervisor is
 // killed with its group.
-func (f *Family) listen(messages io.ReadCloser) {
+func (f *Family) listen(messages *os.File) {
 	defer messages.Close()
+	go func() {
+		<-f.gone
+		// Nothing is written any more, but a process may have opened the pipe, so that it does not end.
+		_ = messages.SetReadDeadline(time.Now().Add(time.Second)) // it may be closed
+	}()
 	var status uint32
 	if err := binary.Read(messages, binary.LittleEndian, &status); err != nil {
 		_ = syscall.Kill(-f.program, syscall.SIGKILL) // it may have ended
@@ -106,33 +147,69 @@ func (f *Family) listen(messages io.ReadCloser) {
 
 // Kill ends all processes. It does not wait for their end.
 func (f *Family) Kill() {
-	_ = f.hold.Close()                               // the second time it is an error
-	_ = f.supervisor.Process.Signal(syscall.SIGCONT) // the program may have stopped it; it may have ended
+	_ = f.hold.Close() // the second time it is an error
+	f.resume()
+	f.kill.Do(func() {
+		f.killed.Store(true)
+		go f.insist()
+	})
 }
 
-// Wait waits until all processes have ended. The error is a *LimitError, an *ExitError, or that of a
-// pipe.
+// resume continues the supervisor, which the program may have stopped.
+func (f *Family) resume() {
+	_ = f.supervisor.Process.Signal(syscall.SIGCONT) // it may have ended
+}
+
+// insist ends a family whose supervisor has not done it within the limit: a process stops it in a
+// loop, traces it, or has opened the pipe that Kill closes.
+func (f *Family) insist() {
+	select {
+	case <-f.gone:
+		return
+	case <-time.After(killLimit):
+	}
+	// A tracer keeps the supervisor until it has ended itself, so they are killed in every round.
+	for f.supervisor.Process.Signal(syscall.Signal(0)) == nil {
+		signalAll(descendants(f.supervisor.Process.Pid), syscall.SIGKILL)
+		_ = f.supervisor.Process.Kill() // it may have ended
+		if f.adopts {
+			killOrphans()
+		}
+		time.Sleep(killInterval)
+	}
+}
+
+// errSupervisorKilled is the error of a program that has killed its supervisor.
+var errSupervisorKilled = errors.New("its supervisor was killed")
+
+// Wait waits until all processes have ended. The error is a *LimitError, an *ExitError,
+// errSupervisorKilled, or that of a pipe.
 func (f *Family) Wait() error {
-	err := f.supervisor.Wait()
+	<-f.gone
 	status := <-f.status
 	f.ended()
 	_ = f.hold.Close() // Kill may have closed it
 	if exceeded := f.exceeded.Load(); exceeded != nil {
 		return exceeded
 	}
-	switch _, failed := errors.AsType[*exec.ExitError](err); {
+	switch _, failed := errors.AsType[*exec.ExitError](f.goneErr); {
+	case status == nil && !f.killed.Load():
+		return errSupervisorKilled
 	case status == nil:
-		return &ExitError{syscall.WaitStatus(syscall.SIGKILL)}
+		return &ExitError{Status: syscall.WaitStatus(syscall.SIGKILL)}
 	case *status != 0:
-		return &ExitError{*status}
+		return &ExitError{Status: *status}
 	case failed:
 		return nil // the supervisor failed after its last message
 	}
-	return err
+	return f.goneErr
 }
 
 // ExitError is the error of a program that did not succeed.
-type ExitError struct{ Status syscall.WaitStatus }
+type ExitError struct {
+	Status syscall.WaitStatus
+	Stderr []byte // of Output: the end of what the program printed on standard error
+}
 
 func (e *ExitError) Error() string {
 	if !e.Status.Signaled() {

@@ -81,7 +81,7 @@ func awaitPID(t *testing.T, path string) int {
 func TestExits(t *testing.T) {
 	for text, want := range map[string]string{
 		"exit 0": "", "exit 7": "exit status 7", "kill -SEGV $$": "signal: segmentation fault",
-		"sleep 0.1; kill -KILL $PPID; sleep 60":   "signal: killed", // the supervisor
+		"sleep 0.1; kill -KILL $PPID; sleep 60":   "its supervisor was killed",
 		"kill -STOP $PPID; kill -CONT $PPID":      "",
 		"kill -TERM $PPID; kill -INT $PPID; :":    "",
 		"trap '' TERM HUP; setsid sleep 60 & :":   "",
@@ -114,6 +114,89 @@ func TestEarlyKill(t *testing.T) {
 				t.Fatal("the program runs on")
 			}
 		}
+	}
+}
+
+// A supervisor that cannot end its family is ended by this process, with all processes below it.
+func TestStuckSupervisor(t *testing.T) {
+	defer func(limit time.Duration) { killLimit = limit }(killLimit)
+	killLimit = 100 * time.Millisecond
+	for name, stick := range map[string]string{
+		"stopped":    "while kill -STOP $PPID; do :; done &",
+		"pipes kept": "exec 8<>/proc/$PPID/fd/3 9<>/proc/$PPID/fd/4;",
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "pid")
+			f := shell(t, stick+" setsid sleep 20 & echo $! > "+file+".new; mv "+file+".new "+file+"; sleep 20", Limits{})
+			pid := awaitPID(t, file)
+			started := time.Now()
+			f.Kill()
+			err := f.Wait()
+			if exit, ok := errors.AsType[*ExitError](err); !ok || exit.Status.Signal() != syscall.SIGKILL {
+				t.Error(err)
+			}
+			if took := time.Since(started); took > 10*time.Second {
+				t.Errorf("took %s", took)
+			}
+			for end := time.Now().Add(5 * time.Second); !zombie(pid); time.Sleep(time.Millisecond) {
+				if time.Now().After(end) {
+					t.Fatal("a process runs on")
+				}
+			}
+		})
+	}
+}
+
+// A process that has left the program and kills the supervisor ends all the same. A process that os/exec
+// has started is left alone.
+func TestKilledSupervisor(t *testing.T) {
+	own := exec.Command("sleep", "20")
+	if err := own.Start(); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "pid")
+	f := shell(t, "setsid sh -c \"(setsid sleep 20 & echo \\$! > "+file+".new; mv "+file+".new "+file+"; kill -KILL $PPID; sleep 20) & \"; sleep 20", Limits{})
+	pid := awaitPID(t, file)
+	if err := f.Wait(); !errors.Is(err, errSupervisorKilled) {
+		t.Error(err)
+	}
+	if !zombie(pid) {
+		t.Error("a process outlived its supervisor")
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+	if left := orphans(); len(left) > 0 {
+		t.Errorf("orphans %d", left)
+	}
+	if zombie(own.Process.Pid) {
+		t.Error("a process of os/exec was killed")
+	}
+	if err := own.Process.Kill(); err != nil {
+		t.Error(err)
+	}
+	if _, ok := errors.AsType[*exec.ExitError](own.Wait()); !ok {
+		t.Error("a process of os/exec was collected")
+	}
+}
+
+// A supervisor that the program stops before it has reported the start is continued.
+func TestEarlyStop(t *testing.T) {
+	out, in, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	f := &Family{supervisor: exec.Command("/bin/sh", "-c", `kill -STOP $$; printf '\0\0\0\0\7\0\0\0' >&3`)}
+	f.supervisor.ExtraFiles = []*os.File{in}
+	if err := f.supervisor.Start(); err != nil {
+		t.Fatal(err)
+	}
+	in.Close()
+	rescue := time.AfterFunc(5*time.Second, f.resume)
+	if first, err := f.firstMessage(out); err != nil || first.PID != 7 || !rescue.Stop() {
+		t.Errorf("%v, %v", first, err)
+	}
+	if err := f.supervisor.Wait(); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -150,7 +233,19 @@ time.sleep(60)
 		"plain":    strings.ReplaceAll(grow, "PART", "bytearray(os.urandom(1 << 20) * 4)"),
 		"shared":   strings.ReplaceAll(grow, "PART", "shared()"),
 		"children": "import os\nfor i in range(3): os.fork()\n" + strings.ReplaceAll(grow, "PART", "bytearray(b'x' * (1 << 20))"),
-		"orphans":  "import os, time\nfor i in range(3):\n  if os.fork() == 0:\n    os.setsid()\n    break\nelse:\n  time.sleep(60)\nif os.fork(): os._exit(0)\n" + strings.ReplaceAll(grow, "PART", "bytearray(b'x' * (1 << 20))"),
+		"page tables": `
+import ctypes, time
+libc = ctypes.CDLL(None)
+libc.mmap.restype, libc.mmap.argtypes = ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_size_t] + 3 * [ctypes.c_int] + [ctypes.c_long]
+libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+size = 100 << 30
+at = libc.mmap(None, size, 1, 0x4022, -1, 0)  # private, anonymous, not reserved
+libc.madvise(at, size, 15)  # no huge pages
+for i in range(0, size, 2 << 20):
+    ctypes.c_char.from_address(at + i).value  # the page of zeros
+time.sleep(60)
+`,
+		"orphans": "import os, time\nfor i in range(3):\n  if os.fork() == 0:\n    os.setsid()\n    break\nelse:\n  time.sleep(60)\nif os.fork(): os._exit(0)\n" + strings.ReplaceAll(grow, "PART", "bytearray(b'x' * (1 << 20))"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -54,16 +55,20 @@ func MachineMemory() int64 {
 	return int64(info.Totalram) * int64(info.Unit)
 }
 
-// LimitError is the error of a program that has reached a limit. One of the two is set. The text is a
+// LimitError is the error of a program that has reached a limit. One of them is set. The text is a
 // predicate of which the program is the subject.
 type LimitError struct {
 	Memory    int64
 	Processor time.Duration
+	Time      time.Duration // by the clock
 }
 
 func (e *LimitError) Error() string {
-	if e.Memory > 0 {
+	switch {
+	case e.Memory > 0:
 		return fmt.Sprintf("needs more than %d MB of memory", e.Memory>>20)
+	case e.Time > 0:
+		return fmt.Sprintf("did not answer within %s", e.Time)
 	}
 	return fmt.Sprintf("needs more than %s of processor time", e.Processor)
 }
@@ -150,8 +155,12 @@ func (l Limits) apply(pid int) {
 // resident is the memory of a process, with what it shares with others: pages of a fork that neither
 // has written, and shared memory. It is without files.
 func resident(pid int) int64 {
-	return sumFields(fmt.Sprintf("/proc/%d/status", pid), "RssAnon", "RssShmem")
+	return sumFields(fmt.Sprintf("/proc/%d/status", pid), slices.Concat(unshared, []string{"RssAnon", "RssShmem"})...)
 }
+
+// unshared are the fields of memory that is in no other: page tables, which sparse mappings make large,
+// and huge pages of a pool.
+var unshared = []string{"VmPTE", "HugetlbPages"}
 
 // proportional is the memory of processes, with what several share counted once. It takes
 // milliseconds for a gigabyte.
@@ -159,9 +168,10 @@ func proportional(all []int) (sum int64) {
 	for _, pid := range all {
 		exact := sumFields(fmt.Sprintf("/proc/%d/smaps_rollup", pid), "Pss_Anon", "Pss_Shmem")
 		if exact == 0 { // before Linux 5.4
-			exact = resident(pid)
+			sum += resident(pid)
+			continue
 		}
-		sum += exact
+		sum += exact + sumFields(fmt.Sprintf("/proc/%d/status", pid), unshared...)
 	}
 	return sum
 }

@@ -189,11 +189,12 @@ func (p *Process) death(pipeErr error) error {
 		p.excess = limit
 		return limit
 	}
-	how := "exit status 0"
-	if p.exitErr != nil {
-		how = p.exitErr.Error()
+	text := "exited (exit status 0)"
+	if errors.Is(p.exitErr, errSupervisorKilled) {
+		text = "was killed: " + p.exitErr.Error()
+	} else if p.exitErr != nil {
+		text = "exited (" + p.exitErr.Error() + ")"
 	}
-	text := "exited (" + how + ")"
 	if last := p.printed.lastLine(); last != "" {
 		text += ": " + last
 	}

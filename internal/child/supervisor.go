@@ -41,6 +41,9 @@ type began struct {
 // unkillable is how long a supervisor tries to end processes. Those of another user stay.
 const unkillable = 2 * time.Second
 
+// killInterval is the time between two rounds of killing.
+const killInterval = 2 * time.Millisecond
+
 // supervise runs a program, which gets the descriptors below count. The next one is readable as soon
 // as the program shall end. Messages are written to the one after it.
 func supervise(count, path string, args []string) {
@@ -125,7 +128,7 @@ func killDescendants(none <-chan struct{}) {
 			return
 		case <-limit:
 			return
-		case <-time.After(2 * time.Millisecond):
+		case <-time.After(killInterval):
 		}
 	}
 }
@@ -133,12 +136,21 @@ func killDescendants(none <-chan struct{}) {
 // descendants lists the processes that a process has started, and those that they have started.
 func descendants(pid int) []int {
 	var all []int
+	for _, child := range children(pid) {
+		all = append(append(all, child), descendants(child)...)
+	}
+	return all
+}
+
+// children lists the processes whose parent a process is.
+func children(pid int) []int {
+	var all []int
 	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid)) // the pattern is right
 	for _, list := range lists {
 		text, _ := os.ReadFile(list) // the process may have ended
 		for _, id := range strings.Fields(string(text)) {
 			child, _ := strconv.Atoi(id) // the system writes numbers
-			all = append(append(all, child), descendants(child)...)
+			all = append(all, child)
 		}
 	}
 	return all

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"attune/internal/arch"
+	"attune/internal/child"
 	"attune/internal/device"
 	"attune/internal/peer"
 	"attune/internal/python"
@@ -137,15 +138,18 @@ func install(ctx context.Context) Ability {
 		a.Why, a.Do = "there is no python3 in PATH", "install Python 3 with pip"
 		return a
 	}
-	out, err := exec.CommandContext(ctx, path, "-m", "pip", "--version").Output()
+	out, err := child.Output(ctx, importLimit, path, "-m", "pip", "--version")
 	if err != nil {
 		a.Why, a.Do = err.Error(), "install pip for "+path
-		if failed := (*exec.ExitError)(nil); errors.As(err, &failed) && len(failed.Stderr) > 0 {
+		if limit, late := errors.AsType[*child.LimitError](err); late {
+			a.Why = "pip of " + path + " " + limit.Error()
+		}
+		if failed, ok := errors.AsType[*child.ExitError](err); ok && len(failed.Stderr) > 0 {
 			a.Why = oneLine(string(failed.Stderr))
 		}
 		return a
 	}
-	version, _, _ := strings.Cut(string(out), " from ")
+	version, _, _ := strings.Cut(out, " from ")
 	a.OK, a.Why = true, oneLine(version)
 	return a
 }
@@ -161,9 +165,11 @@ func numpy(ctx context.Context, cacheDir string) Ability {
 		}
 		return a
 	}
-	ctx, cancel := context.WithTimeout(ctx, importLimit)
-	defer cancel()
-	out, err := exec.CommandContext(ctx, path, "-c", "import numpy; print(numpy.__version__)").Output()
+	out, err := child.Output(ctx, importLimit, path, "-c", "import numpy; print(numpy.__version__)")
+	if limit, late := errors.AsType[*child.LimitError](err); late {
+		a.Why, a.Do = path+" "+limit.Error(), python.UseAnother
+		return a
+	}
 	if err != nil {
 		a.Why, a.Do = path+" has no numpy that works", python.UseAnother
 		if fix, err := FixNumpy(cacheDir); err == nil {
@@ -172,7 +178,7 @@ func numpy(ctx context.Context, cacheDir string) Ability {
 		}
 		return a
 	}
-	a.OK, a.Why = true, fmt.Sprintf("numpy %s of %s", oneLine(string(out)), path)
+	a.OK, a.Why = true, fmt.Sprintf("numpy %s of %s", oneLine(out), path)
 	return a
 }
 

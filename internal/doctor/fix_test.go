@@ -64,11 +64,20 @@ func bare(t *testing.T) string {
 	return filepath.Join(folder, "bin", "python3")
 }
 
+func hasNumpy(t *testing.T, path string) bool {
+	t.Helper()
+	found, err := python.HasNumpy(t.Context(), path)
+	if err != nil {
+		t.Error(err)
+	}
+	return found
+}
+
 func TestFixNumpy(t *testing.T) {
 	path := bare(t)
 	wheel(t)
 	cache := filepath.Join(t.TempDir(), "cache")
-	if found, err := python.ForReferences("", cache); err != nil || found != path || python.HasNumpy(t.Context(), found) {
+	if found, err := python.ForReferences("", cache); err != nil || found != path || hasNumpy(t, found) {
 		t.Fatalf("%s, %v", found, err)
 	}
 	fix, err := FixNumpy(cache)
@@ -84,13 +93,13 @@ func TestFixNumpy(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out.String())
 	}
 	found, err := python.ForReferences("", cache)
-	if err != nil || found != filepath.Join(venv, "bin", "python3") || !python.HasNumpy(t.Context(), found) {
+	if err != nil || found != filepath.Join(venv, "bin", "python3") || !hasNumpy(t, found) {
 		t.Errorf("%s, %v\n%s", found, err, out.String())
 	}
 	if found, err := python.ForReferences(path, cache); err != nil || found != path {
 		t.Errorf("a named Python: %s, %v", found, err)
 	}
-	if python.HasNumpy(t.Context(), path) {
+	if hasNumpy(t, path) {
 		t.Error("numpy was installed into the machine's Python")
 	}
 	t.Setenv(python.Variable, path)

@@ -346,14 +346,14 @@ func TestHangingProgram(t *testing.T) {
 
 // A program that takes more memory than it may is killed. The user learns the variable.
 func TestMemoryOfAProgram(t *testing.T) {
-	t.Setenv(memoryVariable, "100M")
+	t.Setenv(MemoryVariable, "100M")
 	s := newSetup(t, program(t, "grow"), Limits{})
 	s.ask()
 	const want = "the proposer needs more than 100 MB of memory; ATTUNE_PROPOSER_MEMORY=8G allows more (fault 1 of 3 in a row)"
 	if len(s.notes) != 1 || s.notes[0] != want {
 		t.Errorf("%q", s.notes)
 	}
-	t.Setenv(memoryVariable, "1")
+	t.Setenv(MemoryVariable, "1")
 	s = newSetup(t, program(t, "grow"), Limits{})
 	s.ask()
 	if len(s.notes) != 1 || !strings.Contains(s.notes[0], "the proposer does not start: ATTUNE_PROPOSER_MEMORY=1: want a size") {

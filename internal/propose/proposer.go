@@ -49,8 +49,8 @@ type Candidate struct {
 	About    string
 }
 
-// memoryVariable raises the limit of memory of a program, which may have a language model in it.
-const memoryVariable = "ATTUNE_PROPOSER_MEMORY"
+// MemoryVariable raises the limit of memory of a program, which may have a language model in it.
+const MemoryVariable = "ATTUNE_PROPOSER_MEMORY"
 
 // maxFaults is the number of faults in a row after which a program is not asked again.
 const maxFaults = 3
@@ -121,7 +121,7 @@ func (p *Proposer) Ask(ctx context.Context, s State) ([]Candidate, error) {
 func (p *Proposer) ask(ctx context.Context, s State) (answer, error) {
 	var request []byte
 	if p.process == nil {
-		memory, err := child.EnvironmentMemory(memoryVariable, child.DefaultMemory)
+		memory, err := child.EnvironmentMemory(MemoryVariable, child.DefaultMemory)
 		if err != nil {
 			return answer{}, fmt.Errorf("does not start: %w", err)
 		}
@@ -138,7 +138,7 @@ func (p *Proposer) ask(ctx context.Context, s State) (answer, error) {
 	line, err := p.process.Exchange(ctx, request)
 	if err != nil {
 		if p.process.Excess() != nil {
-			err = fmt.Errorf("%w; %s=8G allows more", err, memoryVariable)
+			err = fmt.Errorf("%w; %s=8G allows more", err, MemoryVariable)
 		}
 		p.stop()
 		return answer{}, err

@@ -3,9 +3,12 @@ package python
 import (
 	"context"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
+	"time"
+
+	"attune/internal/child"
 )
 
 // Own is the folder of attune's own Python in its cache, a virtual environment with numpy. It sees the
@@ -32,7 +35,16 @@ func ForReferences(requested, cacheDir string) (string, error) {
 	return Find(requested)
 }
 
-// HasNumpy reports whether a Python finds numpy. It does not import it, which takes longer.
-func HasNumpy(ctx context.Context, path string) bool {
-	return exec.CommandContext(ctx, path, "-c", "import importlib.util, sys; sys.exit(importlib.util.find_spec('numpy') is None)").Run() == nil
+// numpyLimit limits the time of HasNumpy. A Python on a cold network file system takes seconds.
+const numpyLimit = 10 * time.Second
+
+// HasNumpy reports whether a Python finds numpy. It does not import it, which takes longer. The error
+// is that of a Python that does not work.
+func HasNumpy(ctx context.Context, path string) (bool, error) {
+	return hasNumpy(ctx, path, numpyLimit)
+}
+
+func hasNumpy(ctx context.Context, path string, limit time.Duration) (bool, error) {
+	out, err := child.Output(ctx, limit, path, "-c", "import importlib.util; print('numpy', importlib.util.find_spec('numpy') is not None)")
+	return strings.Contains(out, "numpy True"), err
 }

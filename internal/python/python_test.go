@@ -173,3 +173,21 @@ func failedError(e *Error) error {
 	}
 	return e
 }
+
+// A Python that hangs or fails is an error, and is not taken for one without numpy.
+func TestHasNumpy(t *testing.T) {
+	for _, c := range []struct {
+		text, failure string
+		found         bool
+	}{
+		{"echo noise; echo numpy True", "", true},
+		{"echo numpy False", "", false},
+		{"exit 1", "exit status 1", false},
+		{"setsid sleep 20 & sleep 20", "did not answer within 1s", false},
+	} {
+		found, err := hasNumpy(t.Context(), script(t, c.text), time.Second)
+		if found != c.found || (err == nil) != (c.failure == "") || err != nil && err.Error() != c.failure {
+			t.Errorf("%s: %v, %v", c.text, found, err)
+		}
+	}
+}

@@ -148,6 +148,20 @@ func Write(path string, data []byte) error {
 	return errors.Join(err, f.Close())
 }
 
+// Replace writes a file of a folder in which a foreign program writes too. Whatever has the name, a
+// pipe or a link, is removed and not written to.
+func Replace(path string, data []byte) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	return errors.Join(err, f.Close())
+}
+
 // Writable is an error if no file can be created in a folder. Of one that does not exist yet it asks
 // the nearest parent that does. It removes the file that it creates.
 func Writable(dir string) error {

@@ -8,8 +8,9 @@ import (
 	"fmt"
 	"os/exec"
 	"strings"
-	"syscall"
 	"time"
+
+	"attune/internal/child"
 )
 
 // Git is the state of the repository of a build or a run. If it is unknown, Unknown has the reason,
@@ -62,22 +63,19 @@ func RepositoryPath(ctx context.Context, dir string) string {
 
 // git runs git under a time limit and returns its output. The error is one line.
 func git(ctx context.Context, args ...string) (string, error) {
-	limited, cancel := context.WithTimeout(ctx, gitLimit)
-	defer cancel()
-	cmd := exec.CommandContext(limited, "git", args...)
-	killGroupOnCancel(cmd)
-	out, err := cmd.Output()
-	var exit *exec.ExitError
+	out, err := child.Output(ctx, gitLimit, "git", args...)
+	limit, late := errors.AsType[*child.LimitError](err)
+	exit, failed := errors.AsType[*child.ExitError](err)
 	switch {
 	case err == nil:
-		return string(out), nil
+		return out, nil
 	case ctx.Err() != nil:
 		return "", ctx.Err()
-	case limited.Err() != nil:
-		return "", fmt.Errorf("git did not answer within %v", gitLimit)
+	case late:
+		return "", fmt.Errorf("git %w", limit)
 	case errors.Is(err, exec.ErrNotFound):
 		return "", errors.New("git is not installed")
-	case errors.As(err, &exit) && len(bytes.TrimSpace(exit.Stderr)) > 0:
+	case failed && len(bytes.TrimSpace(exit.Stderr)) > 0:
 		line, _, _ := strings.Cut(strings.TrimSpace(string(exit.Stderr)), "\n")
 		if strings.Contains(line, "not a git repository") {
 			line = "no git repository"
@@ -85,14 +83,6 @@ func git(ctx context.Context, args ...string) (string, error) {
 		return "", errors.New(strings.TrimPrefix(line, "fatal: "))
 	}
 	return "", fmt.Errorf("git failed: %w", err)
-}
-
-// killGroupOnCancel makes the cancellation of git or pip kill every process that it has started. They
-// are the user's own: git may leave a daemon.
-func killGroupOnCancel(cmd *exec.Cmd) {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = 2 * time.Second
 }
 
 // parseGitStatus parses `git status --porcelain=v2 --branch`: headers begin with "# ", every other

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -235,6 +236,13 @@ func fetchWheels(ctx context.Context, staging string, lock *os.File, o Observer)
 			o.progress(treeBytes(staging))
 		}
 	}
+}
+
+// killGroupOnCancel makes the cancellation of pip kill every process that it has started.
+func killGroupOnCancel(cmd *exec.Cmd) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = 2 * time.Second
 }
 
 // treeBytes is the total size of the files below dir. It skips files that vanish meanwhile.

@@ -53,6 +53,12 @@ func environmentLimits() (child.Limits, error) {
 	return l, nil
 }
 
+// CheckLimits is an error if a limit in the environment has no such form.
+func CheckLimits() error {
+	_, err := environmentLimits()
+	return err
+}
+
 // limitError is the error of a compiler that reached a limit. The source is at fault.
 type limitError struct{ text string }
 
@@ -71,6 +77,9 @@ func supervised(ctx context.Context, cmd *exec.Cmd) (output string, err error) {
 	l, err := environmentLimits()
 	if err != nil {
 		return "", err
+	}
+	if ctx.Err() != nil {
+		return "", ctx.Err()
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

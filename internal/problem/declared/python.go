@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"math"
 	"os"
@@ -16,6 +17,7 @@ import (
 	"attune/internal/child"
 	"attune/internal/problem"
 	"attune/internal/python"
+	"attune/internal/regular"
 	"attune/internal/spec"
 )
 
@@ -35,10 +37,11 @@ type interpreter struct {
 // cost the time limit for each.
 const maxLosses = 2
 
-// A reference may take child.DefaultMemory and a multiple of the bytes of its arrays. In float64 the
-// attention of this repository, which keeps all scores, takes 100 times its arrays at 4096 keys.
+// MemoryVariable sets the limit of memory. Without it a reference may take child.DefaultMemory and a
+// multiple of the bytes of its arrays. In float64 the attention of this repository, which keeps all
+// scores, takes 100 times its arrays at 4096 keys.
 const (
-	memoryVariable = "ATTUNE_REFERENCE_MEMORY"
+	MemoryVariable = "ATTUNE_REFERENCE_MEMORY"
 	memoryPerByte  = 512
 )
 
@@ -97,7 +100,7 @@ func (r *references) runPython(ctx context.Context, i problem.Instance, arrays [
 	if err != nil {
 		return nil, r.failure("write its inputs: "+err.Error(), "set TMPDIR to a folder with free space")
 	}
-	if os.Getenv(memoryVariable) == "" { // the user has set no limit
+	if os.Getenv(MemoryVariable) == "" { // the user has set no limit
 		r.python.process.AllowMemory(memoryFor(r.python.memory, arrays))
 	}
 	var reply struct {
@@ -155,7 +158,7 @@ func (r *references) request(i problem.Instance, arrays []*array.Array) (*comput
 			if dtype.Float() && pythonTypes[dtype] == "float32" {
 				data = array.FromFloats(array.F32, arrays[n].Shape, arrays[n].Floats()).Data
 			}
-			if err := os.WriteFile(file, data, 0o600); err != nil {
+			if err := regular.Replace(file, data); err != nil {
 				return nil, err
 			}
 			request.Inputs = append(request.Inputs, pythonArray{Name: a.Name, DType: pythonTypes[dtype], Shape: arrays[n].Shape, File: file})
@@ -181,14 +184,19 @@ func readOutput(want, got pythonArray) (*array.Array, error) {
 		return nil, fmt.Errorf("%q has dtype %s; want a real number type", want.Name, python.OneLine(got.DType, 40))
 	}
 	bytes := elements(want.Shape) * dtype.Bytes()
-	info, err := os.Lstat(want.File)
-	switch {
-	case err != nil || !info.Mode().IsRegular():
+	file, err := regular.OpenNoFollow(want.File)
+	if err != nil {
 		return nil, fmt.Errorf("wrote no file of %q", want.Name)
+	}
+	defer file.Close()
+	switch info, err := file.Stat(); {
+	case err != nil:
+		return nil, err
 	case info.Size() != int64(bytes):
 		return nil, fmt.Errorf("wrote %d bytes of %q; want %d", info.Size(), want.Name, bytes)
 	}
-	data, err := os.ReadFile(want.File)
+	data := make([]byte, bytes)
+	_, err = io.ReadFull(file, data)
 	if err = errors.Join(err, os.Remove(want.File)); err != nil {
 		return nil, err
 	}
@@ -218,7 +226,7 @@ func (r *references) call(ctx context.Context, request, reply any, what string) 
 		failure = r.failure(fmt.Sprintf("no result for %s within %s", what, r.options.Limit), "--reference-timeout gives it more")
 	}
 	if excess != nil {
-		failure = r.failure(fmt.Sprintf("%v for %s", excess, what), memoryVariable+"=8G allows more")
+		failure = r.failure(fmt.Sprintf("%v for %s", excess, what), MemoryVariable+"=8G allows more")
 	}
 	if lost {
 		if p.losses++; p.losses == maxLosses {
@@ -241,7 +249,7 @@ func (r *references) startPython(ctx context.Context) error {
 	}
 	path, err := python.Find(r.options.Python)
 	if err == nil {
-		p.memory, err = child.EnvironmentMemory(memoryVariable, child.DefaultMemory)
+		p.memory, err = child.EnvironmentMemory(MemoryVariable, child.DefaultMemory)
 	}
 	if err == nil {
 		p.process, err = python.Start(python.Options{

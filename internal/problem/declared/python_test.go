@@ -128,13 +128,13 @@ func TestPythonThatHangs(t *testing.T) {
 // A function that takes more memory than it may is killed. The error has the limit and the variable.
 func TestPythonThatTakesMemory(t *testing.T) {
 	needsNumPy(t)
-	t.Setenv(memoryVariable, "150M")
+	t.Setenv(MemoryVariable, "150M")
 	p := load(t, scale, map[string]string{"reference.py": "import numpy as np\ndef reference(axes, inputs):\n    parts = []\n    while True: parts.append(np.ones(1 << 20))"})
 	refs := stop(t, p.References(problem.Options{}))
 	_, err := refs.Get(t.Context(), p.instance(0))
 	checkFailure(t, err, "needs more than 150 MB of memory for "+p.instance(0).String()+"; ATTUNE_REFERENCE_MEMORY=8G allows more")
 
-	t.Setenv(memoryVariable, "lots")
+	t.Setenv(MemoryVariable, "lots")
 	refs = stop(t, p.References(problem.Options{}))
 	_, err = refs.Get(t.Context(), p.instance(0))
 	checkFailure(t, err, "ATTUNE_REFERENCE_MEMORY=lots: want a size such as 4G or 2048M")
@@ -173,6 +173,8 @@ func TestPythonThatLies(t *testing.T) {
 		"no file":       {reply("float64", "[2,3]"), `wrote no file of "y"`},
 		"a short file":  {`printf 12345678 >"$out"; ` + reply("float64", "[2,3]"), `wrote 8 bytes of "y"; want 48`},
 		"a folder":      {`mkdir "$out"; ` + reply("float64", "[2,3]"), `wrote no file of "y"`},
+		"a pipe":        {`mkfifo "$out"; ` + reply("float64", "[2,3]"), `wrote no file of "y"`},
+		"a link":        {`ln -s /dev/zero "$out"; ` + reply("float64", "[2,3]"), `wrote no file of "y"`},
 		"another shape": {reply("float64", "[3]"), `"y" has shape (3,); kernel.toml declares (2, 3)`},
 		"another dtype": {reply("complex128", "[2,3]"), `"y" has dtype complex128; want a real number type`},
 		"a right file":  {`head -c 48 /dev/zero >"$out"; ` + reply("int64", "[2,3]"), ""},
@@ -184,6 +186,31 @@ func TestPythonThatLies(t *testing.T) {
 			_, err := refs.Get(t.Context(), p.instance(0))
 			checkFailure(t, err, c.want)
 		})
+	}
+}
+
+// A process that puts a pipe or a link in the place of an input neither blocks the next instance nor gets
+// another file overwritten.
+func TestPythonThatReplacesInputs(t *testing.T) {
+	other := filepath.Join(t.TempDir(), "other")
+	if err := os.WriteFile(other, []byte("kept"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, replace := range map[string]string{"a pipe": "mkfifo", "a link": "ln -s " + other} {
+		t.Run(name, func(t *testing.T) {
+			p := load(t, scale, map[string]string{"reference.py": ""})
+			compute := `in="${out%output*}input0"; [ -f "$in" ] && rm "$in" && ` + replace + ` "$in"; head -c 48 /dev/zero >"$out"; ` +
+				`echo "{\"id\":$id,\"outputs\":[{\"name\":\"y\",\"dtype\":\"int64\",\"shape\":[2,3]}]}" >&4`
+			refs := stop(t, p.References(problem.Options{Python: fakePython(t, "", compute), Limit: 2 * time.Second}))
+			for seed := range uint64(2) {
+				if _, err := refs.Get(t.Context(), p.instance(seed)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+	if text, err := os.ReadFile(other); err != nil || string(text) != "kept" {
+		t.Errorf("%q, %v", text, err)
 	}
 }
 
