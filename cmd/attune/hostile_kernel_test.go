@@ -230,7 +230,7 @@ func kernelFileAttacks() []attack {
 		reference("the reference leaves a process in another session", "exited", outliving+"    os._exit(0)\n"),
 		reference("the reference leaves a process and is too late", "no result", outliving+"    time.sleep(500)\n", "--reference-timeout", "3s"),
 		interrupted(reference("the reference has a process in another session while Ctrl-C comes", "interrupted", outliving+"    time.sleep(500)\n"), 12*time.Second),
-		reference("the reference kills who watches it", "exited", "import os, time\ndef reference(axes, inputs):\n    os.kill(os.getppid(), 9)\n    time.sleep(500)\n"),
+		reference("the reference kills who watches it", "its supervisor was killed", "import os, time\ndef reference(axes, inputs):\n    os.kill(os.getppid(), 9)\n    time.sleep(500)\n"),
 		reference("the reference takes all memory", moreMemory, "import numpy\ndef reference(axes, inputs):\n    return {'y': numpy.ones(1 << 40 >> 9)}\n"),
 		reference("the import takes all memory", moreMemory, "all = [bytes([i & 255]) * (1 << 20) for i in range(1 << 14)]\n"),
 		reference("the reference takes shared memory", moreMemory, "import mmap\ndef reference(axes, inputs):\n    all = []\n    while True:\n        all.append(mmap.mmap(-1, 1 << 24))\n        all[-1].write(b'x' * (1 << 24))\n"),
