@@ -252,13 +252,20 @@ func TestInstallRemovesLeftovers(t *testing.T) {
 func TestPipHoldsTheLock(t *testing.T) {
 	bin, cacheDir := bareMachine(t), t.TempDir()
 	t.Setenv("LOG", filepath.Join(t.TempDir(), "log"))
+	end := filepath.Join(t.TempDir(), "end")
+	t.Setenv("END", end)
 	// The child outlives pip, as pip outlives an attune that was killed.
-	fakePython(t, bin, unpacks(InstalledVersion)+"sleep 0.6 >/dev/null 2>&1 </dev/null &\n")
+	fakePython(t, bin, unpacks(InstalledVersion)+"(while [ ! -e \"$END\" ]; do sleep 0.05; done) >/dev/null 2>&1 </dev/null &\n")
 	if _, err := Install(t.Context(), cacheDir, Observer{}); err != nil {
 		t.Fatal(err)
 	}
 	waited := false
-	lock, err := lockFolder(t.Context(), filepath.Join(cacheDir, "toolchains"), func() { waited = true })
+	lock, err := lockFolder(t.Context(), filepath.Join(cacheDir, "toolchains"), func() {
+		waited = true
+		if err := os.WriteFile(end, nil, 0o644); err != nil {
+			t.Error(err)
+		}
+	})
 	if err != nil || !waited {
 		t.Fatalf("%v, waited: %v", err, waited)
 	}
