@@ -29,7 +29,7 @@ func Ladder(runs []*run.Run, champions catalog.ChampionRuns, ids func(id string)
 		named("shared", Column{Optional: 5}),
 		named("verdict", Column{Keep: true, Colour: verdictColour}),
 		named("champion", Column{Depth: Long}),
-		named("run", Column{Keep: true, Depth: Brief}),
+		named("run", Column{Keep: true, Names: true, Depth: Brief}),
 		named("run", Column{Depth: Long}),
 		named("why", Column{Depth: Long}),
 	}}
@@ -123,7 +123,7 @@ func History(entries []ledger.Entry, champions catalog.ChampionRuns, ids func(id
 		}
 	}
 	t := Table{Columns: []Column{
-		named("run", Column{Depth: Brief}),
+		named("run", Column{Names: true, Depth: Brief}),
 		named("run", Column{Depth: Long}),
 		named(date, Column{Keep: true, Optional: 1, Depth: Brief}),
 		named("kernel", Column{Keep: true}),
@@ -193,7 +193,7 @@ func tuningCells(e catalog.TuningEntry) []string {
 // Tunings lists finished searches. ids has the printed id of each.
 func Tunings(entries []catalog.TuningEntry, ids func(id string) string) *Document {
 	t := Table{Columns: []Column{
-		named("tuning", Column{Depth: Brief}),
+		named("tuning", Column{Names: true, Depth: Brief}),
 		named("tuning", Column{Depth: Long}),
 		named("date", Column{Keep: true, Optional: 3}),
 		named("from", Column{Keep: true}),

@@ -104,7 +104,7 @@ func markdownTable(out *bytes.Buffer, t Table) {
 func (t Table) numeric() []bool {
 	numeric := make([]bool, len(t.Columns))
 	for column := range numeric {
-		numeric[column] = terminal.Numeric(func(yield func(string) bool) {
+		numeric[column] = !t.Columns[column].Names && terminal.Numeric(func(yield func(string) bool) {
 			for _, row := range t.Rows {
 				if !yield(row[column].String()) {
 					return

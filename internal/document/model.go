@@ -121,6 +121,7 @@ type Column struct {
 	Bare     bool // without its name
 	Keep     bool
 	Wrap     bool
+	Names    bool // of digits and letters, never figures
 	Optional int
 	Colour   func(cell string) terminal.Colour
 }

@@ -462,7 +462,7 @@ func TestHistory(t *testing.T) {
 func TestHistoryOnNarrowScreen(t *testing.T) {
 	at := time.Date(2026, 11, 16, 14, 5, 0, 0, time.UTC)
 	entries := []ledger.Entry{
-		{ID: "20261116-140500-stage7-3f9a1c", Time: at, Variant: "stage7a+USE_RELAXED_LOADS=1", Device: "cuda", Verdict: "valid-negative", Headline: ledger.Headline{
+		{ID: "20261116-140500-stage7-7014e0", Time: at, Variant: "stage7a+USE_RELAXED_LOADS=1", Device: "cuda", Verdict: "valid-negative", Headline: ledger.Headline{
 			Shape: "1x8x200x64:kvheads=2", P50US: ptr(123.45), ParentRatio: ptr(1.2),
 		}},
 		{ID: "20261115-140500-stage3-000000", Time: at.AddDate(0, 0, -1), Variant: "stage3b", Device: "sim", Verdict: "correct, not timed"},
@@ -471,7 +471,7 @@ func TestHistoryOnNarrowScreen(t *testing.T) {
 	narrow.Width = 80
 	text := printed(t, func(w *bytes.Buffer) error { return History(entries, nil, shortID, narrow).Terminal(w, narrow) })
 	want := `run     date (2026)  variant    verdict             shape                 p50 us
-3f9a1c  11-16 14:05  stage7a+1  valid-negative      1x8x200x64:kvheads=2  123.45
+7014e0  11-16 14:05  stage7a+1  valid-negative      1x8x200x64:kvheads=2  123.45
 000000  11-15 14:05  stage3b    correct, not timed  -                          -
 stage7a+1 is stage7a+USE_RELAXED_LOADS=1
 `

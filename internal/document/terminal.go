@@ -194,7 +194,7 @@ func (t *terminalWriter) fields(f Fields) {
 func (t *terminalWriter) table(b Table, indent int) {
 	table := terminal.Table{Indent: indent + b.Indent}
 	for _, c := range b.Columns {
-		column := terminal.Column{Name: c.Name.String(), Keep: c.Keep, Wrap: c.Wrap, Optional: c.Optional, Colour: c.Colour}
+		column := terminal.Column{Name: c.Name.String(), Keep: c.Keep, Wrap: c.Wrap, Names: c.Names, Optional: c.Optional, Colour: c.Colour}
 		if c.Bare {
 			column.Name = ""
 		}

@@ -20,6 +20,8 @@ type Column struct {
 	Keep bool
 	// Optional columns are shown if they fit, the lowest number first. 0 is always shown.
 	Optional int
+	// Names are never set at the right, though an id of digits alone looks like a number.
+	Names bool
 	// Colour is the colour of a cell; may be nil.
 	Colour func(cell string) Colour
 }
@@ -268,7 +270,7 @@ var numberPattern = regexp.MustCompile(`^[-+±]?\d[\d.]*(e[-+]?\d+)?( ?(x|%|us|m
 
 // numeric reports whether the cells of a column are numbers.
 func (t Table) numeric(column int) bool {
-	return Numeric(func(yield func(string) bool) {
+	return !t.Columns[column].Names && Numeric(func(yield func(string) bool) {
 		for _, row := range t.Rows {
 			if !yield(row[column]) {
 				return

@@ -162,6 +162,10 @@ func TestNumbersAreAlignedRight(t *testing.T) {
 			t.Errorf("%q is a number: %t", cell, got)
 		}
 	}
+	ids := Table{Columns: []Column{{Names: true}}, Rows: [][]string{{"322240"}, {"7014e0"}}}
+	if ids.numeric(0) {
+		t.Error("ids of digits are numbers")
+	}
 }
 
 func TestWrap(t *testing.T) {
