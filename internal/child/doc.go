@@ -5,8 +5,9 @@
 // dies.
 //
 // Every foreign program runs in a Family: a supervisor, which is this program started again, keeps all
-// processes below it together, with limits for their sum, and ends them with the program. This process ends a family itself if its
-// supervisor cannot, and adopts the processes of a supervisor that was killed.
+// processes below it together, with limits for their sum, and ends them with the program. This process
+// ends a family itself if its supervisor cannot, and adopts the processes of a supervisor that was
+// killed.
 //
 // Nothing of the process is trusted: a response has a time limit and a size limit, and every text of
 // it that becomes part of a message is made a single printable line (OneLine).

@@ -79,6 +79,23 @@ func StartFamily(cmd *exec.Cmd, l Limits) (*Family, error) {
 	return f, nil
 }
 
+// Run runs a command to its end within limits. Its processes end with the context. peak is the most
+// memory that was seen in use. The error is that of a cancelled context before the start, of the start,
+// or of Wait.
+func Run(ctx context.Context, cmd *exec.Cmd, l Limits) (peak int64, err error) {
+	if ctx.Err() != nil {
+		return 0, ctx.Err()
+	}
+	f, err := StartFamily(cmd, l)
+	if err != nil {
+		return 0, err
+	}
+	stop := context.AfterFunc(ctx, f.Kill)
+	defer stop()
+	err = f.Wait()
+	return f.peak.Load(), err
+}
+
 // await waits for the end of the supervisor. If it was killed, its orphans are killed here.
 func (f *Family) await() {
 	f.goneErr = f.supervisor.Wait()

@@ -257,8 +257,8 @@ time.sleep(60)
 			if limit, ok := errors.AsType[*LimitError](err); !ok || limit.Error() != "needs more than 150 MB of memory" {
 				t.Error(err)
 			}
-			if f.Peak() > 300<<20 {
-				t.Errorf("%d MB", f.Peak()>>20)
+			if f.peak.Load() > 300<<20 {
+				t.Errorf("%d MB", f.peak.Load()>>20)
 			}
 		})
 	}
@@ -282,8 +282,8 @@ time.sleep(0.5)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Wait(); err != nil || f.Peak() > 250<<20 || f.Peak() < 60<<20 {
-		t.Errorf("%v, %d MB", err, f.Peak()>>20)
+	if err := f.Wait(); err != nil || f.peak.Load() > 250<<20 || f.peak.Load() < 60<<20 {
+		t.Errorf("%v, %d MB", err, f.peak.Load()>>20)
 	}
 }
 

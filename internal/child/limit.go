@@ -76,9 +76,6 @@ func (e *LimitError) Error() string {
 // AllowMemory changes the limit of memory.
 func (f *Family) AllowMemory(bytes int64) { f.memory.Store(bytes) }
 
-// Peak is the most memory that was seen in use.
-func (f *Family) Peak() int64 { return f.peak.Load() }
-
 // watch kills the family when it reaches a limit, until the context is done.
 func (f *Family) watch(ctx context.Context) {
 	const interval = 10 * time.Millisecond

@@ -21,16 +21,7 @@ func Output(ctx context.Context, limit time.Duration, program string, args ...st
 	var printed tail
 	cmd := exec.Command(program, args...)
 	cmd.Stdout, cmd.Stderr = &out, &printed
-	if ctx.Err() != nil {
-		return "", ctx.Err()
-	}
-	family, err := StartFamily(cmd, Limits{})
-	if err != nil {
-		return "", err
-	}
-	stop := context.AfterFunc(limited, family.Kill)
-	defer stop()
-	err = family.Wait()
+	_, err := Run(limited, cmd, Limits{})
 	exit, failed := errors.AsType[*ExitError](err)
 	switch {
 	case err == nil:

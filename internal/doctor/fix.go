@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"strings"
 
+	"attune/internal/child"
 	"attune/internal/python"
 	"attune/internal/run"
 )
@@ -61,9 +62,9 @@ func shellCommand(command []string) string {
 func (f NumpyFix) Run(ctx context.Context, w io.Writer) error {
 	for _, c := range f.commands {
 		fmt.Fprintln(w, shellCommand(c))
-		command := exec.CommandContext(ctx, c[0], c[1:]...)
+		command := exec.Command(c[0], c[1:]...)
 		command.Stdout, command.Stderr = w, w
-		err := command.Run()
+		_, err := child.Run(ctx, command, child.Limits{})
 		if err == nil {
 			continue
 		}

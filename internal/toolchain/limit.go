@@ -78,20 +78,11 @@ func supervised(ctx context.Context, cmd *exec.Cmd) (output string, err error) {
 	if err != nil {
 		return "", err
 	}
-	if ctx.Err() != nil {
-		return "", ctx.Err()
-	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	out := &printed{over: func() { cancel(errPrinted) }}
 	cmd.Stdout, cmd.Stderr = out, out
-	family, err := child.StartFamily(cmd, l)
-	if err != nil {
-		return "", err
-	}
-	stop := context.AfterFunc(ctx, family.Kill)
-	defer stop()
-	err = family.Wait()
+	peak, err := child.Run(ctx, cmd, l)
 	limit, reached := errors.AsType[*child.LimitError](err)
 	exit, failed := errors.AsType[*child.ExitError](err)
 	switch {
@@ -101,7 +92,7 @@ func supervised(ctx context.Context, cmd *exec.Cmd) (output string, err error) {
 		err = exceeded(limit)
 	case failed && wroteTooMuch(exit, out.String()):
 		err = errWritten
-	case failed && family.Peak() > l.Memory/2: // it was refused more
+	case failed && peak > l.Memory/2: // it was refused more
 		err = exceeded(&child.LimitError{Memory: l.Memory})
 	}
 	return out.String(), err
