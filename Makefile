@@ -135,6 +135,8 @@ coverage: ## the coverage of the last `make unit`; fails below COVERAGE percent
 plain: ## the simulator, the inputs and attention as they are on processors without AVX2: no assembly
 	GODEBUG=cpu.avx2=off $(GO) test $(TIMEOUT) -vet=off -count=1 -short $(ASSEMBLY)
 
+# A program under the detector sleeps for a second before it ends, and every program that the tests start has a supervisor.
+race: export GORACE := atexit_sleep_ms=0
 race: ## the packages that share memory, under the race detector
 	CGO_ENABLED=1 $(GO) test $(TIMEOUT) -vet=off -race -short -skip '$(RACE_SKIP)' $(RACE)
 	CGO_ENABLED=1 $(GO) test $(TIMEOUT) -vet=off -race -run Concurrent ./internal/toolchain
