@@ -25,7 +25,7 @@ func TestDecodeIsCorrect(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			skipUnlessSampled(t, i)
 			t.Parallel()
-			shapes := sampledShapes(t, i/sampled, kernel.Run.SimShapes)
+			shapes := sampleOf(t, i/sampled, kernel.Run.SimShapes)
 			checkDeclared(t, kernel, builder, decodeFolder, name, shapes, func(r *run.Run) {
 				if r.Build != nil && r.Build.Resources.StackBytes > 0 {
 					t.Errorf("the kernel uses %d bytes of stack", r.Build.Resources.StackBytes)

@@ -102,16 +102,16 @@ func skipUnlessSampled(t *testing.T, index int) {
 	}
 }
 
-// sampledShapes returns one shape of four for verified sources, so that four tests in turn run all of
-// them; index counts the tests. For others it returns all.
-func sampledShapes(t *testing.T, index int, shapes []string) []string {
+// sampleOf returns one of four for verified sources, so that four tests in turn run all of them; index
+// counts the tests. For others it returns all.
+func sampleOf[T any](t *testing.T, index int, all []T) []T {
 	t.Helper()
 	if !isVerified(t) {
-		return shapes
+		return all
 	}
-	var some []string
-	for i := index % 4; i < len(shapes); i += 4 {
-		some = append(some, shapes[i])
+	var some []T
+	for i := index % 4; i < len(all); i += 4 {
+		some = append(some, all[i])
 	}
 	return some
 }
