@@ -74,9 +74,15 @@ def window_loss(model, window, attend):
     return functional.cross_entropy(logits, window[1:]).item(), logits.argmax(-1)
 
 
-def loss_by_length(model, exact, text, length, exact_tokens):
+def blocks_of(text, length, count):
+    """Blocks of length + 1 tokens from all over the text, in random order."""
+    order = torch.randperm((len(text) - 1) // length, generator=torch.Generator().manual_seed(1))
+    return [text[i * length : (i + 1) * length + 1] for i in order[:count].tolist()]
+
+
+def loss_by_length(model, exact, blocks, length, exact_tokens):
     """The loss of each means on windows of a length. The same text for all lengths."""
-    windows = [text[i : i + length + 1] for i in range(0, len(text) - length, length)]
+    windows = [block[i : i + length + 1] for block in blocks for i in range(0, len(block) - 1, length)]
     losses, same = {name: [] for name in all_means()}, {name: [] for name in all_means()}
     for window in windows:
         first = None
@@ -132,7 +138,7 @@ def recall_by_length(model, needles, text, length, contexts):
         start = torch.randint(len(text) - length, (1,), generator=source, device=text.device)
         tokens = text[start + torch.arange(length, device=text.device)][None].clone()
         places = needles.hide(tokens, needles.by_depth(1, length, NEEDLES, source), source)
-        asked = places[0, :, 1, needles.KEY :]  # [needle, value]
+        asked = needles.values(places)[0]  # [needle, value]
         for name, attend in all_means().items():
             hidden = model(tokens, attend)[0]
             got = model.logits(hidden[asked - 1]).argmax(-1)
@@ -277,15 +283,12 @@ def main(argv=None):
     if len(text) <= long:
         raise SystemExit(f"evaluate_gpt.py: {len(text)} tokens are held out: the corpus needs more than {long} of them")
 
+    blocks = blocks_of(text, long, max(1, options.tokens // long))
     record = head(saved, model, options)
     parts = {
-        "loss": lambda: [
-            loss_by_length(model, exact, text[: options.tokens + 1], length, options.exact_tokens) for length in lengths
-        ],
-        "layers": lambda: [layers_by_length(model, text, length) for length in lengths],
-        "recall": lambda: [
-            recall_by_length(model, needles, text, length, options.contexts) for length in lengths[::2]
-        ],
+        "loss": lambda: [loss_by_length(model, exact, blocks, length, options.exact_tokens) for length in lengths],
+        "layers": lambda: [layers_by_length(model, blocks[0], length) for length in lengths],
+        "recall": lambda: [recall_by_length(model, needles, text, length, options.contexts) for length in lengths[::2]],
         "checks": lambda: checks(record),
     }
     for name, compute in parts.items():

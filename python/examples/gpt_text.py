@@ -113,7 +113,7 @@ def merged(ids, pair, new):
 
 def learn(text, vocabulary):
     """The merges of byte-pair encoding, {pair: id}, most frequent pair first; bytes are 0 to 255."""
-    words = [(list(word), count) for word, count in collections.Counter(WORD.findall(text)).items() if count > 1]
+    words = [(list(word), count) for word, count in collections.Counter(WORD.findall(text)).items() if count > 3]
     counts, places = collections.Counter(), collections.defaultdict(set)
     for i, (ids, count) in enumerate(words):
         for pair in itertools.pairwise(ids):
@@ -221,6 +221,10 @@ class Needles:
         places = self.SLOT * slots[..., None] + torch.arange(needle.shape[-1], device=tokens.device)
         tokens.scatter_(1, places.flatten(1), needle[:, :, None].expand_as(places).flatten(1).to(tokens.dtype))
         return places[..., len(self.marker) :]
+
+    def values(self, places):
+        """The places of the values that can be copied, [rows, pairs, value]."""
+        return places[:, :, 1, self.KEY :]
 
     def unpredictable(self, places):
         """The places of words that no model can predict: all of the first occurrence, and the key of the second."""

@@ -11,6 +11,7 @@ text comes from the machine.
 
 import argparse
 import dataclasses
+import itertools
 import math
 import pathlib
 import time
@@ -99,10 +100,9 @@ class Plan:
     short: int = 2048
     long: int = 16384
     long_share: float = 0.35  # of the time, at the end
-    pass_tokens: int = 65536
-    passes: int = 2  # of a step
-    needle_rows: float = 0.25  # share of the rows that have needles, of long ones twice as many
-    needle_every: int = 256  # tokens for each needle of such a row
+    step_tokens: int = 65536
+    needle_rows: float = 0.5  # share of the rows that have needles
+    needle_every: int = 128  # tokens for each needle of such a row
     rate: float = 1e-3
     warmup: float = 0.02  # of the time
     decay: float = 0.4  # of the time, at the end, down to a twentieth
@@ -117,7 +117,7 @@ class Plan:
 
 # Two layers, for a CPU.
 TINY = Sizes(512, 64, 2, 2, 1, 64, 128)
-TINY_PLAN = Plan(short=512, long=1024, pass_tokens=1024, passes=1, rate=5e-3)
+TINY_PLAN = Plan(short=512, long=1024, step_tokens=1024, rate=5e-3)
 
 
 def training_attention(q, k, v, causal):
@@ -134,18 +134,18 @@ class Batches:
         self.source = torch.Generator(text.device).manual_seed(seed)
 
     def next(self, context):
-        """(tokens, targets) of one pass, [rows, context]"""
+        """(tokens, targets, which targets are copies of a needle) of one step, [rows, context]"""
         plan, device = self.plan, self.text.device
-        rows = max(1, plan.pass_tokens // context)
+        rows = max(1, plan.step_tokens // context)
         start = torch.randint(len(self.text) - context, (rows, 1), generator=self.source, device=device)
         tokens = self.text[start + torch.arange(context + 1, device=device)].long()
-        ignored = torch.zeros_like(tokens, dtype=torch.bool)
-        share = plan.needle_rows * (2 if context == plan.long else 1)
-        chosen = max(1, round(share * rows))  # rows are in random order anyway
+        ignored, copied = (torch.zeros_like(tokens, dtype=torch.bool) for _ in range(2))
+        chosen = max(1, round(plan.needle_rows * rows))  # rows are in random order anyway
         slots = self.needles.anywhere(chosen, context, context // plan.needle_every, self.source)
         places = self.needles.hide(tokens[:chosen], slots, self.source)
         ignored[:chosen].scatter_(1, self.needles.unpredictable(places), True)
-        return tokens[:, :-1], tokens.masked_fill(ignored, IGNORED)[:, 1:]
+        copied[:chosen].scatter_(1, self.needles.values(places).flatten(1), True)
+        return tokens[:, :-1], tokens.masked_fill(ignored, IGNORED)[:, 1:], copied[:, 1:]
 
 
 class Clock:
@@ -153,6 +153,8 @@ class Clock:
 
     def __init__(self, deadline, steps):
         self.start, self.deadline, self.steps = time.monotonic(), deadline, steps
+        if not steps and self.start >= deadline:
+            raise SystemExit("train_gpt.py: the text took all of --minutes: give it more time")
 
     def seconds(self):
         return time.monotonic() - self.start
@@ -162,12 +164,14 @@ class Clock:
         return min(1.0, done)
 
 
-def mean_loss(model, batches, context):
-    tokens, targets = batches.next(context)
+def losses_of(model, batch):
+    """(mean loss, share of the copies that are the most likely token) of a batch"""
+    tokens, targets, copied = batch
     with torch.autocast(tokens.device.type, torch.bfloat16, enabled=tokens.is_cuda):
-        hidden = model(tokens, training_attention)
-        logits = model.logits(hidden)
-    return functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORED)
+        logits = model.logits(model(tokens, training_attention))
+    right = (logits.detach().argmax(-1) == targets) & copied
+    loss = functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORED)
+    return loss, right.sum() / copied.sum()
 
 
 def compile_blocks(model, batches, plan):
@@ -178,7 +182,7 @@ def compile_blocks(model, batches, plan):
     for block in model.blocks:
         block.compile(dynamic=False)  # one compilation serves all blocks
     for context in (plan.short, plan.long):
-        mean_loss(model, batches, context).backward()
+        losses_of(model, batches.next(context))[0].backward()
     model.zero_grad()
     torch.cuda.synchronize()
 
@@ -189,30 +193,36 @@ def train(model, batches, plan, clock, report_every):
     others = [weight for weight in model.parameters() if weight.dim() != 2]
     groups = [{"params": matrices, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=plan.rate, betas=(0.9, 0.95), fused=True)
-    step, tokens, losses = 0, {plan.short: 0, plan.long: 0}, []
-    while (progress := clock.progress(step)) < 1:
+    tokens, losses = {plan.short: 0, plan.long: 0}, []
+    for step in itertools.count():
+        if (progress := clock.progress(step)) >= 1:
+            break
         context = plan.context(progress)
         for group in optimizer.param_groups:
             group["lr"] = plan.learning_rate(progress)
-        total = 0
-        for _ in range(plan.passes):
-            loss = mean_loss(model, batches, context) / plan.passes
-            loss.backward()
-            total += loss.detach()
+        batch = batches.next(context)
+        loss, copied = losses_of(model, batch)
+        loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
-        tokens[context] += plan.passes * max(1, plan.pass_tokens // context) * context
+        tokens[context] += batch[0].numel()
         if step % report_every == 0:
-            value = total.item()  # waits for the GPU, so the clock is right
-            if not math.isfinite(value):
-                raise SystemExit(f"train_gpt.py: the loss of step {step} is {value}")
-            losses.append({"step": step, "seconds": round(clock.seconds(), 2), "context": context, "loss": value})
-            print(f"step {step:5d}  {clock.seconds():6.1f} s  context {context:5d}  loss {value:.4f}", flush=True)
-        step += 1
-    losses.append({"step": step, "seconds": round(clock.seconds(), 2), "context": context, "loss": total.item()})
+            losses.append(report(step, clock, context, loss, copied))
+    losses.append(report(step, clock, context, loss, copied))
     return {"steps": step, "seconds": clock.seconds(), "losses": losses,
             "tokens": {str(context): count for context, count in tokens.items()}}  # fmt: skip
+
+
+def report(step, clock, context, loss, copied):
+    """Prints a line and returns it as a part of the record. Waits for the GPU, so the clock is right."""
+    row = {"step": step, "context": context, "loss": loss.item(), "copied": copied.item()}
+    row["seconds"] = round(clock.seconds(), 2)
+    print("step {step:5d}  {seconds:6.1f} s  context {context:5d}  loss {loss:.4f}  needles copied {copied:.3f}".format(**row),
+          flush=True)  # fmt: skip
+    if not math.isfinite(row["loss"]):
+        raise SystemExit(f"train_gpt.py: the loss of step {step} is {row['loss']}")
+    return row
 
 
 def prepare(sources, vocabulary):
@@ -264,7 +274,7 @@ def main(argv=None):
         if compiled:
             compile_blocks(model, batches, plan)
             print(f"compiled, {60 * options.minutes - (deadline - time.monotonic()):.0f} s after the start", flush=True)
-        run = train(model, batches, plan, Clock(deadline, options.steps), 5 if options.tiny else 20)
+        run = train(model, batches, plan, Clock(deadline, options.steps), 5 if options.tiny else 50)
     total = sum(run["tokens"].values())
     print(f"trained: {run['steps']} steps, {total / 1e6:.1f} M tokens, {total / run['seconds'] / 1e3:.0f} k tokens/s")
 

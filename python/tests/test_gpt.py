@@ -6,6 +6,7 @@ import json
 import pathlib
 import sys
 import tempfile
+import time
 import unittest
 
 import package
@@ -89,13 +90,14 @@ class Text(unittest.TestCase):
 
     def test_targets(self):
         """A model learns values at their second occurrence, and no random word that cannot be known."""
-        plan = train_gpt.Plan(short=256, long=512, pass_tokens=1024, needle_rows=1)
+        plan = train_gpt.Plan(short=256, long=512, step_tokens=1024, needle_rows=1, needle_every=256)
         text = torch.zeros(4000, dtype=torch.int32)
         batches = train_gpt.Batches(text, gpt_text.Needles(self.merges, "cpu"), plan, 1)
-        tokens, targets = batches.next(256)
+        tokens, targets, copied = batches.next(256)
         self.assertEqual(tokens.shape, (4, 256))
         words = torch.isin(targets, batches.needles.words)
         self.assertTrue((words.sum(1) == gpt_text.Needles.VALUE).all())  # one needle for 256 tokens
+        self.assertTrue(torch.equal(words, copied))
         self.assertTrue(((targets == train_gpt.IGNORED).sum(1) == 6 + gpt_text.Needles.KEY).all())
         kept = targets[:, :-1] != train_gpt.IGNORED
         self.assertTrue(torch.equal(targets[:, :-1][kept], tokens[:, 1:][kept]))
@@ -108,6 +110,11 @@ class Schedule(unittest.TestCase):
         rates = [plan.learning_rate(x) / plan.rate for x in (0, 0.01, 0.3, 0.8, 1)]
         for got, want in zip(rates, (0.05, 0.5, 1, 0.5, 0.05)):
             self.assertAlmostEqual(got, want)
+
+    def test_clock(self):
+        self.assertEqual(train_gpt.Clock(0, 8).progress(2), 0.25)
+        with self.assertRaisesRegex(SystemExit, "more time"):
+            train_gpt.Clock(time.monotonic() - 1, None)
 
     def test_size(self):
         with torch.device("meta"):
