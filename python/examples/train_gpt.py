@@ -218,8 +218,8 @@ def report(step, clock, context, loss, copied):
     """Prints a line and returns it as a part of the record. Waits for the GPU, so the clock is right."""
     row = {"step": step, "context": context, "loss": loss.item(), "copied": copied.item()}
     row["seconds"] = round(clock.seconds(), 2)
-    print("step {step:5d}  {seconds:6.1f} s  context {context:5d}  loss {loss:.4f}  needles copied {copied:.3f}".format(**row),
-          flush=True)  # fmt: skip
+    line = "step {step:5d}  {seconds:6.1f} s  context {context:5d}  loss {loss:.4f}  copied {copied:.3f}"
+    print(line.format(**row), flush=True)
     if not math.isfinite(row["loss"]):
         raise SystemExit(f"train_gpt.py: the loss of step {step} is {row['loss']}")
     return row
@@ -227,15 +227,20 @@ def report(step, clock, context, loss, copied):
 
 def prepare(sources, vocabulary):
     """(merges, tokens to train on, tokens held out, facts of the corpus)"""
+    start = time.monotonic()
     documents = gpt_text.read(sources or gpt_text.folders())
     learnt_from, held_out = gpt_text.split(documents)
     if not learnt_from or not held_out:
-        raise SystemExit(f"train_gpt.py: {len(documents)} files, {len(held_out)} held out: the corpus needs more folders")
+        raise SystemExit(
+            f"train_gpt.py: {len(documents)} files, {len(held_out)} held out: the corpus needs more folders"
+        )
     sample = gpt_text.BORDER.join(learnt_from[:: max(1, sum(map(len, learnt_from)) >> 23)])  # about 8 MB
     merges = gpt_text.learn(sample, vocabulary)
     text, others = gpt_text.encode(merges, learnt_from), gpt_text.encode(merges, held_out)
-    facts = {**gpt_text.summary(documents), "tokens": len(text), "held_out": gpt_text.summary(held_out)}
-    facts["held_out"]["tokens"] = len(others)
+    facts = {**gpt_text.summary(documents), "tokens": len(text)}
+    facts["held_out"] = {**gpt_text.summary(held_out), "tokens": len(others)}
+    facts["seconds"] = round(time.monotonic() - start, 1)
+    print("corpus: {files} files, {bytes} bytes, {tokens} tokens to train on, {seconds} s".format(**facts), flush=True)
     return merges, text, others, facts
 
 
@@ -258,11 +263,7 @@ def main(argv=None):
     options = arguments(argv)
     deadline += 60 * options.minutes
     sizes, plan = (TINY, TINY_PLAN) if options.tiny else (Sizes(), Plan())
-    before = time.monotonic()
     merges, text, held_out, corpus = prepare(options.corpus, sizes.vocabulary)
-    corpus["seconds"] = round(time.monotonic() - before, 1)
-    print(f"corpus: {corpus['files']} files, {corpus['bytes'] / 1e6:.1f} MB, {len(text) / 1e6:.1f} M tokens to train on, "
-          f"{len(held_out) / 1e6:.2f} M held out, {corpus['seconds']} s", flush=True)  # fmt: skip
 
     torch.manual_seed(options.seed)
     torch.set_float32_matmul_precision("high")
