@@ -14,6 +14,7 @@ import dataclasses
 import itertools
 import math
 import pathlib
+import random
 import time
 
 import example
@@ -103,6 +104,7 @@ class Plan:
     step_tokens: int = 65536
     needle_rows: float = 0.5  # share of the rows that have needles
     needle_every: int = 128  # tokens for each needle of such a row
+    repeat_rows: float = 0.25  # share of the rows in which a part of the text occurs twice
     rate: float = 1e-3
     warmup: float = 0.02  # of the time
     decay: float = 0.4  # of the time, at the end, down to a twentieth
@@ -127,11 +129,11 @@ def training_attention(q, k, v, causal):
 
 
 class Batches:
-    """Random windows of the text, some with needles."""
+    """Random windows of the text, some with needles, some with a passage that is repeated."""
 
     def __init__(self, text, needles, plan, seed):
         self.text, self.needles, self.plan = text, needles, plan
-        self.source = torch.Generator(text.device).manual_seed(seed)
+        self.source, self.random = torch.Generator(text.device).manual_seed(seed), random.Random(seed)
 
     def next(self, context):
         """(tokens, targets, which targets are copies of a needle) of one step, [rows, context]"""
@@ -143,9 +145,18 @@ class Batches:
         chosen = max(1, round(plan.needle_rows * rows))  # rows are in random order anyway
         slots = self.needles.anywhere(chosen, context, context // plan.needle_every, self.source)
         places = self.needles.hide(tokens[:chosen], slots, self.source)
+        self.repeat(tokens[chosen : chosen + round(plan.repeat_rows * rows)])
         ignored[:chosen].scatter_(1, self.needles.unpredictable(places), True)
         copied[:chosen].scatter_(1, self.needles.values(places).flatten(1), True)
         return tokens[:, :-1], tokens.masked_fill(ignored, IGNORED)[:, 1:], copied[:, 1:]
+
+    def repeat(self, tokens):
+        """Writes a part of each row again further on. Passages give copying more targets than needles do."""
+        length = tokens.shape[1]
+        size = self.random.randint(length // 8, length // 3)
+        start = self.random.randint(0, length - 2 * size)
+        again = self.random.randint(start + size, length - size)
+        tokens[:, again : again + size] = tokens[:, start : start + size].clone()
 
 
 class Clock:

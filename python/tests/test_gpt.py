@@ -104,6 +104,18 @@ class Text(unittest.TestCase):
         kept = targets[:, :-1] != train_gpt.IGNORED
         self.assertTrue(torch.equal(targets[:, :-1][kept], tokens[:, 1:][kept]))
 
+    def test_repeated_passages(self):
+        plan = train_gpt.Plan(short=256, long=512, step_tokens=1024, needle_rows=0.25, repeat_rows=0.5)
+        text = torch.arange(10_000, 14_000, dtype=torch.int32)  # each token once
+        batches = train_gpt.Batches(text, gpt_text.Needles(self.merges, "cpu"), plan, 1)
+        for _ in range(20):
+            tokens, targets, copied = batches.next(256)
+            again = [len(row) - len(row.unique()) for row in tokens]
+            self.assertGreaterEqual(min(again[1:3]), 256 // 8 - 1)
+            self.assertEqual(again[3], 0)
+            self.assertFalse(copied[1:].any())
+            self.assertTrue(torch.equal(targets[1:, :-1], tokens[1:, 1:]))
+
 
 class Schedule(unittest.TestCase):
     def test_plan(self):
