@@ -255,12 +255,22 @@ def prepare(sources, vocabulary):
     return merges, text, others, facts
 
 
+def continued(model, path, merges):
+    """Loads the weights of a checkpoint and returns the record of their training."""
+    saved = torch.load(path, weights_only=True)
+    if saved["merges"] != list(merges):
+        raise SystemExit(f"train_gpt.py: {path} has another vocabulary: it is of another corpus")
+    model.load_state_dict(saved["weights"])
+    return saved["training"]
+
+
 def arguments(argv):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     found = "cuda" if torch.cuda.is_available() else "cpu"
     parser.add_argument("--minutes", type=float, default=8, help="of the whole program, the tokeniser counted")
     parser.add_argument("--steps", type=int, help="train so many steps, whatever the time")
     parser.add_argument("--corpus", nargs="*", help="an archive of gpt_text.py, or folders")
+    parser.add_argument("--init", type=pathlib.Path, help="a checkpoint of the same corpus to begin with")
     parser.add_argument("--out", type=pathlib.Path, default="gpt.pt", help="the checkpoint (gpt.pt)")
     parser.add_argument("--device", default=found, choices=("cuda", "cpu"), help=f"default: {found}")
     parser.add_argument("--tiny", action="store_true", help="two layers and short contexts, for a CPU")
@@ -279,6 +289,7 @@ def main(argv=None):
     torch.manual_seed(options.seed)
     torch.set_float32_matmul_precision("high")
     model = GPT(sizes).to(options.device)
+    before = continued(model, options.init, merges) if options.init else None
     print(f"model: {parameters(model) / 1e6:.1f} M parameters, {sizes}", flush=True)
     compiled = options.device == "cuda" and not options.no_compile
     batches = Batches(text.to(options.device), gpt_text.Needles(merges, options.device), plan, options.seed)
@@ -290,7 +301,7 @@ def main(argv=None):
     total = sum(run["tokens"].values())
     print(f"trained: {run['steps']} steps, {total / 1e6:.1f} M tokens, {total / run['seconds'] / 1e3:.0f} k tokens/s")
 
-    record = {**run, "plan": dataclasses.asdict(plan), "seed": options.seed, "compiled": compiled,
+    record = {**run, "plan": dataclasses.asdict(plan), "seed": options.seed, "compiled": compiled, "before": before,
               "device": example.device_name(options.device), "pytorch": str(torch.__version__)}  # fmt: skip
     weights = {name: value.to("cpu", torch.bfloat16) for name, value in model.state_dict().items()}
     torch.save({"sizes": dataclasses.asdict(sizes), "weights": weights, "merges": list(merges), "held_out": held_out,

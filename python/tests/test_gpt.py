@@ -211,6 +211,8 @@ class EndToEnd(unittest.TestCase):
             gpt_text.pack(documents(), folder / "corpus.txt.xz")
             flags = ["--device", "cpu", "--tiny", "--steps", "24", "--corpus", str(folder / "corpus.txt.xz")]
             cls.training, _ = quiet(train_gpt.main, [*flags, "--out", str(folder / "gpt.pt")])
+            more = ["--init", str(folder / "gpt.pt"), "--steps", "1", "--out", str(folder / "more.pt")]
+            cls.more, _ = quiet(train_gpt.main, [*flags, *more])
             flags = ["--device", "cpu", "--tokens", "2048", "--exact-tokens", "1024", "--contexts", "1"]
             path = folder / "record.json"
             cls.record, cls.text = quiet(evaluate_gpt.main, [str(folder / "gpt.pt"), "--json", str(path), *flags])
@@ -222,6 +224,10 @@ class EndToEnd(unittest.TestCase):
         self.assertEqual(self.training["steps"], 24)
         self.assertEqual({row["context"] for row in self.training["losses"]}, {512, 1024})
         self.assertEqual(sum(self.training["tokens"].values()), 24 * 1024)
+
+    def test_training_continues(self):
+        self.assertEqual(self.more["before"], self.training)
+        self.assertLess(self.more["losses"][0]["loss"], self.training["losses"][0]["loss"] - 0.5)
 
     def test_sixteen_bits_are_pytorchs(self):
         exact = [name for name in ("attune auto", "attune 16") if name in evaluate_gpt.all_means()]
