@@ -76,32 +76,39 @@ func (e *LimitError) Error() string {
 // AllowMemory changes the limit of memory.
 func (f *Family) AllowMemory(bytes int64) { f.memory.Store(bytes) }
 
-// watch kills the family when it reaches a limit, until the context is done.
+// watch kills the family when it reaches a limit, until the context is done. A family that waits, as a
+// reference between two instances does, is looked at less often: it takes no memory.
 func (f *Family) watch(ctx context.Context) {
-	const interval = 10 * time.Millisecond
-	ticker := time.NewTicker(interval)
-	defer ticker.Stop()
-	for {
+	const shortest, longest = 10 * time.Millisecond, 40 * time.Millisecond
+	var before time.Duration
+	for interval := shortest; ; {
 		select {
 		case <-ctx.Done():
 			return
-		case <-ticker.C:
+		case <-time.After(interval):
 		}
 		started := time.Now()
-		if exceeded := f.check(); exceeded != nil {
+		processor, exceeded := f.check()
+		if exceeded != nil {
 			f.exceeded.Store(exceeded)
 			f.Kill()
 			return
 		}
-		ticker.Reset(max(interval, 4*time.Since(started))) // the processes may have been stopped meanwhile
+		if processor == before {
+			interval = min(2*interval, longest)
+		} else {
+			interval = shortest
+		}
+		interval = max(interval, 4*time.Since(started)) // the processes may have been stopped meanwhile
+		before = processor
 	}
 }
 
-// check is the limit that the family is above, or nil.
-func (f *Family) check() *LimitError {
+// check returns the processor time of the family, and the limit that it is above, or nil.
+func (f *Family) check() (processor time.Duration, exceeded *LimitError) {
 	supervisor := f.supervisor.Process.Pid
 	all := descendants(supervisor)
-	_, processor := processorTime(supervisor) // of the processes that have ended
+	_, processor = processorTime(supervisor) // of the processes that have ended
 	var memory int64
 	for _, pid := range all {
 		f.limits.apply(pid) // one that was started before its parent had limits has none
@@ -120,11 +127,11 @@ func (f *Family) check() *LimitError {
 	f.peak.Store(max(f.peak.Load(), memory))
 	switch {
 	case most > 0 && memory > most:
-		return &LimitError{Memory: most}
+		return processor, &LimitError{Memory: most}
 	case f.limits.Processor > 0 && processor > f.limits.Processor:
-		return &LimitError{Processor: f.limits.Processor}
+		return processor, &LimitError{Processor: f.limits.Processor}
 	}
-	return nil
+	return processor, nil
 }
 
 func signalAll(all []int, s syscall.Signal) {

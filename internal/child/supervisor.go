@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -142,12 +141,19 @@ func descendants(pid int) []int {
 	return all
 }
 
-// children lists the processes whose parent a process is.
+// children lists the processes whose parent a process is. A list belongs to the thread that has started
+// them. What cannot be read has ended.
 func children(pid int) []int {
+	folder := fmt.Sprintf("/proc/%d/task", pid)
+	tasks, err := os.Open(folder)
+	if err != nil {
+		return nil
+	}
+	defer tasks.Close()
+	threads, _ := tasks.Readdirnames(-1)
 	var all []int
-	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid)) // the pattern is right
-	for _, list := range lists {
-		text, _ := os.ReadFile(list) // the process may have ended
+	for _, thread := range threads {
+		text, _ := os.ReadFile(folder + "/" + thread + "/children")
 		for _, id := range strings.Fields(string(text)) {
 			child, _ := strconv.Atoi(id) // the system writes numbers
 			all = append(all, child)
