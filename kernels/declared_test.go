@@ -1,10 +1,12 @@
 package kernels_test
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"attune/internal/device"
@@ -58,31 +60,71 @@ func checkDeclared(t *testing.T, kernel *spec.Kernel, builder *toolchain.Builder
 	}
 }
 
+// jobMaker makes launches of a declared kernel. Its references are computed once for each shape, by one
+// process.
+type jobMaker struct {
+	kernel  *spec.Kernel
+	builder *toolchain.Builder
+	problem problem.Problem
+
+	mutex      sync.Mutex // references are for one goroutine
+	references problem.References
+}
+
+// jobMakers has those of all tests, by folder.
+var jobMakers = struct {
+	sync.Mutex
+	byFolder map[string]*jobMaker
+}{byFolder: map[string]*jobMaker{}}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	for _, maker := range jobMakers.byFolder {
+		maker.references.Close()
+	}
+	os.Exit(code)
+}
+
+// jobMakerOf skips the test without the compiler or numpy.
+func jobMakerOf(t *testing.T, folder string) *jobMaker {
+	t.Helper()
+	jobMakers.Lock()
+	defer jobMakers.Unlock()
+	if m := jobMakers.byFolder[folder]; m != nil {
+		return m
+	}
+	m := &jobMaker{}
+	m.kernel, m.builder = declaredBuilder(t, folder)
+	m.problem = lab.NewProblem(m.kernel, os.DirFS(folder), folder)
+	m.references = m.problem.References(problem.Options{})
+	jobMakers.byFolder[folder] = m
+	return m
+}
+
 // declaredJob is a launch of a declared kernel, and the reference of its shape.
 type declaredJob struct {
 	device.Job
-	shape spec.Shape
+	maker *jobMaker
 	build problem.Build
 	ref   problem.Reference
 }
 
 func newDeclaredJob(t *testing.T, folder, stage, shape string) *declaredJob {
 	t.Helper()
-	kernel, builder := declaredBuilder(t, folder)
-	shapes, err := kernel.Shapes(shape)
+	m := jobMakerOf(t, folder)
+	shapes, err := m.kernel.Shapes(shape)
 	if err != nil {
 		t.Fatal(err)
 	}
-	v := variantOf(t, kernel, stage)
-	image, _, err := builder.Build(t.Context(), form.Target(kernel, v, "sm_90a"))
+	v := variantOf(t, m.kernel, stage)
+	image, _, err := m.builder.Build(t.Context(), form.Target(m.kernel, v, "sm_90a"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := lab.NewProblem(kernel, os.DirFS(folder), folder)
-	refs := p.References(problem.Options{})
-	t.Cleanup(func() { refs.Close() })
-	j := &declaredJob{shape: shapes[0], build: problem.Build{Variant: v, Image: image, Code: image.PTX}}
-	if j.ref, err = refs.Get(t.Context(), p.Plain(shapes[0], 0)); err != nil {
+	j := &declaredJob{maker: m, build: problem.Build{Variant: v, Image: image, Code: image.PTX}}
+	m.mutex.Lock()
+	defer m.mutex.Unlock()
+	if j.ref, err = m.references.Get(context.Background(), m.problem.Plain(shapes[0], 0)); err != nil { // for other tests too
 		t.Fatal(err)
 	}
 	if j.Job, err = j.ref.Job(j.build, device.Facts{}); err != nil {
@@ -112,7 +154,10 @@ func (j *declaredJob) run(t *testing.T) [][]byte {
 // check runs it and compares the outputs with the reference.
 func (j *declaredJob) check(t *testing.T) {
 	t.Helper()
-	result, err := j.ref.Compare(j.build, j.run(t))
+	outputs := j.run(t)
+	j.maker.mutex.Lock()
+	defer j.maker.mutex.Unlock()
+	result, err := j.ref.Compare(j.build, outputs)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -61,7 +61,7 @@ func (r *launch) newBlock() *block {
 	b := &block{launch: r, mbarriers: map[uint32]*mbarrier{}, tiles: tiles{}, marks: make(marks, len(r.program.ops))}
 	n := (threads + 31) / 32
 	for i := range n {
-		w := &warp{block: b, index: i, sharing: everyLane}
+		w := &warp{block: b, index: i, sharing: everyLane, isNew: true}
 		w.frame = w.newFrame(r.code, nil)
 		b.warps = append(b.warps, w)
 	}
@@ -107,16 +107,19 @@ func (w *warp) start() {
 	}
 	w.registers = registersAtLaunch(b.launch.code.fn)
 	entry := w.entryFrame()
-	clear(entry.R32[:entry.code.tail32])
-	clear(entry.R64[:entry.code.tail64])
-	clear(entry.Preds)
+	if !w.isNew { // registers of a new warp are zero; most pages of them are never touched
+		clear(entry.R32[:entry.code.tail32])
+		clear(entry.R64[:entry.code.tail64])
+		clear(entry.Preds)
+		clear(entry.products)
+	}
+	w.isNew = false
 	w.fillSpecials(entry)
 	w.groups, w.carry, w.counters, w.retired = w.groups[:0], 0, count.Counters{}, 0
 	w.clocks = order.NewWarp(uint32(b.index), w.index, b.agents())
 	w.fences, w.polledBarrier, w.lastBuffer = order.Fences{}, nil, nil
 	w.copies, w.bulk, w.inits = copyQueue{}, bulkQueue{}, initializations{}
 	w.wgmma = productQueue{spare: w.wgmma.spare, accumulators: w.wgmma.accumulators}
-	clear(entry.products)
 	entry.taint = nil
 	w.taintUnset(entry, w.alive)
 	w.clusterPhase = [32]uint64{}

@@ -24,6 +24,7 @@ type warp struct {
 	block *block
 	index int
 	alive uint32 // lanes that exist and have not ended
+	isNew bool   // it has not run yet
 
 	// The running group.
 	group    *laneGroup
