@@ -48,6 +48,6 @@ def record(
     calls.record(Row(layer, "x".join(map(str, q.shape)), path, precision, reason or ""))
 
 
-def first_words(problem: NotImplementedError) -> str:
+def first_words(problem: Exception) -> str:
     """The reason of a refusal without the way out, which is taken here."""
     return str(problem).split(";")[0]
