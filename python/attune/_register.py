@@ -24,7 +24,7 @@ class Left(Exception):
 
 
 def register(precision: Optional[str] = None) -> Calls:
-    """Makes attune PyTorch's implementation of flash attention, until torch.nn.attention.restore_flash_attention_impl().
+    """Makes attune PyTorch's flash attention, until torch.nn.attention.restore_flash_attention_impl().
 
     Calls of the flash backend of scaled_dot_product_attention and of torch.nn.attention.varlen.varlen_attn are attune's
     then; those that attune does not compute, and all that want a gradient, stay PyTorch's. Which backend computes a

@@ -27,7 +27,8 @@ try:
     _sdpa_mask: Any = _masks.sdpa_mask
 except (ImportError, AttributeError) as problem:
     raise ImportError(
-        f"attune.transformers needs transformers with mask interfaces, as 5.23 has ({problem}): pip install -U transformers"
+        f"attune.transformers needs transformers with mask interfaces, as 5.23 has ({problem}): "
+        "pip install -U transformers"
     ) from problem
 
 _calls = Calls()

@@ -12,7 +12,9 @@ def _attend(*arguments):
     call = _arguments.Call(*arguments[:-1])  # the last says whether the caller has checked them
     tensors = [call.q, call.k, call.v]
     if call.q.dtype not in _check.HALVES or call.q.shape[-1] not in (64, 128, 256):
-        raise NotImplementedError(f"head_dim is {call.q.shape[-1]}, of {call.q.dtype}; the kernels have 64, 128 and 256")
+        raise NotImplementedError(
+            f"head_dim is {call.q.shape[-1]}, of {call.q.dtype}; the kernels have 64, 128 and 256"
+        )
     if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
         return None  # the caller says why
     assert call.sinks is None or call.sinks.dtype == torch.float32, "the kernels take sinks in float32"

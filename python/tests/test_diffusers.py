@@ -69,12 +69,7 @@ class Diffusers(unittest.TestCase):
 
     def test_calls_that_stay(self):
         q = torch.randn(2, 16, 2, 64, generator=torch.Generator().manual_seed(1)).bfloat16()
-        attend = lambda *tensors, **options: attention_dispatch.dispatch_attention_fn(
-            *tensors, backend="attune", **options
-        )
-        native = lambda *tensors, **options: attention_dispatch.dispatch_attention_fn(
-            *tensors, backend="native", **options
-        )
+        dispatch = attention_dispatch.dispatch_attention_fn
         mask = torch.ones(2, 16, dtype=torch.bool)
         mask[1, 9:] = False
         cases = [
@@ -88,10 +83,11 @@ class Diffusers(unittest.TestCase):
         for tensors, options, reason in cases:
             attune.diffusers.calls().clear()
             with standin.library():
-                got = attend(*tensors, **options)
+                got = dispatch(*tensors, backend="attune", **options)
             self.assertEqual(self.counts(), (1, 0) if reason is None else (0, 1), reason)
             self.assertIn(reason or "", str(attune.diffusers.calls()))
-            torch.testing.assert_close(got, native(*tensors, **options), rtol=0.02, atol=0.02)
+            want = dispatch(*tensors, backend="native", **options)
+            torch.testing.assert_close(got, want, rtol=0.02, atol=0.02)
 
     def test_precisions(self):
         asked = []
