@@ -9,5 +9,6 @@ from attune._cache import append, decode
 from attune._library import version
 from attune._patch import patch
 from attune._quantize import quantize
+from attune._register import register
 
-__all__ = ["append", "decode", "patch", "quantize", "sdpa", "sdpa_varlen", "version"]
+__all__ = ["append", "decode", "patch", "quantize", "register", "sdpa", "sdpa_varlen", "version"]

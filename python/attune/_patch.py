@@ -3,8 +3,9 @@
 import contextlib
 import math
 import threading
+from collections import Counter
 from collections.abc import Iterator
-from typing import Any, Callable, Optional
+from typing import Any, Callable, NamedTuple, Optional
 
 import torch
 import torch.nn.functional as functional
@@ -23,12 +24,42 @@ _MAX_DECODE_QUERIES = 16
 _MAX_DECODE_ROWS = 128
 
 
+class Row(NamedTuple):
+    """Calls of one layer that went one way."""
+
+    layer: str  # "LlamaAttention 3"; empty where the caller is not known
+    shape: str  # of q, "1x32x4096x128"
+    path: str  # "attune", "sdpa" or "eager" of transformers, "native" of diffusers, "flash" of PyTorch
+    precision: str  # what attune was asked for, or the dtype that others computed in
+    reason: str  # why attune did not compute it
+
+
 class Calls:
-    """How many calls of PyTorch's function attune took, and how many it left to PyTorch."""
+    """How many calls of attention attune took, and how many it left to others. The integrations with other libraries
+    record each layer too; printed they are a table."""
 
     def __init__(self) -> None:
         self.taken = 0
         self.fallback = 0
+        self.rows: Counter[Row] = Counter()
+
+    def record(self, row: Row) -> None:
+        if torch.compiler.is_compiling():
+            return  # compiled code runs without this function
+        self.rows[row] += 1
+        if row.path == "attune":
+            self.taken += 1
+        else:
+            self.fallback += 1
+
+    def clear(self) -> None:
+        self.taken = self.fallback = 0
+        self.rows.clear()
+
+    def __str__(self) -> str:
+        table = [("calls", *(name for name in Row._fields)), *((str(n), *row) for row, n in self.rows.items())]
+        widths = [max(map(len, column)) for column in zip(*table)]
+        return "\n".join("  ".join(map(str.ljust, cells, widths)).rstrip() for cells in table)
 
 
 # The blocks that are entered, of all threads, and the function that was there before the first.

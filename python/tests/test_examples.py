@@ -1,6 +1,8 @@
 """The examples on a CPU, in small sizes, and what the benchmark computes without a GPU."""
 
 import contextlib
+import importlib
+import importlib.util
 import io
 import json
 import pathlib
@@ -54,6 +56,30 @@ class Examples(unittest.TestCase):
 
     def test_llama_decode(self):
         self.check(llama_decode, "pytorch", "attune")
+
+
+class OtherLibraries(unittest.TestCase):
+    """Without a GPU attune computes no call: outputs are those of the other library, and the table names the layers."""
+
+    def check(self, name, needs, calls, *words):
+        if importlib.util.find_spec(needs) is None:
+            self.skipTest(f"no {needs}")
+        text = run(importlib.import_module(name))
+        self.assertIn("relative difference of the output: 0.00 %", text)
+        self.assertIn(f"attune computed 0 calls and left {calls}\n", text)
+        for word in words:
+            self.assertIn(word, text)
+
+    def test_transformers(self):
+        self.check("transformers_llama", "transformers", 10, "LlamaAttention 1", "2x8x64x64", "sdpa")
+
+    def test_diffusers(self):
+        self.check("diffusers_flux", "diffusers", 3, "1x4x288x128", "native")
+
+    def test_register(self):
+        if not hasattr(torch.nn.attention, "register_flash_attention_impl"):
+            self.skipTest("PyTorch is older than 2.11")
+        self.check("flash_attention", "torch", 0)
 
 
 RECIPES = ("pytorch", "attune plain", "attune smooth_k", "attune hadamard", "attune both")

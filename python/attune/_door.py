@@ -1,0 +1,53 @@
+"""What the integrations with other libraries share: which calls attune takes, and their record."""
+
+from typing import Any, Optional
+
+import torch
+from torch import Tensor
+
+from attune import _patch
+from attune._patch import Calls, Row
+
+# The names by which other libraries select attune, and what they ask attune.sdpa for.
+PRECISIONS: dict[str, dict[str, Any]] = {
+    "attune": {},
+    "attune-fp8": {"precision": "fp8"},
+    "attune-16": {"precision": "16"},
+}
+
+
+def refusal(q: Tensor, k: Tensor, v: Tensor, scale: Optional[float]) -> Optional[str]:
+    """Why attune is not called for tensors [batch, heads, rows, head_dim], or None. attune.sdpa itself refuses what
+    only a GPU or the library can say."""
+    tensors = (q, k, v)
+    if not all(type(x) in _patch._PLAIN_TYPES and x.dim() == 4 and x.layout == torch.strided for x in tensors):
+        return "a tensor is a subclass, nested, or not of four dimensions"
+    if not _patch._are_halves(*tensors):
+        return f"{str(q.dtype).removeprefix('torch.')}: attune takes float16 and bfloat16"
+    if q.shape[3] not in _patch._HEAD_DIMS:
+        return f"head dim {q.shape[3]}: the kernels have 64, 128 and 256"
+    if not _patch._agree(q, k, v, False, True):
+        return "K or V is broadcast, empty, or of another shape than the other"
+    if not _patch._is_scale(scale):
+        return "the scale is negative, or no number"
+    if _patch._reads_keys_twice(q, k):
+        return "few queries, but over 128 rows of a K/V head"
+    if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
+        return "a gradient is wanted, and there is no backward pass"
+    return None
+
+
+def record(
+    calls: Calls, layer: str, q: Tensor, path: str, precision: Optional[str] = None, reason: Optional[str] = None
+) -> None:
+    """Counts a call that attune computed, if there is no reason, or another implementation."""
+    if reason is None:
+        precision = precision or "auto"
+    else:
+        precision = str(q.dtype).removeprefix("torch.")
+    calls.record(Row(layer, "x".join(map(str, q.shape)), path, precision, reason or ""))
+
+
+def first_words(problem: Exception) -> str:
+    """The reason of a refusal without the way out, which is taken here."""
+    return str(problem).split(";")[0]

@@ -1,0 +1,63 @@
+"""python -m attune without a GPU, and its self-test with a stand-in for the library."""
+
+import contextlib
+import io
+import unittest
+from unittest import mock
+
+import package  # noqa: F401 (before attune)
+import standin
+import torch
+
+from attune import __main__ as main
+from attune import _cache, _reference
+
+
+def printed(function, *arguments):
+    text, problems = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(text), contextlib.redirect_stderr(problems):
+        result = function(*arguments)
+    return result, text.getvalue(), problems.getvalue()
+
+
+class Main(unittest.TestCase):
+    @unittest.skipIf(torch.cuda.is_available(), "with a GPU")
+    def test_without_gpu(self):
+        code, text, _ = printed(main.main, [])
+        self.assertEqual(code, 0)
+        self.assertIn(f"PyTorch   {torch.__version__}\n", text)
+        self.assertIn("missing:  a GPU that PyTorch can use\n", text)
+        code, text, problems = printed(main.main, ["--self-test"])
+        self.assertEqual(code, 1)
+        self.assertIn("self-test: not run", problems)
+
+    def test_what_is_missing(self):
+        with mock.patch.object(main._library, "_call", None), mock.patch.object(main, "_driver", lambda: 12080):
+            reasons = main.missing()
+        self.assertTrue(reasons[0].startswith("the compiled library"), reasons)
+        self.assertTrue(reasons[-1].startswith("NVIDIA's driver 580"), reasons)
+
+    def self_test(self):
+        def append(k, v, k_cache, v_cache, lengths, table, *descale):
+            _reference.append(k, v, k_cache, v_cache, lengths, table, *descale[:2])
+            return True
+
+        with standin.library(), mock.patch.object(_cache, "_append", append):
+            return printed(main.self_test, "cpu")
+
+    def test_self_test(self):
+        passed, text, _ = self.self_test()
+        self.assertTrue(passed, text)
+        self.assertEqual((len(text.splitlines()), text.count("ok ")), (10, 10), text)
+
+    def test_failure(self):
+        """A library that forgets the causal mask."""
+        with mock.patch.object(main, "sdpa", lambda q, k, v, causal: _reference.PYTORCH(
+            q, k, v, enable_gqa=True)):  # fmt: skip
+            passed, text, _ = self.self_test()
+        self.assertFalse(passed)
+        self.assertEqual(text.count("FAILED"), 3, text)
+
+
+if __name__ == "__main__":
+    unittest.main()
