@@ -264,15 +264,15 @@ func (c *conversion) fromFP8() (Op, bool) {
 		decode = func(code uint8) float32 { return fp8.E5M2(code).Float32() }
 	}
 	relu := c.form.consume("relu")
-	convert := func(code uint8) uint64 {
-		x := uint64(half.Float16FromFloat32(decode(code)))
-		if relu && x&0x8000 != 0 {
-			return 0
+	var halves [256]uint64
+	for code := range halves {
+		halves[code] = uint64(half.Float16FromFloat32(decode(uint8(code))))
+		if relu && halves[code]&0x8000 != 0 {
+			halves[code] = 0
 		}
-		return x
 	}
 	return c.op(func(a, _, _, _ uint64) uint64 {
-		return convert(uint8(a>>8))<<16 | convert(uint8(a))
+		return halves[uint8(a>>8)]<<16 | halves[uint8(a)]
 	}), c.to == ptx.F16x2 && c.rounded && c.rounding == toNearest && !c.ftz && !c.sat
 }
 
