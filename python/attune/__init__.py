@@ -6,8 +6,9 @@
 
 from attune._attention import sdpa, sdpa_varlen
 from attune._cache import append, decode
+from attune._explain import Explanation, explain
 from attune._library import version
 from attune._patch import patch
 from attune._quantize import quantize
 
-__all__ = ["append", "decode", "patch", "quantize", "sdpa", "sdpa_varlen", "version"]
+__all__ = ["Explanation", "append", "decode", "explain", "patch", "quantize", "sdpa", "sdpa_varlen", "version"]

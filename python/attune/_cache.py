@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from attune import _arguments, _check, _library, _operators, _reference
-from attune._check import Result, Window
+from attune._arguments import Call
+from attune._check import Precision, Result, Window
 from attune._renamed import renamed
 
 _attend, _append = _library.attend, _library.append
@@ -17,14 +18,16 @@ _is_compiling = torch.compiler.is_dynamo_compiling
 @overload
 def decode(q: Tensor, k_cache: Tensor, v_cache: Tensor, lengths: Tensor, *, page_table: Optional[Tensor] = ...,
          descale: Optional[Sequence[Tensor]] = ..., causal: bool = ..., scale: Optional[float] = ..., window_size: Optional[Window] = ...,
-         sinks: Optional[Tensor] = ..., return_lse: Literal[False] = ..., out: Optional[Tensor] = ..., fallback: bool = ...,
+         sinks: Optional[Tensor] = ..., return_lse: Literal[False] = ..., out: Optional[Tensor] = ..., precision: Precision = ...,
+         fallback: bool = ...,
          ) -> Tensor: ...  # fmt: skip
 
 
 @overload
 def decode(q: Tensor, k_cache: Tensor, v_cache: Tensor, lengths: Tensor, *, page_table: Optional[Tensor] = ...,
          descale: Optional[Sequence[Tensor]] = ..., causal: bool = ..., scale: Optional[float] = ..., window_size: Optional[Window] = ...,
-         sinks: Optional[Tensor] = ..., return_lse: Literal[True], out: Optional[Tensor] = ..., fallback: bool = ...,
+         sinks: Optional[Tensor] = ..., return_lse: Literal[True], out: Optional[Tensor] = ..., precision: Precision = ...,
+         fallback: bool = ...,
          ) -> tuple[Tensor, Tensor]: ...  # fmt: skip
 
 
@@ -42,6 +45,7 @@ def decode(
     sinks: Optional[Tensor] = None,
     return_lse: bool = False,
     out: Optional[Tensor] = None,
+    precision: Precision = "auto",
     fallback: bool = False,
     **old: Any,
 ) -> Result:
@@ -54,34 +58,43 @@ def decode(
     queries included. page_table is int32 [batch, max_pages]. Caches in E4M3 come with descale, (of k,
     of v), float32 [batch, kv_heads]; a q in E4M3 with all three factors.
 
-    The output has the dtype of q. The other arguments are those of attune.sdpa.
+    The output has the dtype of q. The other arguments are those of attune.sdpa. A cache in 16 bits is
+    read as it is; precision="fp8" quantises it in each call.
     """
     if old:
         return renamed(decode, old, dict(locals()))
-    if not _is_compiling():
+    if not _is_compiling() and lengths is not None:  # without lengths a call is one of sdpa
         try:
             result = _attend(q, k_cache, v_cache, causal, scale, window_size, sinks, descale, return_lse, out, False, False,
-                             None, None, 0, 0, lengths, page_table, False)  # fmt: skip
+                             None, None, 0, 0, lengths, page_table, precision, False)  # fmt: skip
             if result is not None:
                 return result
         except NotImplementedError:
             pass  # said below, or computed by PyTorch
     sides = _check.window(window_size)
+    call = Call(q, k_cache, v_cache, causal, scale, sides, sinks, descale, return_lse, out,
+                lengths=lengths, page_table=page_table, precision=precision)  # fmt: skip
+    check_cached(call)
+    return _operators.attention(call, fallback)
+
+
+def check_cached(call: Call) -> None:
+    """The checks of decode, its window aside."""
+    q, cache = call.q, call.k
     _check.tensor("q", q, ("batch", "heads", "queries", "head_dim"))
     if q.dtype not in _check.HALVES and q.dtype != _check.FP8:
         raise TypeError(f"q is {q.dtype}, not float16, bfloat16 or float8_e4m3fn")
-    _check_caches(q, k_cache, v_cache, lengths, page_table, "q", (_check.FP8, q.dtype))
-    _check.heads(q, k_cache)
-    if k_cache.dtype == _check.FP8:
-        _check.descale(descale, "qkv" if q.dtype == _check.FP8 else "kv", q, q.shape[0], q.shape[1], k_cache.shape[1])
+    _check_caches(q, cache, call.v, call.lengths, call.page_table, "q", (_check.FP8, q.dtype))
+    _check.heads(q, cache)
+    if cache.dtype == _check.FP8:
+        names = "qkv" if q.dtype == _check.FP8 else "kv"
+        _check.descale(call.descale, names, q, q.shape[0], q.shape[1], cache.shape[1])
     else:
-        _check.no_descale(descale, k_cache, "k_cache")
-    _check.scale(scale)
-    _check.sinks(sinks, q)
-    _check.out(out, q)
-    call = _arguments.Call(q, k_cache, v_cache, causal, scale, sides, sinks, descale, return_lse, out,
-                           lengths=lengths, page_table=page_table)  # fmt: skip
-    return _operators.attention(call, fallback)
+        _check.no_descale(call.descale, cache, "k_cache")
+    _check.scale(call.scale)
+    _check.sinks(call.sinks, q)
+    _check.precision(call.precision, q, cache)
+    _check.out(call.out, q)
 
 
 def append(
@@ -139,7 +152,7 @@ def _check_rows(k: Tensor, v: Tensor) -> None:
     _check.beside("v", v, "k", k)
 
 
-def _check_caches(q: Tensor, k_cache: Tensor, v_cache: Tensor, lengths: Tensor, page_table: Optional[Tensor],
+def _check_caches(q: Tensor, k_cache: Tensor, v_cache: Tensor, lengths: Optional[Tensor], page_table: Optional[Tensor],
                   name: str, dtypes: tuple[torch.dtype, ...]) -> None:  # fmt: skip
     first = "batch" if page_table is None else "pages"
     third = "capacity" if page_table is None else "page_size"

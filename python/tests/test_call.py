@@ -242,6 +242,8 @@ class Attention(WithDouble):
     def test_cache_unlike_the_query(self):
         q, cache, lengths = random(3, 8, 1, 128), random(3, 2, 70, 128), torch.ones(3, dtype=torch.int32)
         before = self.calls()
+        with self.assertRaisesRegex(TypeError, "lengths is a NoneType, not a tensor"):
+            attune.decode(q, cache, cache, None)
         with self.assertRaisesRegex(TypeError, "k_cache is torch.float16, not float8_e4m3fn or bfloat16"):
             attune.decode(q, cache.half(), cache.half(), lengths)
         with self.assertRaisesRegex(TypeError, "v_cache is torch.float8_e4m3fn, and k_cache is torch.bfloat16"):
@@ -461,6 +463,7 @@ class BothWays(WithDouble):
             "window_size": self.pick((1, 2), (None, 0), (-1, 0), (-1, -1), (-2, 0), (1,), 5, (1.5, 0)),
             "sinks": self.tensor(heads, dtype=torch.float32),
             "return_lse": True,
+            "precision": self.pick("16", "fp8", "auto", "8", 16),
         }
         return {name: value for name, value in options.items() if self.source.random() < 0.1}
 
@@ -579,7 +582,7 @@ class Quantisers(WithDouble):
 
     def test_wrong_calls(self):
         module = _library.load()
-        for function in (module.attend, module.append, module.quantize):
+        for function in (module.attend, module.append, module.quantize, module.explain):
             with self.assertRaises(TypeError):
                 function(1)
         with self.assertRaises(ValueError):
