@@ -61,8 +61,9 @@ def explain(
 ) -> Explanation:
     """What attune.sdpa does for these arguments on a Hopper GPU, and why.
 
-    With cu_seqlens_q and cu_seqlens_k it explains attune.sdpa_varlen, with lengths attune.decode,
-    whose caches are k and v and whose default is causal. The arguments are those of the functions.
+    With cu_seqlens_q and cu_seqlens_k it explains attune.sdpa_varlen, with lengths attune.decode, and
+    with lengths and cu_seqlens_q attune.prefill. The caches of the latter two are k and v, and their
+    default is causal. The arguments are those of the functions.
     Tensors may be on any device, or fake: only their dtypes, shapes and strides are read.
     """
     sides = _check.window(window_size)
@@ -84,7 +85,9 @@ def _check_call(call: Call) -> None:
     if call.lengths is not None:
         if call.smooth_k or call.hadamard:
             raise ValueError("smooth_k or hadamard is set, and lengths is given: a cache has no such option")
-        return _cache.check_cached(call)
+        if call.cu_seqlens_k is not None:
+            raise ValueError("cu_seqlens_k and lengths are given: the keys are either packed or a cache")
+        return _cache.check_cached(call) if call.cu_seqlens_q is None else _cache.check_prefilled(call)
     if call.page_table is not None:
         raise ValueError("page_table is given, and lengths is None: pages come with the lengths of the sequences")
     if call.cu_seqlens_q is not None or call.cu_seqlens_k is not None:

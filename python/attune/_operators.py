@@ -85,7 +85,9 @@ def is_empty(call: Call) -> bool:
     """Whether there is no query or no key."""
     if call.q.numel() == 0 or call.k.numel() == 0 or (call.page_table is not None and call.page_table.numel() == 0):
         return True
-    return call.cu_seqlens_q is not None and min(call.max_seqlen_q, call.max_seqlen_k) < 1
+    if call.cu_seqlens_k is not None and call.max_seqlen_k < 1:
+        return True
+    return call.cu_seqlens_q is not None and call.max_seqlen_q < 1
 
 
 def _launch(call: Call) -> Result:

@@ -488,13 +488,11 @@ static bool set_flags(PyObject *const *args, attune_sdpa_params *p) {
   return set_scale(args[SCALE], p) && set_window(args[WINDOW_SIZE], p);
 }
 
-/* Sizes of [batch, heads, rows, head_dim], where k and v may be pages. */
-static bool set_sizes(attention *a) {
+/* Sizes of k and v, [batch, kv_heads, keys, head_dim] or pages, beside those of q. */
+static bool set_key_sizes(attention *a) {
   attune_sdpa_params *p = &a->p;
   const view *q = &a->q, *k = &a->k;
-  if (q->rank != 4 || k->rank != 4) return false;
-  p->batch = (int32_t)q->shape[0], p->heads = (int32_t)q->shape[1];
-  p->queries = (int32_t)q->shape[2], p->head_dim = (int32_t)q->shape[3];
+  if (k->rank != 4) return false;
   p->kv_heads = (int32_t)k->shape[1], p->keys = (int32_t)k->shape[2];
   if (a->page_table.data != NULL) {
     const int64_t table[] = {p->batch, -1};
@@ -504,31 +502,60 @@ static bool set_sizes(attention *a) {
     if ((int64_t)p->max_pages * p->page_size > INT32_MAX) return false;
     p->keys = p->max_pages * p->page_size;
     p->page_table = a->page_table.data;
-  } else if (k->shape[0] != q->shape[0]) {
+  } else if (k->shape[0] != p->batch) {
     return false;
   }
   if (a->lengths.data != NULL && !is_vector(&a->lengths, INT32, q->device, p->batch)) return false;
   p->key_lengths = a->lengths.data;
-  return k->shape[3] == q->shape[3];
+  return k->shape[3] == p->head_dim;
 }
 
-/* Sizes of packed sequences, [rows, heads, head_dim]. */
-static bool set_packed_sizes(PyObject *const *args, attention *a) {
+/* Sizes of q of [batch, heads, rows, head_dim]. */
+static bool set_query_sizes(attention *a) {
   attune_sdpa_params *p = &a->p;
-  const view *q = &a->q, *k = &a->k;
-  const int64_t ends = a->cu_queries.shape[0];
-  if (q->rank != 3 || k->rank != 3 || ends < 2) return false;
-  if (!is_vector(&a->cu_queries, INT32, q->device, ends)) return false;
-  if (!is_vector(&a->cu_keys, INT32, q->device, ends)) return false;
-  const long queries = PyLong_AsLong(args[MAX_SEQLEN_Q]), keys = PyLong_AsLong(args[MAX_SEQLEN_K]);
+  const view *q = &a->q;
+  if (q->rank != 4) return false;
+  p->batch = (int32_t)q->shape[0], p->heads = (int32_t)q->shape[1];
+  p->queries = (int32_t)q->shape[2], p->head_dim = (int32_t)q->shape[3];
+  return true;
+}
+
+/* Offsets of packed rows of a tensor, and the most rows of a sequence. */
+static bool is_packing(const view *offsets, PyObject *most, const view *x, int32_t *rows) {
+  const long n = PyLong_AsLong(most);
   if (PyErr_Occurred()) return PyErr_Clear(), false;
-  if (queries < 1 || queries > q->shape[0] || keys < 1 || keys > k->shape[0]) return false;
-  p->batch = (int32_t)(ends - 1), p->queries = (int32_t)queries, p->keys = (int32_t)keys;
-  p->heads = (int32_t)q->shape[1], p->kv_heads = (int32_t)k->shape[1];
-  p->head_dim = (int32_t)q->shape[2];
-  p->total_queries = (int32_t)q->shape[0], p->total_keys = (int32_t)k->shape[0];
-  p->cu_queries = a->cu_queries.data, p->cu_keys = a->cu_keys.data;
-  return k->shape[2] == q->shape[2];
+  if (x->rank != 3 || n < 1 || n > x->shape[0] || n > INT32_MAX) return false;
+  *rows = (int32_t)n;
+  return is_vector(offsets, INT32, x->device, offsets->shape[0]) && offsets->shape[0] >= 2;
+}
+
+/* Sizes of packed queries, [rows, heads, head_dim]. */
+static bool set_packed_queries(PyObject *const *args, attention *a) {
+  attune_sdpa_params *p = &a->p;
+  const view *q = &a->q;
+  if (!is_packing(&a->cu_queries, args[MAX_SEQLEN_Q], q, &p->queries)) return false;
+  p->batch = (int32_t)(a->cu_queries.shape[0] - 1);
+  p->heads = (int32_t)q->shape[1], p->head_dim = (int32_t)q->shape[2];
+  p->total_queries = (int32_t)q->shape[0], p->cu_queries = a->cu_queries.data;
+  return true;
+}
+
+/* Sizes of packed keys, [rows, kv_heads, head_dim]. */
+static bool set_packed_keys(PyObject *const *args, attention *a) {
+  attune_sdpa_params *p = &a->p;
+  const view *k = &a->k;
+  if (!is_packing(&a->cu_keys, args[MAX_SEQLEN_K], k, &p->keys)) return false;
+  if (a->cu_keys.shape[0] != a->cu_queries.shape[0] || a->cu_keys.device != a->q.device) return false;
+  p->kv_heads = (int32_t)k->shape[1];
+  p->total_keys = (int32_t)k->shape[0], p->cu_keys = a->cu_keys.data;
+  return k->shape[2] == p->head_dim;
+}
+
+/* Packed queries attend to packed keys, or with lengths to a cache. */
+static bool set_sizes(PyObject *const *args, attention *a) {
+  const bool packed = a->cu_queries.data != NULL, cache = a->lengths.data != NULL;
+  if (!(packed ? set_packed_queries(args, a) : set_query_sizes(a))) return false;
+  return packed && !cache ? set_packed_keys(args, a) : set_key_sizes(a);
 }
 
 /* No extent is too large for a field, and k and v are alike. */
@@ -590,7 +617,7 @@ static bool read_arguments(PyObject *const *args, attention *a) {
   if (!set_flags(args, p)) return false;
   p->struct_size = sizeof *p;
   p->flags = ATTUNE_SDPA_TRUST_POINTERS; /* the device of every tensor is compared here */
-  if (!(a->cu_queries.data != NULL ? set_packed_sizes(args, a) : set_sizes(a))) return false;
+  if (!set_sizes(args, a)) return false;
   if (!agree(a) || !set_dtypes(args[DESCALE], a)) return false;
   if (a->sinks.data != NULL && !is_vector(&a->sinks, FLOAT32, a->q.device, p->heads)) return false;
   p->sinks = a->sinks.data;

@@ -500,10 +500,22 @@ class BothWays(WithDouble):
             return attune.append, (self.tensor(2, 2, 3, 64), self.tensor(2, 2, 3, 64), *caches, lengths), options
         return attune.decode, (self.tensor(2, 4, 1, 64), *caches, lengths), {**options, **self.options(4)}
 
+    def prefill(self):
+        paged = self.pick(True, False)
+        dtype = self.pick(FP8, torch.bfloat16)
+        caches = [self.tensor(*((6, 2, 64, 64) if paged else (2, 2, 70, 64)), dtype=dtype) for _ in "kv"]
+        lengths, cu = self.tensor(2, dtype=torch.int32), self.tensor(3, dtype=torch.int32)
+        options = {
+            "descale": self.factors(2, 2, 2) if dtype == FP8 else self.pick(None, self.factors(2, 2, 2)),
+            "page_table": self.tensor(2, 3, dtype=torch.int32) if paged else None,
+        }
+        arguments = (self.tensor(9, 4, 64), *caches, lengths, cu, self.pick(5, 5, 5, 0, 99))
+        return attune.prefill, arguments, {**options, **self.options(4)}
+
     def test_random_arguments(self):
         taken = 0
-        for _ in range(1500):
-            function, args, options = self.pick(self.dense, self.packed, self.cache)()
+        for _ in range(2000):
+            function, args, options = self.pick(self.dense, self.packed, self.cache, self.prefill)()
             before = self.calls()
             with contextlib.suppress(ValueError, TypeError, NotImplementedError):
                 function(*args, **options)
@@ -517,7 +529,7 @@ class BothWays(WithDouble):
                 # The checks pass, so that it is the CPU that is refused.
                 with self.assertRaisesRegex(NotImplementedError, "is on cpu", msg=(function, args, options)):
                     function(*args, **options)
-        self.assertGreater(taken, 300)
+        self.assertGreater(taken, 400)
 
 
 class AttentionByAttributes(Attention):
