@@ -163,7 +163,7 @@ func (c compiled) link(program, source string, flags ...string) error {
 }
 
 // handWritten are the sources of the library without its table.
-var handWritten = []string{"attune_sdpa.c", "attune_attention.c", "attune_quantize.c", "attune_tensor.c", "attune_driver.c"}
+var handWritten = []string{"attune_sdpa.c", "attune_explain.c", "attune_attention.c", "attune_quantize.c", "attune_tensor.c", "attune_driver.c"}
 
 var (
 	probeSource, _  = filepath.Abs("testdata/probe.c")
@@ -249,8 +249,11 @@ func TestArguments(t *testing.T) {
 		{[]string{"struct_size=312"}, invalid + "struct_size is 312; "}, // of 0.1.0, whose fields lie elsewhere
 		{[]string{"struct_size=100000"}, invalid + "struct_size is 100000; "},
 		// A later header appends fields. Without a value they are no option.
-		{[]string{"struct_size=328"}, ok},
-		{[]string{"struct_size=328", "later=1"}, unsupported + "byte 323 of attune_sdpa_params is not 0; this library knows 320 bytes of a later header"},
+		{[]string{"struct_size=336"}, ok},
+		{[]string{"struct_size=336", "later=1"}, unsupported + "byte 331 of attune_sdpa_params is not 0; this library knows 328 bytes of a later header"},
+		// An earlier header has no precision: what lies behind its struct is not read.
+		{[]string{"struct_size=320"}, ok},
+		{[]string{"struct_size=320", "precision=9", "reserved=7"}, ok},
 		{[]string{"flags=2"}, invalid + "flags is 2; it must be 0 or ATTUNE_SDPA_TRUST_POINTERS"},
 		{[]string{"heads=6", "kv_heads=4"}, invalid + "kv_heads is 4, which does not divide heads, 6"},
 		{[]string{"batch=1000", "heads=1000", "kv_heads=1000"}, unsupported + "batch is 1000, kv_heads 1000, keys 512 and head_dim 64: a tensor would have more than 2^31 elements"},

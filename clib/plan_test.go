@@ -44,6 +44,10 @@ func randomProblem(r *rand.Rand) form.Problem {
 		p.Q.Type = types[r.IntN(3)]
 	}
 	p.V.Type, p.O.Type = p.K.Type, types[1+r.IntN(2)]
+	p.Precision = form.Precision(r.IntN(3))
+	if p.K.Type == array.E4M3 && r.IntN(8) > 0 { // 16 bits are an error
+		p.Precision = form.Precision(r.IntN(2))
+	}
 	switch kind := r.IntN(6); {
 	case plain:
 	case kind == 0:
@@ -84,7 +88,7 @@ func problemLines(p form.Problem) []string {
 	flag := map[bool]int{true: 1}
 	lines := []string{"reset", setting("window", fmt.Sprintf("%d,%d", p.WindowLeft, p.WindowRight)), setting("workspace", workspaceAddress), setting("workspace_bytes", 1<<40)}
 	for name, value := range map[string]int{
-		"batch": p.Batch, "heads": p.Heads, "kv_heads": p.KVHeads, "queries": p.Queries, "keys": p.Keys, "head_dim": p.HeadDim, "causal": flag[p.Causal],
+		"precision": int(p.Precision), "batch": p.Batch, "heads": p.Heads, "kv_heads": p.KVHeads, "queries": p.Queries, "keys": p.Keys, "head_dim": p.HeadDim, "causal": flag[p.Causal],
 		"dtype": codes[p.K.Type], "q_dtype": codes[p.Q.Type], "out_dtype": codes[p.O.Type], "total_queries": p.TotalQueries, "total_keys": p.TotalKeys,
 		"max_pages": p.MaxPages, "page_size": p.PageSize, "pages": p.Pages, "sinks": int(p.Sinks), "lse": int(p.LSE), "key_lengths": int(p.KeyLengths),
 		"page_table": int(p.PageTable), "cu_queries": int(p.CuQueries), "cu_keys": int(p.CuKeys),
@@ -128,7 +132,7 @@ func TestPlansMatchGo(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := rand.New(rand.NewPCG(11, 12))
-	forms := map[form.Kernel]int{}
+	forms, precisions := map[form.Kernel]int{}, map[string]int{}
 	count := 1000
 	if testing.Short() {
 		count = 300
@@ -142,7 +146,11 @@ func TestPlansMatchGo(t *testing.T) {
 		p := problems[i]
 		plan, err := table.Plan(p)
 		if !strings.HasPrefix(got[2], ok) {
-			if !strings.HasPrefix(got[2], unsupported) || !errors.Is(err, form.ErrUnsupported) {
+			status := unsupported
+			if p.Precision == form.Bits16 && p.K.Type == array.E4M3 {
+				status = invalid
+			}
+			if !strings.HasPrefix(got[2], status) || err == nil || errors.Is(err, form.ErrUnsupported) != (status == unsupported) {
 				t.Errorf("problem %d, %+v: the library says %q, Go %v", i, p, got[2], err)
 			}
 			continue
@@ -157,6 +165,9 @@ func TestPlansMatchGo(t *testing.T) {
 			plan.Form = form.Dense(l.Images[index][0])
 		}
 		forms[plan.Form.Kernel]++
+		if p.K.Type != array.E4M3 {
+			precisions[fmt.Sprintf("%d, quantised %t", p.Precision, plan.Quantiser != nil)]++
+		}
 		want := []string{name + " ", fmt.Sprintf("%d ", plan.WorkspaceBytes), ok}
 		for _, launch := range plan.Launches(workspaceAddress, device.Facts{Multiprocessors: 132}) {
 			want = append(want, launchLine(launch))
@@ -174,5 +185,8 @@ func TestPlansMatchGo(t *testing.T) {
 		if forms[kernel] < 3 {
 			t.Errorf("%d problems have a form of %s", forms[kernel], kernel)
 		}
+	}
+	if len(precisions) != 4 || precisions["1, quantised true"] == 0 || precisions["2, quantised false"] == 0 {
+		t.Errorf("problems in 16 bits by precision: %v", precisions)
 	}
 }

@@ -63,6 +63,8 @@ func TestForwardErrors(t *testing.T) {
 		{"few lengths", func(p *Problem, _ *arguments) { p.KeyLengths = []int{1} }, "KeyLengths has 1 lengths; the batch has 2 sequences"},
 		{"a long length", func(p *Problem, _ *arguments) { p.QueryLengths = []int{5, 6} }, "length 1 of QueryLengths is 6; want 0 to 5"},
 		{"a negative length", func(p *Problem, _ *arguments) { p.KeyLengths = []int{-1, 6} }, "length 0 of KeyLengths is -1; want 0 to 7"},
+		{"a precision that does not exist", func(p *Problem, _ *arguments) { p.Precision = 3 }, "Precision is 3; want PrecisionAuto, PrecisionFP8 or Precision16"},
+		{"16 bits of E4M3", func(p *Problem, _ *arguments) { p.Precision = Precision16 }, "Precision is Precision16, q E4M3 and k E4M3"},
 		{"short LSE", func(p *Problem, _ *arguments) { p.LSE = make([]float32, 39) }, "LSE has 39 elements; 2 batches of 4 heads and 5 queries have 40"},
 	} {
 		var p Problem

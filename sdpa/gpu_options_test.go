@@ -38,6 +38,7 @@ func optionTests(t *testing.T) []optionTest {
 	halfDecode := &Tensor{DType: BF16, Shape: [4]int{3, 4, 2, 64}, Data: slices.Concat(halfCache.q[0].Data, halfCache.q[1].Data, halfCache.q[2].Data)}
 	return []optionTest{
 		{"BF16", Problem{Causal: true}, draw(BF16, 1, 2, 40, 64), draw(BF16, 1, 2, 50, 64), draw(BF16, 1, 2, 50, 64), BF16, []string{"native_attention"}, 0.03, false},
+		{"FP16 in FP8", Problem{Precision: PrecisionFP8}, draw(FP16, 1, 2, 40, 64), draw(FP16, 1, 2, 50, 64), draw(FP16, 1, 2, 50, 64), FP16, []string{"cast", "sdpa"}, 0.15, true},
 		{"FP16 with LSE", Problem{LSE: make([]float32, 2*40)}, draw(FP16, 1, 2, 40, 64), draw(FP16, 1, 1, 50, 64), draw(FP16, 1, 1, 50, 64), FP16, []string{"native_attention"}, 0.02, false},
 		{"BF16, head dim 128", Problem{Causal: true}, draw(BF16, 1, 4, 70, 128), draw(BF16, 1, 2, 80, 128), draw(BF16, 1, 2, 80, 128), BF16, []string{"native_attention"}, 0.03, false},
 		{"FP16 with LSE, head dim 256", Problem{LSE: make([]float32, 2*40)}, draw(FP16, 1, 2, 40, 256), draw(FP16, 1, 1, 50, 256), draw(FP16, 1, 1, 50, 256), FP16, []string{"pingpong_attention"}, 0.02, true},

@@ -33,9 +33,22 @@ type Problem struct {
 	// [heads, rows] of packed sequences. For a row that sees no key it is -Inf, with a sink too.
 	// Nil requests none.
 	LSE []float32
+	// Precision is what a GPU computes FP16 and BF16 tensors in.
+	Precision Precision
 	// Fallback computes on the CPU what a GPU does not support. Without it that is ErrUnsupported.
 	Fallback bool
 }
+
+// Precision is what a GPU computes FP16 and BF16 tensors in. The CPU computes in float32 always. E4M3
+// tensors are computed in FP8: with them PrecisionAuto and PrecisionFP8 are the same, and Precision16
+// is an error.
+type Precision int
+
+const (
+	PrecisionAuto Precision = iota // FP8 where that is a tenth faster, or only FP8 has a kernel
+	PrecisionFP8                   // they are quantised to E4M3
+	Precision16                    // their own type: nothing is quantised
+)
 
 // Window limits the keys that a query sees to Left before its position and Right behind it. A
 // negative number is no limit.
@@ -81,6 +94,9 @@ func newCall(p Problem, q, k, v, o tensorForm) (*call, error) {
 	}
 	if p.Scale == 0 {
 		c.scale = 1 / math.Sqrt(float64(c.dim))
+	}
+	if err := checkPrecision(p.Precision, q, k); err != nil {
+		return nil, err
 	}
 	if err := c.checkSinks(); err != nil {
 		return nil, err
@@ -145,6 +161,16 @@ func checkForms(sequences bool, q, k, v, o tensorForm) error {
 	}
 	if q.shape[1]%k.shape[1] != 0 {
 		return fmt.Errorf("sdpa: k and v have %d heads, which do not divide the %d heads of q", k.shape[1], q.shape[1])
+	}
+	return nil
+}
+
+func checkPrecision(p Precision, q, k tensorForm) error {
+	if p < PrecisionAuto || p > Precision16 {
+		return fmt.Errorf("sdpa: Precision is %d; want PrecisionAuto, PrecisionFP8 or Precision16", p)
+	}
+	if p == Precision16 && (q.dtype == E4M3 || k.dtype == E4M3) {
+		return fmt.Errorf("sdpa: Precision is Precision16, q %s and k %s: E4M3 tensors are computed in FP8", q.dtype, k.dtype)
 	}
 	return nil
 }

@@ -134,10 +134,11 @@ ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_check_addresses(const pointer *all
 ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_check_memory(const context *c, const pointer *all,
                                                            int count);
 
-/* Copies the parameters of a caller, whose header may be later than that of the library: fields that
+/* Copies the parameters of a caller, whose header may be earlier or later than that of the library.
+ * Fields that the caller does not have, after the bytes of the first version, become 0; those that
  * the library does not know must be 0, which is no option. Clears the error of this thread. */
 ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_copy_params(const char *type, const void *given,
-                                                          void *into, size_t size);
+                                                          void *into, size_t size, size_t first);
 
 /* Refuses flags that do not exist. */
 ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_check_flags(uint64_t flags);
@@ -253,5 +254,27 @@ ATTUNE_SDPA_PRIVATE size_t attune_decode_part_bytes(const attune_sdpa_form_info 
 ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_launch_attention(const problem *x, context *c,
                                                                const attune_sdpa_form_info *form,
                                                                CUstream stream);
+
+/* ---- the plan of a call --------------------------------------------------------------------- */
+
+/* What a call does. Tensors that are quantised have their offsets in the workspace. */
+typedef struct call_plan {
+  problem x;
+  const attune_sdpa_form_info *form, *quantiser; /* the latter NULL if nothing is quantised */
+  quantization z;
+  size_t y_q, y_k, y_v, descale_q, descale_k, descale_v, parts;
+  size_t workspace_bytes;
+} call_plan;
+
+/* Checks everything but pointers, and plans the call with or without a workspace. */
+ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_make_plan(const attune_sdpa_params *params,
+                                                        bool has_workspace, call_plan *plan);
+
+/* Why no form in 16 bits for many queries computes a problem in FP16 or BF16, as the rest of "no
+ * form in 16 bits ..."; NULL if one does, whether or not it is the fastest. */
+ATTUNE_SDPA_PRIVATE const char *attune_why_not_native(const problem *x);
+
+/* The first option of a problem, such as "sinks"; NULL without one. */
+ATTUNE_SDPA_PRIVATE const char *attune_option_of(const problem *x);
 
 #endif

@@ -10,7 +10,8 @@
 /* ---- the problem as it is given ------------------------------------------------------------- */
 
 static attune_sdpa_status copy_params(const attune_sdpa_params *given, attune_sdpa_params *p) {
-  TRY(attune_copy_params("attune_sdpa_params", given, p, sizeof *p));
+  const size_t first = offsetof(attune_sdpa_params, precision); /* of 0.2.0 */
+  TRY(attune_copy_params("attune_sdpa_params", given, p, sizeof *p, first));
   TRY(attune_check_flags(p->flags));
   if ((int)p->q_dtype == 0) p->q_dtype = p->dtype;
   return ATTUNE_SDPA_OK;
@@ -160,6 +161,28 @@ static attune_sdpa_status check_quantiser(const attune_sdpa_params *p) {
   return ATTUNE_SDPA_OK;
 }
 
+static attune_sdpa_status check_precision(const attune_sdpa_params *p) {
+  if (p->precision < ATTUNE_SDPA_PRECISION_AUTO || p->precision > ATTUNE_SDPA_PRECISION_16) {
+    return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
+                       "precision is %d; it must be a value of attune_sdpa_precision", p->precision);
+  }
+  if (p->reserved != 0) {
+    return attune_fail(ATTUNE_SDPA_UNSUPPORTED, "reserved is %d; it must be 0", p->reserved);
+  }
+  if (p->precision != ATTUNE_SDPA_PRECISION_16) return ATTUNE_SDPA_OK;
+  if (p->dtype == ATTUNE_SDPA_E4M3 || p->q_dtype == ATTUNE_SDPA_E4M3) {
+    return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
+                       "precision is ATTUNE_SDPA_PRECISION_16 and %s ATTUNE_SDPA_E4M3; E4M3 tensors "
+                       "are computed in FP8",
+                       p->dtype == ATTUNE_SDPA_E4M3 ? "dtype" : "q_dtype");
+  }
+  if (!p->smooth_k && !p->hadamard) return ATTUNE_SDPA_OK;
+  return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
+                     "%s is %d and precision ATTUNE_SDPA_PRECISION_16; it is an option of the "
+                     "quantiser, which that precision does not use",
+                     p->smooth_k ? "smooth_k" : "hadamard", p->smooth_k ? p->smooth_k : p->hadamard);
+}
+
 static attune_sdpa_status check_formats(const attune_sdpa_params *p) {
   enum {
     HALF = 1 << ATTUNE_SDPA_FP16 | 1 << ATTUNE_SDPA_BF16,
@@ -168,6 +191,7 @@ static attune_sdpa_status check_formats(const attune_sdpa_params *p) {
   TRY(attune_check_dtype("dtype", p->dtype, ANY));
   TRY(attune_check_dtype("q_dtype", p->q_dtype, ANY));
   TRY(attune_check_dtype("out_dtype", p->out_dtype, HALF));
+  TRY(check_precision(p));
   /* The row max is taken of the scores before they are scaled. */
   if (!isfinite(p->scale) || p->scale < 0) {
     return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
@@ -178,15 +202,6 @@ static attune_sdpa_status check_formats(const attune_sdpa_params *p) {
 }
 
 /* ---- the problem in E4M3 -------------------------------------------------------------------- */
-
-/* What a call does. Tensors that are quantised have their offsets in the workspace. */
-typedef struct call_plan {
-  problem x;
-  const attune_sdpa_form_info *form, *quantiser; /* the latter NULL if nothing is quantised */
-  quantization z;
-  size_t y_q, y_k, y_v, descale_q, descale_k, descale_v, parts;
-  size_t workspace_bytes;
-} call_plan;
 
 static int element_bytes(attune_sdpa_dtype dtype) { return dtype == ATTUNE_SDPA_E4M3 ? 1 : 2; }
 
@@ -222,9 +237,10 @@ static void quantise_tensor(tensor *t, int32_t head_dim) {
 static attune_sdpa_status check_cache(const attune_sdpa_params *p) {
   if (p->page_table != NULL) {
     return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
-                       "page_table is %p; paged k and v must be in E4M3, unless the decode kernel "
-                       "computes the problem",
-                       (const void *)p->page_table);
+                       "page_table is %p; paged k and v must be in E4M3%s", (const void *)p->page_table,
+                       p->precision == ATTUNE_SDPA_PRECISION_FP8
+                           ? " with ATTUNE_SDPA_PRECISION_FP8: no quantiser reads pages"
+                           : ", unless the decode kernel computes the problem");
   }
   if (p->cu_queries != NULL && p->cu_keys == NULL) {
     return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
@@ -284,12 +300,17 @@ static void set_masks(problem *x) {
 
 /* ---- the choice of a form ------------------------------------------------------------------- */
 
-/* Whether a problem has sequences, sinks or a window. */
-static bool has_options(const problem *x) {
+const char *attune_option_of(const problem *x) {
   const attune_sdpa_params *p = &x->p;
-  return p->cu_queries != NULL || p->page_table != NULL || p->key_lengths != NULL ||
-         p->sinks != NULL || x->window_left >= 0 || x->window_right >= 0;
+  if (p->cu_queries != NULL) return "packed sequences";
+  if (p->page_table != NULL) return "pages";
+  if (p->key_lengths != NULL) return "lengths";
+  if (p->sinks != NULL) return "sinks";
+  return x->window_left >= 0 || x->window_right >= 0 ? "a window" : NULL;
 }
+
+/* Whether a problem has sequences, sinks or a window. */
+static bool has_options(const problem *x) { return attune_option_of(x) != NULL; }
 
 /* Whether a problem has nothing that dense forms do not have. */
 static bool is_plain(const problem *x) {
@@ -359,18 +380,28 @@ static attune_sdpa_shape shape_of(const problem *x) {
                              .causal = x->causal};
 }
 
+const char *attune_why_not_native(const problem *x) {
+  const attune_sdpa_params *p = &x->p;
+  if (p->smooth_k || p->hadamard) return "has options of the quantiser";
+  if (p->out_dtype != p->dtype) return "has o of another type than q, k and v for such sizes";
+  if (keys_are_many(p)) return "takes k and v of more than 2^31 elements for such sizes";
+  if (p->cu_queries != NULL) return "has packed sequences";
+  if (x->window_right >= 0) return "has a window behind the query";
+  if (p->page_table != NULL) return "has pages for such sizes";
+  if (p->key_lengths != NULL) return "has lengths for such sizes";
+  if (p->sinks != NULL) return "has sinks for such sizes";
+  return x->window_left >= 0 ? "has a window for such sizes" : NULL;
+}
+
 /* The form of the native or the pingpong kernel for a problem in 16 bits, which then needs no
  * quantiser; NULL if it has another form. With a log-sum-exp all exponentials are exact, which forms
  * with tiles of 128 rows have; without one the first form is the fastest. */
 static const attune_sdpa_form_info *find_native(const problem *x) {
   const attune_sdpa_params *p = &x->p;
-  const bool halves = p->dtype != ATTUNE_SDPA_E4M3 && p->q_dtype == p->dtype &&
-                      p->out_dtype == p->dtype,
-             other = p->smooth_k != 0 || p->hadamard != 0 || x->scale <= 0 || keys_are_many(p),
-             exact = p->lse != NULL;
-  if (!halves || other || has_options(x)) return NULL;
+  const bool exact = p->lse != NULL;
+  if (p->dtype == ATTUNE_SDPA_E4M3 || attune_why_not_native(x) != NULL) return NULL;
   const attune_sdpa_shape shape = shape_of(x);
-  if (!attune_sdpa_prefers_native(&shape)) return NULL;
+  if (p->precision != ATTUNE_SDPA_PRECISION_16 && !attune_sdpa_prefers_native(&shape)) return NULL;
   int32_t rows = 256, keys = 128;
   if (p->head_dim > 128 || (!exact && attune_sdpa_prefers_steps_of_64(&shape))) keys = 64;
   if (!exact && attune_sdpa_prefers_tiles_of_64(&shape)) {
@@ -450,6 +481,25 @@ static attune_sdpa_status no_output(const attune_sdpa_params *p) {
   return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
                      "out_dtype is ATTUNE_SDPA_BF16; this library was exported with FP16 outputs "
                      "only");
+}
+
+/* Why no form computes a problem with precision 16. */
+static attune_sdpa_status refuse_halves(const problem *x) {
+  const attune_sdpa_shape shape = shape_of(x);
+  const int index = attune_sdpa_choices[attune_sdpa_choose(&shape)][0];
+  if (attune_sdpa_forms[index].head_dim != x->p.head_dim) return no_head_dim(x->p.head_dim);
+  const char *why = attune_why_not_native(x);
+  if (!x->o.contiguous && attune_decode_rows_fit(&x->p, false) && x->p.cu_queries == NULL &&
+      x->window_right < 0) {
+    return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
+                       "precision is ATTUNE_SDPA_PRECISION_16 and o_stride {%lld, %lld, %lld}; the "
+                       "form in 16 bits with such options, decode, takes contiguous o",
+                       (long long)x->o.given[0], (long long)x->o.given[1],
+                       (long long)x->o.given[2]);
+  }
+  return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
+                     "precision is ATTUNE_SDPA_PRECISION_16; no form in 16 bits of this library %s",
+                     why != NULL ? why : "has such sizes");
 }
 
 /* Chooses among the kernels:
@@ -568,8 +618,7 @@ static void place(call_plan *plan) {
   x->p.descale_v = z->descale_v = (float *)(void *)(base + plan->descale_v);
 }
 
-/* Checks everything but pointers, and plans the call with or without a workspace. */
-static attune_sdpa_status make_plan(const attune_sdpa_params *params, bool has_workspace,
+attune_sdpa_status attune_make_plan(const attune_sdpa_params *params, bool has_workspace,
                                     call_plan *plan) {
   memset(plan, 0, sizeof *plan);
   TRY(copy_params(params, &plan->x.p));
@@ -578,12 +627,14 @@ static attune_sdpa_status make_plan(const attune_sdpa_params *params, bool has_w
   TRY(set_tensors(plan));
   set_masks(&plan->x);
   plan->x.packed = 1;
-  select_halves(plan, has_workspace);
+  const int32_t precision = plan->x.p.precision;
+  if (precision != ATTUNE_SDPA_PRECISION_FP8) select_halves(plan, has_workspace);
   if (plan->form != NULL) {
     if (has_workspace && counts_tiles(plan)) plan->workspace_bytes = ATTUNE_SDPA_ZEROED_BYTES;
     lay_out(plan);
     return ATTUNE_SDPA_OK;
   }
+  if (precision == ATTUNE_SDPA_PRECISION_16) return refuse_halves(&plan->x);
   plan->form = find_mixed(&plan->x);
   TRY(plan_quantisation(plan));
   if (plan->form == NULL) TRY(select_form(plan, has_workspace));
@@ -627,7 +678,7 @@ static int list_pointers(const call_plan *plan, pointer all[POINTERS]) {
 attune_sdpa_status attune_sdpa_forward(const attune_sdpa_params *params,
                                        struct CUstream_st *stream) {
   call_plan plan;
-  TRY(make_plan(params, params != NULL && params->workspace != NULL, &plan));
+  TRY(attune_make_plan(params, params != NULL && params->workspace != NULL, &plan));
   TRY(attune_check_workspace(plan.x.p.workspace_bytes, plan.workspace_bytes));
   pointer pointers[POINTERS];
   const int n = list_pointers(&plan, pointers);
@@ -649,13 +700,13 @@ attune_sdpa_status attune_sdpa_forward(const attune_sdpa_params *params,
 
 size_t attune_sdpa_workspace_bytes(const attune_sdpa_params *params) {
   call_plan plan;
-  return make_plan(params, true, &plan) == ATTUNE_SDPA_OK ? plan.workspace_bytes : 0;
+  return attune_make_plan(params, true, &plan) == ATTUNE_SDPA_OK ? plan.workspace_bytes : 0;
 }
 
 const char *attune_sdpa_form(const attune_sdpa_params *params) {
   call_plan plan;
   const bool has_workspace = params != NULL && params->workspace != NULL;
-  return make_plan(params, has_workspace, &plan) == ATTUNE_SDPA_OK ? plan.form->variant : NULL;
+  return attune_make_plan(params, has_workspace, &plan) == ATTUNE_SDPA_OK ? plan.form->variant : NULL;
 }
 
 const char *attune_sdpa_version(void) { return attune_sdpa_version_text; }

@@ -31,6 +31,13 @@ typedef enum attune_sdpa_dtype {
   ATTUNE_SDPA_BF16
 } attune_sdpa_dtype;
 
+/* What FP16 and BF16 tensors are computed in. */
+typedef enum attune_sdpa_precision {
+  ATTUNE_SDPA_PRECISION_AUTO = 0, /* E4M3 where that is a tenth faster, or only E4M3 has a form */
+  ATTUNE_SDPA_PRECISION_FP8,      /* E4M3: they are quantised in the workspace */
+  ATTUNE_SDPA_PRECISION_16        /* their own type: nothing is quantised */
+} attune_sdpa_precision;
+
 /* Every workspace begins with this many bytes of counters. They must be zero before the first call.
  * Every call leaves them zero, so one workspace serves all calls on a stream, of any sizes. The
  * bytes behind them need not be set. Calls that may overlap need a workspace each. */
@@ -59,9 +66,9 @@ typedef struct attune_sdpa_params {
   int32_t head_dim; /* columns */
 
   /* ---- formats ---- */
-  attune_sdpa_dtype dtype;     /* of k and v, and of q. Problems in FP16 and BF16 with many queries
-                                * and keys are quantised to E4M3 in the workspace, others are
-                                * computed as given */
+  attune_sdpa_dtype dtype;     /* of k and v, and of q. Whether FP16 and BF16 are quantised to E4M3
+                                * in the workspace, precision says: by default where that is a
+                                * tenth faster */
   attune_sdpa_dtype q_dtype;   /* of q beside k and v in E4M3: FP16 or BF16; 0: as dtype */
   attune_sdpa_dtype out_dtype; /* of o: FP16 or BF16 */
 
@@ -122,6 +129,11 @@ typedef struct attune_sdpa_params {
   size_t workspace_bytes;
 
   uint64_t flags; /* ATTUNE_SDPA_TRUST_POINTERS; 0: none */
+
+  /* ---- since the struct of 320 bytes ---- */
+  /* An attune_sdpa_precision. With E4M3 tensors AUTO and FP8 are the same, and 16 is invalid. */
+  int32_t precision;
+  int32_t reserved; /* 0 */
 } attune_sdpa_params;
 
 /* Launches the computation on a stream of the current context and returns. NULL is the default
@@ -137,6 +149,28 @@ size_t attune_sdpa_workspace_bytes(const attune_sdpa_params *params);
 /* The variant of the kernel that attune_sdpa_forward launches for the parameters, or NULL if they
  * are not supported: attune_sdpa_last_error says why. Reads no tensor and needs no driver. */
 const char *attune_sdpa_form(const attune_sdpa_params *params);
+
+/* What attune_sdpa_forward does for some parameters. */
+typedef struct attune_sdpa_explanation {
+  size_t struct_size; /* sizeof(attune_sdpa_explanation), set by the caller */
+
+  const char *form;   /* the variant that computes attention, as attune_sdpa_form */
+  const char *kernel; /* "dense", "decode", "prefill", "native", "pingpong" or "mixed" */
+  int32_t precision;  /* of k and v: ATTUNE_SDPA_PRECISION_FP8 or _16 */
+  int32_t launches;   /* 2 with a quantiser, else 1 */
+  size_t workspace_bytes;
+
+  /* The documented error of O on normal inputs: RMS over that of float64 on the tensors of the call.
+   * docs/library.md has the table and its sources. */
+  double relative_error;
+
+  char reason[192]; /* why this precision and this form: one sentence */
+} attune_sdpa_explanation;
+
+/* Explains the choice for parameters, with or without a workspace as they have it. Reads no tensor
+ * and needs no driver. What is not supported has the status and the error of attune_sdpa_forward. */
+attune_sdpa_status attune_sdpa_explain(const attune_sdpa_params *params,
+                                       attune_sdpa_explanation *into);
 
 /* From FP16 or BF16 to E4M3 with one factor per head: y = e4m3(x / descale), with descale such that
  * the largest finite element becomes 448. Either q and y_q or all of k, v, y_k and y_v may be NULL:

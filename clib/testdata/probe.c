@@ -83,7 +83,7 @@ static void set(const char *function, const char *field, const char *text) {
     NUMBER(p, head_dim) NUMBER(p, window_left) NUMBER(p, window_right) NUMBER(p, max_pages)
     NUMBER(p, page_size) NUMBER(p, pages) NUMBER(p, total_queries) NUMBER(p, total_keys)
     NUMBER(p, smooth_k) NUMBER(p, hadamard) FLAGS(p, flags)
-    DTYPE(p, dtype) DTYPE(p, out_dtype) DTYPE(p, q_dtype)
+    NUMBER(p, precision) NUMBER(p, reserved) DTYPE(p, dtype) DTYPE(p, out_dtype) DTYPE(p, q_dtype)
     STRIDES(p, q_stride) STRIDES(p, k_stride) STRIDES(p, v_stride) STRIDES(p, o_stride)
     if (strcmp(field, "scale") == 0) { p.scale = strtof(text, NULL); return; }
     if (strcmp(field, "later") == 0) { area.later[3] = (unsigned char)n; return; }
@@ -272,6 +272,15 @@ int main(void) {
     } else if (strcmp(word, "form") == 0) {
       const char *form = attune_sdpa_form(&p);
       printf("%s %s\n", form == NULL ? "NULL" : form, attune_sdpa_last_error());
+    } else if (strcmp(word, "explain") == 0) {
+      attune_sdpa_explanation e = {.struct_size = sizeof e - (size_t)atoi(field)};
+      const attune_sdpa_status status = attune_sdpa_explain(&p, &e);
+      printf("%d %s", (int)status, attune_sdpa_last_error());
+      if (status == ATTUNE_SDPA_OK) {
+        printf("%s %s %d %d %zu %g %s", e.form, e.kernel, e.precision, e.launches, e.workspace_bytes,
+               e.relative_error, e.reason);
+      }
+      printf("\n");
     } else if (strcmp(word, "workspace") == 0) {
       const size_t bytes = strcmp(function, "quantize") == 0
                                ? attune_sdpa_quantize_workspace_bytes(&z)

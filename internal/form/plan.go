@@ -1,6 +1,7 @@
 package form
 
 import (
+	"cmp"
 	"fmt"
 	"io/fs"
 	"slices"
@@ -139,8 +140,12 @@ type cast struct {
 }
 
 // Plan chooses the forms of a problem as the C library does with a workspace: attune_sdpa.c explains
-// the order. An error without ErrUnsupported is one of the selection's rules.
+// the order. An error without ErrUnsupported is one of the selection's rules, or of a precision that
+// the tensors cannot have.
 func (t *Table) Plan(p Problem) (*Call, error) {
+	if err := p.checkPrecision(); err != nil {
+		return nil, err
+	}
 	p.simplify()
 	if !slices.Contains(t.headDims, p.HeadDim) {
 		return nil, unsupported("the head dim is %d; the kernels have %s", p.HeadDim, strings.Trim(fmt.Sprint(t.headDims), "[]"))
@@ -150,20 +155,11 @@ func (t *Table) Plan(p Problem) (*Call, error) {
 		return nil, err
 	}
 	c := &Call{problem: p}
-	if p.K.Type != array.E4M3 {
-		if c.Form = t.decode(&p, false); c.Form != nil {
-			c.layOut()
-			return c, nil
-		}
-	}
-	if c.Form = t.native(&p, rules); c.Form != nil {
-		if c.Form.Kernel == Pingpong {
-			c.problem.packed = p.packedHeads(c.Form.QueryRows)
-		}
-		if c.countsTiles() {
-			c.WorkspaceBytes = ZeroedBytes
-		}
+	if t.selectHalves(c, rules) {
 		return c, nil
+	}
+	if p.Precision == Bits16 {
+		return nil, unsupported("the precision is 16 bits; no form in 16 bits %s", cmp.Or(p.whyNotNative(), "has such sizes"))
 	}
 	c.Form = t.mixed(&p, rules)
 	if err := t.quantise(c); err != nil {
@@ -179,11 +175,58 @@ func (t *Table) Plan(p Problem) (*Call, error) {
 	return c, nil
 }
 
+// selectHalves chooses a form for a problem in 16 bits that is not quantised: decode, else native or
+// pingpong.
+func (t *Table) selectHalves(c *Call, rules choice) bool {
+	p := &c.problem
+	if p.K.Type == array.E4M3 || p.Precision == FP8 {
+		return false
+	}
+	if c.Form = t.decode(p, false); c.Form != nil {
+		c.layOut()
+		return true
+	}
+	if c.Form = t.native(p, rules); c.Form == nil {
+		return false
+	}
+	if c.Form.Kernel == Pingpong {
+		p.packed = p.packedHeads(c.Form.QueryRows)
+	}
+	if c.countsTiles() {
+		c.WorkspaceBytes = ZeroedBytes
+	}
+	return true
+}
+
+// whyNotNative is why no form in 16 bits for many queries computes a problem in 16 bits, as the rest
+// of "no form in 16 bits ..."; empty if one does, whether or not it is the fastest.
+func (p *Problem) whyNotNative() string {
+	switch {
+	case p.O.Type != p.K.Type:
+		return "has o of another type than q, k and v for such sizes"
+	case p.manyKeys():
+		return "takes k and v of more than 2^31 elements for such sizes"
+	case p.CuQueries != 0:
+		return "has packed sequences"
+	case p.WindowRight >= 0:
+		return "has a window behind the query"
+	case p.PageTable != 0:
+		return "has pages for such sizes"
+	case p.KeyLengths != 0:
+		return "has lengths for such sizes"
+	case p.Sinks != 0:
+		return "has sinks for such sizes"
+	case p.WindowLeft >= 0:
+		return "has a window for such sizes"
+	}
+	return ""
+}
+
 // native is the form for a problem in 16 bits that is not quantised, of native or pingpong. With LSE
 // all exponentials are exact, which forms with tiles of 128 rows have; without it the first form is
 // the fastest.
 func (t *Table) native(p *Problem, rules choice) *Form {
-	if p.K.Type == array.E4M3 || p.Q.Type != p.K.Type || p.O.Type != p.K.Type || p.hasOptions() || p.manyKeys() || !rules.preference["prefers_native"] {
+	if p.whyNotNative() != "" || p.Precision != Bits16 && !rules.preference["prefers_native"] {
 		return nil
 	}
 	rows, keys, exact := 256, 128, p.LSE != 0
@@ -245,7 +288,8 @@ func (t *Table) quantise(c *Call) error {
 		return nil
 	}
 	if kv && (p.PageTable != 0 || packed && p.CuKeys == 0) {
-		return unsupported("k and v are %s; paged keys of many queries, and keys beside packed queries that are not packed, are E4M3", p.K.Type)
+		paged := map[bool]string{false: "paged keys of many queries", true: "paged keys in FP8"}[p.Precision == FP8]
+		return unsupported("k and v are %s; %s, and keys beside packed queries that are not packed, are E4M3", p.K.Type, paged)
 	}
 	z := cast{q: p.Q, k: p.K, v: p.V, batch: p.Batch, heads: 1, copies: 1, bf16: p.Q.Type == array.BF16}
 	if packed {

@@ -54,6 +54,12 @@ func TestUnsupported(t *testing.T) {
 			p.Batch, p.Heads, p.KVHeads, p.Queries, p.Keys = 1, 140000, 70000, 20, 1
 		}), array.E4M3, array.E4M3, array.F16),
 		"more than 2^31 elements": typed(with(func(p *Problem) { p.Heads, p.KVHeads, p.Keys = 64, 64, 1<<24 }), array.E4M3, array.E4M3, array.F16),
+		"no form in 16 bits has lengths for such sizes": typed(with(func(p *Problem) {
+			p.Precision, p.KeyLengths = Bits16, 1
+		}), array.BF16, array.BF16, array.BF16),
+		"k and v are f16; paged keys in FP8, and": typed(with(func(p *Problem) {
+			p.Precision, p.Queries, p.PageTable, p.PageSize, p.Pages, p.MaxPages = FP8, 2, 1, 64, 9, 5
+		}), array.F16, array.F16, array.F16),
 	} {
 		if _, err := table.Plan(p); !errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), want) {
 			t.Errorf("the error is %v, want %s", err, want)

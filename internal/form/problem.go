@@ -22,6 +22,7 @@ type Problem struct {
 	DescaleQ, DescaleK, DescaleV device.Address // of tensors in E4M3
 	LSE                          device.Address // [batch, heads, queries], or [heads, TotalQueries]
 
+	Precision               Precision // of q, k and v in 16 bits
 	Causal                  bool
 	WindowLeft, WindowRight int // keys beside the query's own; -1 for no limit
 	Scale                   float32
@@ -35,6 +36,16 @@ type Problem struct {
 
 	packed int // query heads in a tile of pingpong; 0 for one
 }
+
+// Precision is what tensors in 16 bits are computed in.
+type Precision int
+
+// The precisions, as attune_sdpa_precision in C.
+const (
+	Auto   Precision = iota // E4M3 where that is a tenth faster, or only E4M3 has a form
+	FP8                     // E4M3: they are quantised
+	Bits16                  // their own type: nothing is quantised
+)
 
 // Tensor is a tensor of rows: elements of batch entries (or pages), heads, rows.
 type Tensor struct {
@@ -91,6 +102,17 @@ func (p *Problem) simplify() {
 	if p.Scale == 0 {
 		p.Scale = float32(1 / math.Sqrt(float64(p.HeadDim)))
 	}
+}
+
+// checkPrecision refuses 16 bits for tensors in E4M3, whose computation is in FP8.
+func (p *Problem) checkPrecision() error {
+	switch {
+	case p.Precision < Auto || p.Precision > Bits16:
+		return fmt.Errorf("the precision is %d, which does not exist", p.Precision)
+	case p.Precision == Bits16 && (p.Q.Type == array.E4M3 || p.K.Type == array.E4M3):
+		return errors.New("the precision is 16 bits, and q, k or v are E4M3, which is computed in FP8")
+	}
+	return nil
 }
 
 // hasOptions reports whether the problem has sequences, sinks or a window.

@@ -5,10 +5,13 @@
 """
 
 from attune._attention import sdpa, sdpa_varlen
-from attune._cache import append, decode
+from attune._cache import append, decode, prefill
+from attune._explain import Explanation, explain
 from attune._library import version
+from attune._merge import merge
 from attune._patch import patch
 from attune._quantize import quantize
 from attune._register import register
 
-__all__ = ["append", "decode", "patch", "quantize", "register", "sdpa", "sdpa_varlen", "version"]
+__all__ = ["Explanation", "append", "decode", "explain", "merge", "patch", "prefill", "quantize", "register", "sdpa",
+           "sdpa_varlen", "version"]  # fmt: skip

@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from attune._check import Precision
+
 
 class Call(NamedTuple):
     """The arguments of attend in src/call.c. A limit of the window is -1 for none."""
@@ -29,6 +31,7 @@ class Call(NamedTuple):
     max_seqlen_k: int = 0
     lengths: Optional[Tensor] = None
     page_table: Optional[Tensor] = None
+    precision: Precision = "auto"
 
 
 def is_traced(*tensors: Tensor) -> bool:

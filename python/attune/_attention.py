@@ -6,8 +6,9 @@ from typing import Any, Literal, Optional, overload
 import torch
 from torch import Tensor
 
-from attune import _arguments, _check, _library, _operators
-from attune._check import Result, Window
+from attune import _check, _library, _operators
+from attune._arguments import Call
+from attune._check import Precision, Result, Window
 from attune._renamed import REQUIRED, renamed
 
 _attend = _library.attend
@@ -17,13 +18,13 @@ _is_compiling = torch.compiler.is_dynamo_compiling
 @overload
 def sdpa(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = ..., scale: Optional[float] = ..., window_size: Optional[Window] = ...,
          sinks: Optional[Tensor] = ..., descale: Optional[Sequence[Tensor]] = ..., return_lse: Literal[False] = ..., out: Optional[Tensor] = ...,
-         smooth_k: bool = ..., hadamard: bool = ..., fallback: bool = ...) -> Tensor: ...  # fmt: skip
+         smooth_k: bool = ..., hadamard: bool = ..., precision: Precision = ..., fallback: bool = ...) -> Tensor: ...  # fmt: skip
 
 
 @overload
 def sdpa(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = ..., scale: Optional[float] = ..., window_size: Optional[Window] = ...,
          sinks: Optional[Tensor] = ..., descale: Optional[Sequence[Tensor]] = ..., return_lse: Literal[True], out: Optional[Tensor] = ...,
-         smooth_k: bool = ..., hadamard: bool = ..., fallback: bool = ...) -> tuple[Tensor, Tensor]: ...  # fmt: skip
+         smooth_k: bool = ..., hadamard: bool = ..., precision: Precision = ..., fallback: bool = ...) -> tuple[Tensor, Tensor]: ...  # fmt: skip
 
 
 def sdpa(
@@ -40,6 +41,7 @@ def sdpa(
     out: Optional[Tensor] = None,
     smooth_k: bool = False,
     hadamard: bool = False,
+    precision: Precision = "auto",
     fallback: bool = False,
     **old: Any,
 ) -> Result:
@@ -58,6 +60,9 @@ def sdpa(
     smooth_k and hadamard are options of the quantiser of FP16 and BF16: the first subtracts from k
     its mean over the keys, the second rotates q and k. Neither changes the exact result.
 
+    precision, of FP16 and BF16: "fp8" quantises always, "16" never, and "auto" where that is a tenth
+    faster or no kernel for 16 bits computes the problem. attune.explain tells what "auto" chooses.
+
     There is no backward pass. With fallback=True PyTorch computes what attune does not support.
     """
     if old:
@@ -65,34 +70,40 @@ def sdpa(
     if not _is_compiling():
         try:
             result = _attend(q, k, v, causal, scale, window_size, sinks, descale, return_lse, out, smooth_k, hadamard,
-                             None, None, 0, 0, None, None, False)  # fmt: skip
+                             None, None, 0, 0, None, None, precision, False)  # fmt: skip
             if result is not None:
                 return result
         except NotImplementedError:
             pass  # said below, or computed by PyTorch
     sides = _check.window(window_size)
-    _check.qkv(q, k, v, ("batch", "heads", "rows", "head_dim"))
-    if q.dtype == _check.FP8:
-        _check.descale(descale, "qkv", q, q.shape[0], q.shape[1], k.shape[1])
-    else:
-        _check.no_descale(descale, q)
-    _check_options(q, scale, sinks, out, smooth_k, hadamard)
-    call = _arguments.Call(q, k, v, causal, scale, sides, sinks, descale, return_lse, out, smooth_k, hadamard)
+    call = Call(q, k, v, causal, scale, sides, sinks, descale, return_lse, out, smooth_k, hadamard, precision=precision)
+    check_dense(call)
     return _operators.attention(call, fallback)
+
+
+def check_dense(call: Call) -> None:
+    """The checks of sdpa, its window aside."""
+    q, k = call.q, call.k
+    _check.qkv(q, k, call.v, ("batch", "heads", "rows", "head_dim"))
+    if q.dtype == _check.FP8:
+        _check.descale(call.descale, "qkv", q, q.shape[0], q.shape[1], k.shape[1])
+    else:
+        _check.no_descale(call.descale, q)
+    _check_options(call)
 
 
 @overload
 def sdpa_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, max_seqlen_q: int,
          max_seqlen_k: int, *, causal: bool = ..., scale: Optional[float] = ..., window_size: Optional[Window] = ...,
          sinks: Optional[Tensor] = ..., descale: Optional[Sequence[Tensor]] = ..., return_lse: Literal[False] = ..., out: Optional[Tensor] = ...,
-         smooth_k: bool = ..., hadamard: bool = ..., fallback: bool = ...) -> Tensor: ...  # fmt: skip
+         smooth_k: bool = ..., hadamard: bool = ..., precision: Precision = ..., fallback: bool = ...) -> Tensor: ...  # fmt: skip
 
 
 @overload
 def sdpa_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, max_seqlen_q: int,
          max_seqlen_k: int, *, causal: bool = ..., scale: Optional[float] = ..., window_size: Optional[Window] = ...,
          sinks: Optional[Tensor] = ..., descale: Optional[Sequence[Tensor]] = ..., return_lse: Literal[True], out: Optional[Tensor] = ...,
-         smooth_k: bool = ..., hadamard: bool = ..., fallback: bool = ...) -> tuple[Tensor, Tensor]: ...  # fmt: skip
+         smooth_k: bool = ..., hadamard: bool = ..., precision: Precision = ..., fallback: bool = ...) -> tuple[Tensor, Tensor]: ...  # fmt: skip
 
 
 def sdpa_varlen(
@@ -113,6 +124,7 @@ def sdpa_varlen(
     out: Optional[Tensor] = None,
     smooth_k: bool = False,
     hadamard: bool = False,
+    precision: Precision = "auto",
     fallback: bool = False,
     **old: Any,
 ) -> Result:
@@ -131,42 +143,34 @@ def sdpa_varlen(
     if not _is_compiling():
         try:
             result = _attend(q, k, v, causal, scale, window_size, sinks, descale, return_lse, out, smooth_k, hadamard,
-                             cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, None, None, False)  # fmt: skip
+                             cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, None, None, precision, False)  # fmt: skip
             if result is not None:
                 return result
         except NotImplementedError:
             pass  # said below, or computed by PyTorch
     sides = _check.window(window_size)
-    _check.qkv(q, k, v, ("rows", "heads", "head_dim"))
-    _check_packing(q, k, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
-    if q.dtype == _check.FP8:
-        _check.descale(descale, "qkv", q, cu_seqlens_q.shape[0] - 1, q.shape[1], k.shape[1])
-    else:
-        _check.no_descale(descale, q)
-    _check_options(q, scale, sinks, out, smooth_k, hadamard)
-    call = _arguments.Call(q, k, v, causal, scale, sides, sinks, descale, return_lse, out, smooth_k, hadamard,
-                           cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)  # fmt: skip
+    call = Call(q, k, v, causal, scale, sides, sinks, descale, return_lse, out, smooth_k, hadamard,
+                cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, precision=precision)  # fmt: skip
+    check_packed(call)
     return _operators.attention(call, fallback)
 
 
-def _check_packing(
-    q: Tensor, k: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, max_seqlen_q: int, max_seqlen_k: int
-) -> None:
-    _check.array("cu_seqlens_q", cu_seqlens_q, torch.int32, (None,), q)
-    if cu_seqlens_q.shape[0] < 2:
-        raise ValueError(f"cu_seqlens_q has {cu_seqlens_q.shape[0]} elements, not batch + 1, which is 2 at least")
-    _check.array("cu_seqlens_k", cu_seqlens_k, torch.int32, (cu_seqlens_q.shape[0],), q)
-    for name, value, tensor in (("max_seqlen_q", max_seqlen_q, q), ("max_seqlen_k", max_seqlen_k, k)):
-        if not isinstance(value, (int, torch.SymInt)) or isinstance(value, bool):
-            raise TypeError(f"{name} is a {type(value).__name__}, not an int")
-        if value < 0 or value > tensor.shape[0]:
-            raise ValueError(f"{name} is {value}: it must be from 0 to {tensor.shape[0]}, the rows of all sequences")
+def check_packed(call: Call) -> None:
+    """The checks of sdpa_varlen, its window aside."""
+    q, k = call.q, call.k
+    _check.qkv(q, k, call.v, ("rows", "heads", "head_dim"))
+    batch = _check.offsets("cu_seqlens_q", call.cu_seqlens_q, None, "max_seqlen_q", call.max_seqlen_q, q, q)
+    _check.offsets("cu_seqlens_k", call.cu_seqlens_k, batch, "max_seqlen_k", call.max_seqlen_k, k, q)
+    if q.dtype == _check.FP8:
+        _check.descale(call.descale, "qkv", q, batch, q.shape[1], k.shape[1])
+    else:
+        _check.no_descale(call.descale, q)
+    _check_options(call)
 
 
-def _check_options(
-    q: Tensor, scale: Optional[float], sinks: Optional[Tensor], out: Optional[Tensor], smooth_k: bool, hadamard: bool
-) -> None:
-    _check.scale(scale)
-    _check.sinks(sinks, q)
-    _check.options(q, smooth_k, hadamard)
-    _check.out(out, q)
+def _check_options(call: Call) -> None:
+    _check.scale(call.scale)
+    _check.sinks(call.sinks, call.q)
+    _check.options(call.q, call.smooth_k, call.hadamard)
+    _check.precision(call.precision, call.q, call.k, call.smooth_k, call.hadamard)
+    _check.out(call.out, call.q)

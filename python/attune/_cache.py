@@ -1,4 +1,4 @@
-"""attune.decode and attune.append: attention over a cache of keys and values in E4M3, FP16 or BF16."""
+"""attune.decode, attune.prefill and attune.append: a cache of keys and values in E4M3, FP16 or BF16."""
 
 from collections.abc import Sequence
 from typing import Any, Literal, Optional, overload
@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from attune import _arguments, _check, _library, _operators, _reference
-from attune._check import Result, Window
+from attune._arguments import Call
+from attune._check import Precision, Result, Window
 from attune._renamed import renamed
 
 _attend, _append = _library.attend, _library.append
@@ -17,14 +18,16 @@ _is_compiling = torch.compiler.is_dynamo_compiling
 @overload
 def decode(q: Tensor, k_cache: Tensor, v_cache: Tensor, lengths: Tensor, *, page_table: Optional[Tensor] = ...,
          descale: Optional[Sequence[Tensor]] = ..., causal: bool = ..., scale: Optional[float] = ..., window_size: Optional[Window] = ...,
-         sinks: Optional[Tensor] = ..., return_lse: Literal[False] = ..., out: Optional[Tensor] = ..., fallback: bool = ...,
+         sinks: Optional[Tensor] = ..., return_lse: Literal[False] = ..., out: Optional[Tensor] = ..., precision: Precision = ...,
+         fallback: bool = ...,
          ) -> Tensor: ...  # fmt: skip
 
 
 @overload
 def decode(q: Tensor, k_cache: Tensor, v_cache: Tensor, lengths: Tensor, *, page_table: Optional[Tensor] = ...,
          descale: Optional[Sequence[Tensor]] = ..., causal: bool = ..., scale: Optional[float] = ..., window_size: Optional[Window] = ...,
-         sinks: Optional[Tensor] = ..., return_lse: Literal[True], out: Optional[Tensor] = ..., fallback: bool = ...,
+         sinks: Optional[Tensor] = ..., return_lse: Literal[True], out: Optional[Tensor] = ..., precision: Precision = ...,
+         fallback: bool = ...,
          ) -> tuple[Tensor, Tensor]: ...  # fmt: skip
 
 
@@ -42,6 +45,7 @@ def decode(
     sinks: Optional[Tensor] = None,
     return_lse: bool = False,
     out: Optional[Tensor] = None,
+    precision: Precision = "auto",
     fallback: bool = False,
     **old: Any,
 ) -> Result:
@@ -54,33 +58,118 @@ def decode(
     queries included. page_table is int32 [batch, max_pages]. Caches in E4M3 come with descale, (of k,
     of v), float32 [batch, kv_heads]; a q in E4M3 with all three factors.
 
-    The output has the dtype of q. The other arguments are those of attune.sdpa.
+    The output has the dtype of q. The other arguments are those of attune.sdpa. A cache in 16 bits is
+    read as it is; precision="fp8" quantises it in each call.
     """
     if old:
         return renamed(decode, old, dict(locals()))
-    if not _is_compiling():
+    if not _is_compiling() and lengths is not None:  # without lengths a call is one of sdpa
         try:
             result = _attend(q, k_cache, v_cache, causal, scale, window_size, sinks, descale, return_lse, out, False, False,
-                             None, None, 0, 0, lengths, page_table, False)  # fmt: skip
+                             None, None, 0, 0, lengths, page_table, precision, False)  # fmt: skip
             if result is not None:
                 return result
         except NotImplementedError:
             pass  # said below, or computed by PyTorch
     sides = _check.window(window_size)
+    call = Call(q, k_cache, v_cache, causal, scale, sides, sinks, descale, return_lse, out,
+                lengths=lengths, page_table=page_table, precision=precision)  # fmt: skip
+    check_cached(call)
+    return _operators.attention(call, fallback)
+
+
+def check_cached(call: Call) -> None:
+    """The checks of decode, its window aside."""
+    q = call.q
     _check.tensor("q", q, ("batch", "heads", "queries", "head_dim"))
+    _check_queries(q)
+    _check_cache_call(call, q.shape[0])
+
+
+def check_prefilled(call: Call) -> None:
+    """The checks of prefill, its window aside."""
+    q = call.q
+    _check.tensor("q", q, ("rows", "heads", "head_dim"))
+    _check_queries(q)
+    batch = _check.offsets("cu_seqlens_q", call.cu_seqlens_q, None, "max_seqlen_q", call.max_seqlen_q, q, q)
+    _check_cache_call(call, batch)
+
+
+def _check_queries(q: Tensor) -> None:
     if q.dtype not in _check.HALVES and q.dtype != _check.FP8:
         raise TypeError(f"q is {q.dtype}, not float16, bfloat16 or float8_e4m3fn")
-    _check_caches(q, k_cache, v_cache, lengths, page_table, "q", (_check.FP8, q.dtype))
-    _check.heads(q, k_cache)
-    if k_cache.dtype == _check.FP8:
-        _check.descale(descale, "qkv" if q.dtype == _check.FP8 else "kv", q, q.shape[0], q.shape[1], k_cache.shape[1])
+
+
+def _check_cache_call(call: Call, batch: int) -> None:
+    q, cache = call.q, call.k
+    _check_caches(q, batch, cache, call.v, call.lengths, call.page_table, "q", (_check.FP8, q.dtype))
+    _check.heads(q, cache)
+    if cache.dtype == _check.FP8:
+        names = "qkv" if q.dtype == _check.FP8 else "kv"
+        _check.descale(call.descale, names, q, batch, q.shape[1], cache.shape[1])
     else:
-        _check.no_descale(descale, k_cache, "k_cache")
-    _check.scale(scale)
-    _check.sinks(sinks, q)
-    _check.out(out, q)
-    call = _arguments.Call(q, k_cache, v_cache, causal, scale, sides, sinks, descale, return_lse, out,
-                           lengths=lengths, page_table=page_table)  # fmt: skip
+        _check.no_descale(call.descale, cache, "k_cache")
+    _check.scale(call.scale)
+    _check.sinks(call.sinks, q)
+    _check.precision(call.precision, q, cache)
+    _check.out(call.out, q)
+
+
+@overload
+def prefill(q: Tensor, k_cache: Tensor, v_cache: Tensor, lengths: Tensor, cu_seqlens_q: Tensor, max_seqlen_q: int, *,
+         page_table: Optional[Tensor] = ..., descale: Optional[Sequence[Tensor]] = ..., causal: bool = ..., scale: Optional[float] = ...,
+         window_size: Optional[Window] = ..., sinks: Optional[Tensor] = ..., return_lse: Literal[False] = ..., out: Optional[Tensor] = ...,
+         precision: Precision = ..., fallback: bool = ...) -> Tensor: ...  # fmt: skip
+
+
+@overload
+def prefill(q: Tensor, k_cache: Tensor, v_cache: Tensor, lengths: Tensor, cu_seqlens_q: Tensor, max_seqlen_q: int, *,
+         page_table: Optional[Tensor] = ..., descale: Optional[Sequence[Tensor]] = ..., causal: bool = ..., scale: Optional[float] = ...,
+         window_size: Optional[Window] = ..., sinks: Optional[Tensor] = ..., return_lse: Literal[True], out: Optional[Tensor] = ...,
+         precision: Precision = ..., fallback: bool = ...) -> tuple[Tensor, Tensor]: ...  # fmt: skip
+
+
+def prefill(
+    q: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    lengths: Tensor,
+    cu_seqlens_q: Tensor,
+    max_seqlen_q: int,
+    *,
+    page_table: Optional[Tensor] = None,
+    descale: Optional[Sequence[Tensor]] = None,
+    causal: bool = True,
+    scale: Optional[float] = None,
+    window_size: Optional[Window] = None,
+    sinks: Optional[Tensor] = None,
+    return_lse: bool = False,
+    out: Optional[Tensor] = None,
+    precision: Precision = "auto",
+    fallback: bool = False,
+) -> Result:
+    """Attention of packed queries over the caches of their sequences, on the current CUDA stream: chunked prefill.
+
+    q is [total_queries, heads, head_dim], FP16, BF16 or E4M3. cu_seqlens_q is int32 [batch + 1]:
+    sequence b has the rows of q from cu_seqlens_q[b] to cu_seqlens_q[b + 1] - 1, at most max_seqlen_q.
+    They are the last of its lengths[b] keys, which the caches have already: with causal, the default,
+    each sees the keys up to its own. A sequence may have one query, that of a decode step, or none.
+
+    The caches, lengths, page_table and descale are those of attune.decode, and the other arguments
+    those of attune.sdpa. lse is float32 [heads, total_queries].
+    """
+    if not _is_compiling() and lengths is not None and cu_seqlens_q is not None:
+        try:
+            result = _attend(q, k_cache, v_cache, causal, scale, window_size, sinks, descale, return_lse, out, False, False,
+                             cu_seqlens_q, None, max_seqlen_q, 0, lengths, page_table, precision, False)  # fmt: skip
+            if result is not None:
+                return result
+        except NotImplementedError:
+            pass  # said below, or computed by PyTorch
+    sides = _check.window(window_size)
+    call = Call(q, k_cache, v_cache, causal, scale, sides, sinks, descale, return_lse, out, cu_seqlens_q=cu_seqlens_q,
+                max_seqlen_q=max_seqlen_q, lengths=lengths, page_table=page_table, precision=precision)  # fmt: skip
+    check_prefilled(call)
     return _operators.attention(call, fallback)
 
 
@@ -110,7 +199,7 @@ def append(
         except NotImplementedError:
             pass  # said below, or computed by PyTorch
     _check_rows(k, v)
-    _check_caches(k, k_cache, v_cache, lengths, page_table, "k", (_check.FP8,))
+    _check_caches(k, k.shape[0], k_cache, v_cache, lengths, page_table, "k", (_check.FP8,))
     if k.shape[1] != k_cache.shape[1]:
         raise ValueError(f"k has {k.shape[1]} heads, and k_cache has {k_cache.shape[1]}")
     _check.descale(descale, "kv", k, k.shape[0], k.shape[1], k.shape[1])
@@ -139,8 +228,8 @@ def _check_rows(k: Tensor, v: Tensor) -> None:
     _check.beside("v", v, "k", k)
 
 
-def _check_caches(q: Tensor, k_cache: Tensor, v_cache: Tensor, lengths: Tensor, page_table: Optional[Tensor],
-                  name: str, dtypes: tuple[torch.dtype, ...]) -> None:  # fmt: skip
+def _check_caches(q: Tensor, batch: int, k_cache: Tensor, v_cache: Tensor, lengths: Optional[Tensor],
+                  page_table: Optional[Tensor], name: str, dtypes: tuple[torch.dtype, ...]) -> None:  # fmt: skip
     first = "batch" if page_table is None else "pages"
     third = "capacity" if page_table is None else "page_size"
     for cache_name, x in (("k_cache", k_cache), ("v_cache", v_cache)):
@@ -150,19 +239,20 @@ def _check_caches(q: Tensor, k_cache: Tensor, v_cache: Tensor, lengths: Tensor, 
             raise TypeError(f"{cache_name} is {x.dtype}, not {wanted}")
         _check.beside(cache_name, x, name, q)
         _check.plain(cache_name, x)
-        if x.shape[3] != q.shape[3]:
+        if x.shape[3] != q.shape[-1]:
             raise ValueError(f"{cache_name} is {list(x.shape)}, and {name} is {list(q.shape)}: head_dim differs")
-        if page_table is None and x.shape[0] != q.shape[0]:
-            raise ValueError(f"{cache_name} is {list(x.shape)}, and {name} is {list(q.shape)}: batch differs")
+        if page_table is None and x.shape[0] != batch:
+            sequences = f"{name} is {list(q.shape)}" if q.dim() == 4 else f"cu_seqlens_q has {batch} sequences"
+            raise ValueError(f"{cache_name} is {list(x.shape)}, and {sequences}: batch differs")
         if page_table is not None:
             _check.page_size(cache_name, x)
     if k_cache.dtype != v_cache.dtype:
         raise TypeError(f"v_cache is {v_cache.dtype}, and k_cache is {k_cache.dtype}")
     if k_cache.shape != v_cache.shape:
         raise ValueError(f"k_cache is {list(k_cache.shape)}, and v_cache is {list(v_cache.shape)}")
-    _check.array("lengths", lengths, torch.int32, (q.shape[0],), q)
+    _check.array("lengths", lengths, torch.int32, (batch,), q)
     if page_table is not None:
-        _check.array("page_table", page_table, torch.int32, (q.shape[0], None), q)
+        _check.array("page_table", page_table, torch.int32, (batch, None), q)
 
 
 def _run_append(k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor, lengths: Tensor, page_table: Optional[Tensor],

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Optional, Union
+from typing import Literal, Optional, Union
 
 import torch
 from torch import Tensor
@@ -11,6 +11,8 @@ FP8 = torch.float8_e4m3fn
 HALVES = (torch.float16, torch.bfloat16)
 
 Window = tuple[Optional[int], Optional[int]]  # (left, right) in keys; -1 and None are no limit
+Precision = Literal["auto", "fp8", "16"]  # of FP16 and BF16 tensors
+PRECISIONS = ("auto", "fp8", "16")
 Result = Union[Tensor, tuple[Tensor, Tensor]]  # o, or (o, lse)
 
 
@@ -30,7 +32,7 @@ def beside(name: str, x: Tensor, q_name: str, q: Tensor) -> None:
         raise ValueError(f"{name} is on {x.device}, and {q_name} is on {q.device}")
 
 
-def array(name: str, x: Tensor, dtype: torch.dtype, shape: Sequence[Optional[int]], q: Tensor) -> None:
+def array(name: str, x: Optional[Tensor], dtype: torch.dtype, shape: Sequence[Optional[int]], q: Tensor) -> None:
     """x is a tensor of this dtype and these sizes beside q; None is for any size."""
     what = str(dtype).removeprefix("torch.")
     wanted = ", ".join("any" if size is None else str(size) for size in shape)
@@ -122,6 +124,23 @@ def options(q: Tensor, smooth_k: bool, hadamard: bool) -> None:
         raise ValueError(f"hadamard is set, and head_dim is {head_dim}: it must be a power of two")
 
 
+def known_precision(value: Precision) -> None:
+    if not isinstance(value, str) or value not in PRECISIONS:
+        raise ValueError(f'precision is {value!r}, not "auto", "fp8" or "16"')
+
+
+def precision(value: Precision, q: Tensor, k: Tensor, smooth_k: bool = False, hadamard: bool = False) -> None:
+    known_precision(value)
+    if value != "16":
+        return
+    for name, x in (("q", q), ("k", k)):
+        if x.dtype == FP8:
+            raise ValueError(f'precision is "16", and {name} is {x.dtype}: E4M3 tensors are computed in FP8')
+    for name, option in (("smooth_k", smooth_k), ("hadamard", hadamard)):
+        if option:
+            raise ValueError(f'{name} is set, and precision is "16": it is an option of the quantiser')
+
+
 def out(value: Optional[Tensor], q: Tensor) -> None:
     """out has the sizes of q, contiguous rows, and no element twice."""
     if value is None:
@@ -183,6 +202,22 @@ def plain(name: str, x: Tensor) -> None:
     """x, which is written, has the values of its memory. A compiled graph has no views of this kind."""
     if not torch.compiler.is_compiling() and x.is_neg():
         raise ValueError(f"{name} is a negative view: its memory has other values than it")
+
+
+def offsets(
+    name: str, value: Optional[Tensor], batch: Optional[int], limit: str, most: int, x: Tensor, q: Tensor
+) -> int:
+    """The offsets of packed rows of x, of some sequences, and the most rows of one. Returns the sequences."""
+    if value is None:
+        raise TypeError(f"{name} is None, not a tensor int32 [batch + 1]")
+    array(name, value, torch.int32, (None if batch is None else batch + 1,), q)
+    if value.shape[0] < 2:
+        raise ValueError(f"{name} has {value.shape[0]} elements, not batch + 1, which is 2 at least")
+    if not isinstance(most, (int, torch.SymInt)) or isinstance(most, bool):
+        raise TypeError(f"{limit} is a {type(most).__name__}, not an int")
+    if most < 0 or most > x.shape[0]:
+        raise ValueError(f"{limit} is {most}: it must be from 0 to {x.shape[0]}, the rows of all sequences")
+    return value.shape[0] - 1
 
 
 def page_size(name: str, cache: Tensor) -> None:

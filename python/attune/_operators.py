@@ -1,18 +1,18 @@
 """The way of a call that is not plain: copies, other devices, operators of torch.library, fallback."""
 
-from typing import Optional
+from typing import Optional, cast
 
 import torch
 from torch import Tensor
 
 from attune import _arguments, _check, _library, _quantize, _reference, _workspace
 from attune._arguments import Call
-from attune._check import Result
+from attune._check import Precision, Result
 
 
 def attention(call: Call, fallback: bool) -> Result:
     """A call whose arguments were checked."""
-    reason = _refusal(call)
+    reason = refusal(call)
     if reason is not None and not fallback:
         raise NotImplementedError(reason)
     if _is_transformed(call):
@@ -44,13 +44,13 @@ def _has_large_extent(call: Call) -> bool:
     return any(n >= 2**31 for n in (keys, *call.q.shape, *call.k.shape))
 
 
-def _refusal(call: Call) -> Optional[str]:
-    """Why the library is not called, or None."""
+def refusal(call: Call, anywhere: bool = False) -> Optional[str]:
+    """Why the library is not called, or None. anywhere: the device of the tensors does not matter."""
     if _wants_gradient(call):
         return "q, k, v, sinks or descale requires a gradient, and there is no backward pass; use torch.no_grad()"
     if _is_transformed(call):
         return "torch.func or forward-mode differentiation transforms the call, which the kernels do not know"
-    if not call.q.is_cuda:
+    if not call.q.is_cuda and not anywhere:
         return f"q is on {call.q.device}: attune runs on CUDA devices; fallback=True computes it by PyTorch"
     if call.q.shape[-1] % 8:
         return f"head_dim is {call.q.shape[-1]}; the kernels have 64, 128 and 256"
@@ -66,10 +66,10 @@ def _refusal(call: Call) -> Optional[str]:
 def _run(call: Call, fallback: bool) -> Result:
     if call.out is not None:
         _check.apart(call.out, (("q", call.q), ("k", call.k), ("v", call.v)))
-    if _is_empty(call):
+    if is_empty(call):
         return _without_keys(call)
     try:
-        if (reason := _refusal(call)) is not None:
+        if (reason := refusal(call)) is not None:
             raise NotImplementedError(reason)
         return _launch(call)
     except NotImplementedError:
@@ -81,11 +81,13 @@ def _run(call: Call, fallback: bool) -> Result:
 # ---- launch --------------------------------------------------------------------------------------
 
 
-def _is_empty(call: Call) -> bool:
+def is_empty(call: Call) -> bool:
     """Whether there is no query or no key."""
     if call.q.numel() == 0 or call.k.numel() == 0 or (call.page_table is not None and call.page_table.numel() == 0):
         return True
-    return call.cu_seqlens_q is not None and min(call.max_seqlen_q, call.max_seqlen_k) < 1
+    if call.cu_seqlens_k is not None and call.max_seqlen_k < 1:
+        return True
+    return call.cu_seqlens_q is not None and call.max_seqlen_q < 1
 
 
 def _launch(call: Call) -> Result:
@@ -150,12 +152,16 @@ def _launch_smooth(call: Call) -> Result:
     return o, lse + scale * (q.float() @ mean[..., None])[..., 0]
 
 
-def _is_aligned(x: Tensor) -> bool:
+def has_aligned_strides(x: Tensor) -> bool:
+    """Whether rows lie at multiples of 16 bytes from the first one, and do not overlap."""
     size = x.element_size()
     strides = zip(x.shape[:-1], x.stride()[:-1])
     rows = x.shape[-1] == 1 or x.stride(-1) == 1
-    apart = all(n == 1 or (s * size % 16 == 0 and s >= x.shape[-1]) for n, s in strides)
-    return rows and x.data_ptr() % 16 == 0 and apart and not x.is_neg()
+    return rows and all(n == 1 or (s * size % 16 == 0 and s >= x.shape[-1]) for n, s in strides)
+
+
+def _is_aligned(x: Tensor) -> bool:
+    return x.data_ptr() % 16 == 0 and has_aligned_strides(x) and not x.is_neg()
 
 
 def _readable(call: Call) -> Call:
@@ -201,10 +207,11 @@ def _operator(q: Tensor, k: Tensor, v: Tensor, descale_q: Optional[Tensor], desc
               sinks: Optional[Tensor], return_lse: bool, smooth_k: bool = False, hadamard: bool = False,
               cu_seqlens_q: Optional[Tensor] = None, cu_seqlens_k: Optional[Tensor] = None, max_seqlen_q: int = 0,
               max_seqlen_k: int = 0, lengths: Optional[Tensor] = None, page_table: Optional[Tensor] = None,
-              fallback: bool = False) -> tuple[Tensor, Tensor]:  # fmt: skip
+              fallback: bool = False, precision: str = "auto") -> tuple[Tensor, Tensor]:  # fmt: skip
     call = Call(q, k, v, causal, None if scale < 0 else scale, (window_left, window_right), sinks,
                 _factors(descale_q, descale_k, descale_v), return_lse, new_output(q, lengths is not None), smooth_k,
-                hadamard, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, lengths, page_table)  # fmt: skip
+                hadamard, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, lengths, page_table,
+                _precision(precision))  # fmt: skip
     with _workspace.temporary():
         result = _run(call, fallback)
     return (result, q.new_empty(0, dtype=torch.float32)) if isinstance(result, Tensor) else result
@@ -215,13 +222,19 @@ def _operator_out(q: Tensor, k: Tensor, v: Tensor, descale_q: Optional[Tensor], 
                   sinks: Optional[Tensor], return_lse: bool, out: Tensor, smooth_k: bool = False,
                   hadamard: bool = False, cu_seqlens_q: Optional[Tensor] = None, cu_seqlens_k: Optional[Tensor] = None,
                   max_seqlen_q: int = 0, max_seqlen_k: int = 0, lengths: Optional[Tensor] = None,
-                  page_table: Optional[Tensor] = None, fallback: bool = False) -> Tensor:  # fmt: skip
+                  page_table: Optional[Tensor] = None, fallback: bool = False,
+                  precision: str = "auto") -> Tensor:  # fmt: skip
     call = Call(q, k, v, causal, None if scale < 0 else scale, (window_left, window_right), sinks,
                 _factors(descale_q, descale_k, descale_v), return_lse, out, smooth_k, hadamard,
-                cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, lengths, page_table)  # fmt: skip
+                cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, lengths, page_table, _precision(precision))  # fmt: skip
     with _workspace.temporary():
         result = _run(call, fallback)
     return q.new_empty(0, dtype=torch.float32) if isinstance(result, Tensor) else result[1]
+
+
+def _precision(value: str) -> Precision:
+    """The argument of an operator, whose schema has no literals."""
+    return cast(Precision, value)
 
 
 def _factors(*descale: Optional[Tensor]) -> Optional[tuple[Tensor, ...]]:
@@ -260,7 +273,7 @@ def _through_dispatcher(call: Call, fallback: bool) -> Result:
     descale = (None, None, None) if call.descale is None else (None, *call.descale)[-3:]
     first = (call.q, call.k, call.v, *descale, bool(call.causal), -1.0 if call.scale is None else float(call.scale),
              *call.window_size, call.sinks, bool(call.return_lse))  # fmt: skip
-    last = (bool(call.smooth_k), bool(call.hadamard), *call[12:], bool(fallback))
+    last = (bool(call.smooth_k), bool(call.hadamard), *call[12:-1], bool(fallback), call.precision)
     if call.out is None:
         o, lse = _sdpa_op(*first, *last)
     else:

@@ -12,8 +12,9 @@ import torch.nn.functional as functional
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
-from attune import _arguments
+from attune import _arguments, _check
 from attune._attention import sdpa
+from attune._check import Precision
 
 _HEAD_DIMS = (64, 128, 256)
 _AUTOCAST = (torch.float16, torch.bfloat16, torch.float32)  # what autocast converts
@@ -38,7 +39,8 @@ class Calls:
     """How many calls of attention attune took, and how many it left to others. The integrations with other libraries
     record each layer too; printed they are a table."""
 
-    def __init__(self) -> None:
+    def __init__(self, precision: Precision = "auto") -> None:
+        self.precision = precision
         self.taken = 0
         self.fallback = 0
         self.rows: Counter[Row] = Counter()
@@ -86,7 +88,8 @@ def _attention(
         with contextlib.suppress(NotImplementedError):
             q, k, v = _as_autocast(query, key, value)
             # A compiled call learns only when it runs that a problem is not supported.
-            o = sdpa(q, k, v, causal=is_causal, scale=scale, fallback=torch.compiler.is_compiling())
+            o = sdpa(q, k, v, causal=is_causal, scale=scale, precision=calls.precision,
+                     fallback=torch.compiler.is_compiling())  # fmt: skip
             calls.taken += 1
             return o
     calls.fallback += 1
@@ -166,16 +169,17 @@ def _as_autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
 
 
 @contextlib.contextmanager
-def patch() -> Iterator[Calls]:
+def patch(precision: Precision = "auto") -> Iterator[Calls]:
     """Replaces torch.nn.functional.scaled_dot_product_attention inside of a with block, in all threads.
 
     Calls with a mask, dropout, gradients, other dtypes or shapes that attune does not support stay
     PyTorch's. Code that imported the function by name before is not affected. The block's target
     counts calls: `with attune.patch() as calls:`, then calls.taken and calls.fallback. Of several
-    blocks the one that was entered last counts.
+    blocks the one that was entered last counts, and its precision is that of attune.sdpa.
     """
     global _before
-    calls = Calls()
+    _check.known_precision(precision)
+    calls = Calls(precision)
     with _lock:
         if functional.scaled_dot_product_attention is not _attention:
             _before = functional.scaled_dot_product_attention

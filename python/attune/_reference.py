@@ -1,7 +1,7 @@
 """Attention by PyTorch: what fallback=True gives, and what tests compare with."""
 
 from collections.abc import Sequence
-from typing import Optional
+from typing import Callable, Optional
 
 import torch
 import torch.nn.functional as functional
@@ -19,7 +19,7 @@ _AT_ONCE = 1 << 24
 
 
 def attention(call: Call, basic: bool = False) -> Result:
-    """A call of attune.sdpa, sdpa_varlen or decode, computed without attune.
+    """A call of attune.sdpa, sdpa_varlen, decode or prefill, computed without attune.
 
     PyTorch's function computes it, for masks by blocks of rows. A log-sum-exp and sinks, which that function does not
     have, take explicit scores, by blocks of rows too. basic: all calls take them, because every transform of PyTorch
@@ -142,28 +142,48 @@ def _gathered(call: Call) -> tuple[Tensor, Tensor]:
 
 def _packed(call: Call, basic: bool) -> tuple[Tensor, Optional[Tensor]]:
     """Each sequence by itself, padded to the longest: their lengths stay on the device, so that it can be captured."""
-    assert call.cu_seqlens_q is not None and call.cu_seqlens_k is not None
+    assert call.cu_seqlens_q is not None
+    cu_queries, sequences = call.cu_seqlens_q, _sequences(call)
     total, heads, head_dim = call.q.shape
     device, dtype = call.q.device, torch.float32 if call.descale is not None else call.q.dtype
     # One row more than there are takes what is padding.
     o = torch.zeros((total + 1, heads, head_dim), dtype=dtype, device=device)
     lse = torch.full((heads, total + 1), -torch.inf, device=device)
-    queries, keys = (torch.arange(n, device=device) for n in (call.max_seqlen_q, call.max_seqlen_k))
-    for b in range(call.cu_seqlens_q.shape[0] - 1 if min(call.max_seqlen_q, call.max_seqlen_k) > 0 else 0):
-        q_start, q_end, k_start, k_end = (x[i] for x in (call.cu_seqlens_q, call.cu_seqlens_k) for i in (b, b + 1))
+    queries = torch.arange(call.max_seqlen_q, device=device)
+    for b in range(cu_queries.shape[0] - 1 if call.max_seqlen_q > 0 else 0):
+        q_start, q_end = cu_queries[b], cu_queries[b + 1]
         rows = queries + q_start
         rows = torch.where((rows < q_end) & (rows >= 0) & (rows < total), rows, total)
-        columns = (keys + k_start).clamp(0, call.k.shape[0] - 1)
-        q, k, v = (
-            _sequence(x, at) for x, at in ((call.q, rows.clamp(max=total - 1)), (call.k, columns), (call.v, columns))
-        )
+        q = _sequence(call.q, rows.clamp(max=total - 1))
+        k, v, length = sequences(b)
+        if k.shape[2] == 0:
+            continue
         q, k, v = _dequantised(q, k, v, None if call.descale is None else [x[b : b + 1] for x in call.descale])
-        length = (k_end - k_start)[None]
         part, part_lse = _attended(q, k, v, call, length, length - (q_end - q_start), basic)
         o = o.index_copy_(0, rows, part[0].transpose(0, 1).to(dtype))
         if part_lse is not None:
             lse = lse.index_copy_(1, rows, part_lse[0])
-    return o[:total], lse[:, :total]
+    return o[:total], lse[:, :total].contiguous()
+
+
+def _sequences(call: Call) -> Callable[[int], tuple[Tensor, Tensor, Tensor]]:
+    """k and v of a sequence as [1, kv_heads, keys, head_dim], packed or of a cache, and its length [1]."""
+    if call.lengths is not None:
+        caches, lengths = _gathered(call), call.lengths.clamp(0, _capacity(call))
+        return lambda b: (caches[0][b : b + 1], caches[1][b : b + 1], lengths[b : b + 1])
+    assert call.cu_seqlens_k is not None
+    keys, starts = torch.arange(call.max_seqlen_k, device=call.k.device), call.cu_seqlens_k
+
+    def packed(b: int) -> tuple[Tensor, Tensor, Tensor]:
+        columns = (keys + starts[b]).clamp(0, call.k.shape[0] - 1)
+        return _sequence(call.k, columns), _sequence(call.v, columns), (starts[b + 1] - starts[b])[None]
+
+    return packed
+
+
+def _capacity(call: Call) -> int:
+    """The most keys of a sequence of a cache."""
+    return int(call.k.shape[2]) * (1 if call.page_table is None else int(call.page_table.shape[1]))
 
 
 def _sequence(x: Tensor, rows: Tensor) -> Tensor:

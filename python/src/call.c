@@ -61,6 +61,7 @@ static struct {
   /* Names of attributes. */
   PyObject *requires_grad, *shape, *stride, *dtype, *data_ptr, *on_device, *get_device,
       *current_level;
+  PyObject *precisions[3]; /* the values of the argument, by attune_sdpa_precision */
   PyObject *module; /* the name of this module, a key of the dict of each thread */
 } torch;
 
@@ -160,6 +161,25 @@ static bool look(PyObject *tensor, view *into) {
     if (into->shape[i] < 1) return false;
   }
   return true;
+}
+
+static _Alignas(16) char given; /* where a pointer only must not be NULL */
+
+/* The extents of anything that has those of a tensor, on any device, for questions to the library. */
+static bool look_anywhere(PyObject *tensor, view *into) {
+  int strides = 0;
+  PyObject *dtype = PyObject_GetAttr(tensor, torch.dtype);
+  PyObject *code = dtype == NULL ? NULL : PyDict_GetItemWithError(torch.dtypes, dtype);
+  into->dtype = code == NULL ? OTHER : (int)PyLong_AsLong(code);
+  into->device = 0, into->data = &given;
+  PyObject *shape = PyObject_GetAttr(tensor, torch.shape);
+  PyObject *stride = PyObject_CallMethodObjArgs(tensor, torch.stride, NULL);
+  bool good = read_tuple(shape, into->shape, &into->rank);
+  good = read_tuple(stride, into->stride, &strides) && good;
+  Py_XDECREF(dtype);
+  if (PyErr_Occurred()) return PyErr_Clear(), false;
+  for (int i = 0; i < into->rank && good; ++i) good = into->shape[i] >= 1;
+  return good;
 }
 
 static long call_long(PyObject *function) {
@@ -407,11 +427,13 @@ enum {
   Q, K, V, CAUSAL, SCALE, WINDOW_SIZE, SINKS, DESCALE, RETURN_LSE, OUT, SMOOTH_K, HADAMARD,
   CU_SEQLENS_Q, CU_SEQLENS_K, MAX_SEQLEN_Q, MAX_SEQLEN_K, /* packed sequences */
   LENGTHS, PAGE_TABLE,                                    /* a cache */
+  PRECISION,                                              /* "auto", "fp8" or "16" */
   TRUSTED,                                                /* the caller is the dispatcher: nothing observes */
   ARGUMENTS
 };
 
 typedef struct attention {
+  bool (*look)(PyObject *tensor, view *into); /* look, or look_anywhere */
   view q, k, v, o, lse, descale[3], sinks, cu_queries, cu_keys, lengths, page_table;
   attune_sdpa_params p;
 } attention;
@@ -443,21 +465,34 @@ static bool set_scale(PyObject *scale, attune_sdpa_params *p) {
   return true;
 }
 
+/* Most values are the interned string. */
+static bool set_precision(PyObject *value, attune_sdpa_params *p) {
+  for (int i = 0; i < 3; ++i) {
+    if (value == torch.precisions[i]) return p->precision = i, true;
+  }
+  if (!PyUnicode_Check(value)) return false;
+  for (int i = 0; i < 3; ++i) {
+    if (PyUnicode_Compare(value, torch.precisions[i]) == 0) return p->precision = i, true;
+  }
+  return PyErr_Clear(), false;
+}
+
 static bool set_flags(PyObject *const *args, attune_sdpa_params *p) {
   p->causal = PyObject_IsTrue(args[CAUSAL]);
   p->smooth_k = PyObject_IsTrue(args[SMOOTH_K]);
   p->hadamard = PyObject_IsTrue(args[HADAMARD]);
   if (PyErr_Occurred()) return PyErr_Clear(), false;
+  if (!set_precision(args[PRECISION], p)) return false;
+  /* No quantiser, no options of it. */
+  if (p->precision == ATTUNE_SDPA_PRECISION_16 && (p->smooth_k || p->hadamard)) return false;
   return set_scale(args[SCALE], p) && set_window(args[WINDOW_SIZE], p);
 }
 
-/* Sizes of [batch, heads, rows, head_dim], where k and v may be pages. */
-static bool set_sizes(attention *a) {
+/* Sizes of k and v, [batch, kv_heads, keys, head_dim] or pages, beside those of q. */
+static bool set_key_sizes(attention *a) {
   attune_sdpa_params *p = &a->p;
   const view *q = &a->q, *k = &a->k;
-  if (q->rank != 4 || k->rank != 4) return false;
-  p->batch = (int32_t)q->shape[0], p->heads = (int32_t)q->shape[1];
-  p->queries = (int32_t)q->shape[2], p->head_dim = (int32_t)q->shape[3];
+  if (k->rank != 4) return false;
   p->kv_heads = (int32_t)k->shape[1], p->keys = (int32_t)k->shape[2];
   if (a->page_table.data != NULL) {
     const int64_t table[] = {p->batch, -1};
@@ -467,31 +502,60 @@ static bool set_sizes(attention *a) {
     if ((int64_t)p->max_pages * p->page_size > INT32_MAX) return false;
     p->keys = p->max_pages * p->page_size;
     p->page_table = a->page_table.data;
-  } else if (k->shape[0] != q->shape[0]) {
+  } else if (k->shape[0] != p->batch) {
     return false;
   }
   if (a->lengths.data != NULL && !is_vector(&a->lengths, INT32, q->device, p->batch)) return false;
   p->key_lengths = a->lengths.data;
-  return k->shape[3] == q->shape[3];
+  return k->shape[3] == p->head_dim;
 }
 
-/* Sizes of packed sequences, [rows, heads, head_dim]. */
-static bool set_packed_sizes(PyObject *const *args, attention *a) {
+/* Sizes of q of [batch, heads, rows, head_dim]. */
+static bool set_query_sizes(attention *a) {
   attune_sdpa_params *p = &a->p;
-  const view *q = &a->q, *k = &a->k;
-  const int64_t ends = a->cu_queries.shape[0];
-  if (q->rank != 3 || k->rank != 3 || ends < 2) return false;
-  if (!is_vector(&a->cu_queries, INT32, q->device, ends)) return false;
-  if (!is_vector(&a->cu_keys, INT32, q->device, ends)) return false;
-  const long queries = PyLong_AsLong(args[MAX_SEQLEN_Q]), keys = PyLong_AsLong(args[MAX_SEQLEN_K]);
+  const view *q = &a->q;
+  if (q->rank != 4) return false;
+  p->batch = (int32_t)q->shape[0], p->heads = (int32_t)q->shape[1];
+  p->queries = (int32_t)q->shape[2], p->head_dim = (int32_t)q->shape[3];
+  return true;
+}
+
+/* Offsets of packed rows of a tensor, and the most rows of a sequence. */
+static bool is_packing(const view *offsets, PyObject *most, const view *x, int32_t *rows) {
+  const long n = PyLong_AsLong(most);
   if (PyErr_Occurred()) return PyErr_Clear(), false;
-  if (queries < 1 || queries > q->shape[0] || keys < 1 || keys > k->shape[0]) return false;
-  p->batch = (int32_t)(ends - 1), p->queries = (int32_t)queries, p->keys = (int32_t)keys;
-  p->heads = (int32_t)q->shape[1], p->kv_heads = (int32_t)k->shape[1];
-  p->head_dim = (int32_t)q->shape[2];
-  p->total_queries = (int32_t)q->shape[0], p->total_keys = (int32_t)k->shape[0];
-  p->cu_queries = a->cu_queries.data, p->cu_keys = a->cu_keys.data;
-  return k->shape[2] == q->shape[2];
+  if (x->rank != 3 || n < 1 || n > x->shape[0] || n > INT32_MAX) return false;
+  *rows = (int32_t)n;
+  return is_vector(offsets, INT32, x->device, offsets->shape[0]) && offsets->shape[0] >= 2;
+}
+
+/* Sizes of packed queries, [rows, heads, head_dim]. */
+static bool set_packed_queries(PyObject *const *args, attention *a) {
+  attune_sdpa_params *p = &a->p;
+  const view *q = &a->q;
+  if (!is_packing(&a->cu_queries, args[MAX_SEQLEN_Q], q, &p->queries)) return false;
+  p->batch = (int32_t)(a->cu_queries.shape[0] - 1);
+  p->heads = (int32_t)q->shape[1], p->head_dim = (int32_t)q->shape[2];
+  p->total_queries = (int32_t)q->shape[0], p->cu_queries = a->cu_queries.data;
+  return true;
+}
+
+/* Sizes of packed keys, [rows, kv_heads, head_dim]. */
+static bool set_packed_keys(PyObject *const *args, attention *a) {
+  attune_sdpa_params *p = &a->p;
+  const view *k = &a->k;
+  if (!is_packing(&a->cu_keys, args[MAX_SEQLEN_K], k, &p->keys)) return false;
+  if (a->cu_keys.shape[0] != a->cu_queries.shape[0] || a->cu_keys.device != a->q.device) return false;
+  p->kv_heads = (int32_t)k->shape[1];
+  p->total_keys = (int32_t)k->shape[0], p->cu_keys = a->cu_keys.data;
+  return k->shape[2] == p->head_dim;
+}
+
+/* Packed queries attend to packed keys, or with lengths to a cache. */
+static bool set_sizes(PyObject *const *args, attention *a) {
+  const bool packed = a->cu_queries.data != NULL, cache = a->lengths.data != NULL;
+  if (!(packed ? set_packed_queries(args, a) : set_query_sizes(a))) return false;
+  return packed && !cache ? set_packed_keys(args, a) : set_key_sizes(a);
 }
 
 /* No extent is too large for a field, and k and v are alike. */
@@ -518,6 +582,7 @@ static bool set_dtypes(PyObject *descale, attention *a) {
   p->dtype = of_k, p->q_dtype = of_q == of_k ? 0 : of_q;
   if (of_k != E4M3) return is_half(&a->k) && of_q == of_k && descale == Py_None;
   if ((of_q != E4M3 && !is_half(&a->q)) || p->smooth_k || p->hadamard) return false;
+  if (p->precision == ATTUNE_SDPA_PRECISION_16) return false;
   const bool tuple = PyTuple_Check(descale);
   if (!tuple && !PyList_Check(descale)) return false;
   const Py_ssize_t count = tuple ? PyTuple_Size(descale) : PyList_Size(descale);
@@ -526,7 +591,7 @@ static bool set_dtypes(PyObject *descale, attention *a) {
   for (int i = first; i < 3; ++i) {
     const int at = i - first, heads = i == 0 ? p->heads : p->kv_heads;
     PyObject *factor = tuple ? PyTuple_GetItem(descale, at) : PyList_GetItem(descale, at);
-    if (!look(factor, &a->descale[i])) return false;
+    if (!a->look(factor, &a->descale[i])) return false;
     if (!is_factor(&a->descale[i], a->q.device, p->batch, heads)) return false;
   }
   p->descale_q = a->descale[0].data, p->descale_k = a->descale[1].data;
@@ -537,16 +602,22 @@ static bool set_dtypes(PyObject *descale, attention *a) {
 /* Reads all arguments but the outputs into the parameters. */
 static bool read_arguments(PyObject *const *args, attention *a) {
   attune_sdpa_params *p = &a->p;
-  if (!look(args[Q], &a->q) || !look(args[K], &a->k) || !look(args[V], &a->v)) return false;
-  if (!look_optional(args[SINKS], &a->sinks) || !look_optional(args[LENGTHS], &a->lengths) ||
-      !look_optional(args[CU_SEQLENS_Q], &a->cu_queries) ||
-      !look_optional(args[CU_SEQLENS_K], &a->cu_keys) ||
-      !look_optional(args[PAGE_TABLE], &a->page_table) || !set_flags(args, p)) {
-    return false;
+  if (!a->look(args[Q], &a->q) || !a->look(args[K], &a->k) || !a->look(args[V], &a->v)) return false;
+  const struct {
+    PyObject *tensor;
+    view *into;
+  } optional[] = {{args[SINKS], &a->sinks},
+                  {args[LENGTHS], &a->lengths},
+                  {args[CU_SEQLENS_Q], &a->cu_queries},
+                  {args[CU_SEQLENS_K], &a->cu_keys},
+                  {args[PAGE_TABLE], &a->page_table}};
+  for (int i = 0; i < 5; ++i) {
+    if (optional[i].tensor != Py_None && !a->look(optional[i].tensor, optional[i].into)) return false;
   }
+  if (!set_flags(args, p)) return false;
   p->struct_size = sizeof *p;
   p->flags = ATTUNE_SDPA_TRUST_POINTERS; /* the device of every tensor is compared here */
-  if (!(a->cu_queries.data != NULL ? set_packed_sizes(args, a) : set_sizes(a))) return false;
+  if (!set_sizes(args, a)) return false;
   if (!agree(a) || !set_dtypes(args[DESCALE], a)) return false;
   if (a->sinks.data != NULL && !is_vector(&a->sinks, FLOAT32, a->q.device, p->heads)) return false;
   p->sinks = a->sinks.data;
@@ -558,7 +629,7 @@ static bool read_arguments(PyObject *const *args, attention *a) {
 /* The output that is given: of q's sizes, and no two elements in one place. */
 static bool set_output(PyObject *out, attention *a) {
   const view *q = &a->q, *o = &a->o;
-  if (!look(out, &a->o) || !is_half(o)) return false;
+  if (!a->look(out, &a->o) || !is_half(o)) return false;
   if (o->device != q->device || o->rank != q->rank) return false;
   if (memcmp(o->shape, q->shape, (size_t)q->rank * sizeof *q->shape) != 0) return false;
   for (int i = 0; i < o->rank; ++i) {
@@ -612,7 +683,11 @@ static PyObject *new_lse(attention *a) {
                         : new_tensor(plain, 3, false, FLOAT32, &a->lse);
 }
 
-static char given; /* where a pointer only must not be NULL */
+/* The strides of O for rows before heads. */
+static void order_rows_first(attune_sdpa_params *p) {
+  p->o_stride[1] = p->head_dim, p->o_stride[2] = (int64_t)p->heads * p->head_dim;
+  p->o_stride[0] = p->queries * p->o_stride[2];
+}
 
 /* Whether the form that computes a problem is the same with rows of O before its heads: not every
  * form takes strides of O. */
@@ -620,8 +695,7 @@ static bool takes_rows_first(attune_sdpa_params p) {
   p.workspace = &given;
   memset(p.o_stride, 0, sizeof p.o_stride);
   const char *contiguous = attune_sdpa_form(&p);
-  p.o_stride[1] = p.head_dim, p.o_stride[2] = (int64_t)p.heads * p.head_dim;
-  p.o_stride[0] = p.queries * p.o_stride[2];
+  order_rows_first(&p);
   return contiguous != NULL && contiguous == attune_sdpa_form(&p);
 }
 
@@ -657,13 +731,18 @@ static answers ask(const attune_sdpa_params *p) {
   return known[at].answers = (answers){attune_sdpa_workspace_bytes(p), takes_rows_first(*p)};
 }
 
-/* O in the dimension order of q, where the form takes that, so that a transpose and a reshape behind
- * attention copy nothing; else contiguous. */
-static PyObject *new_output(attention *a) {
+/* Chooses the dtype and the order of a new O: the dimension order of q, where the form takes that, so
+ * that a transpose and a reshape behind attention copy nothing; else contiguous. */
+static bool choose_rows_first(attention *a) {
   const view *q = &a->q;
   a->p.out_dtype = q->dtype == E4M3 ? FP16 : q->dtype;
-  const bool rows_first = q->rank == 4 && q->stride[1] < q->stride[2] && a->lengths.data == NULL &&
-                          ask(&a->p).takes_rows_first;
+  return q->rank == 4 && q->stride[1] < q->stride[2] && a->lengths.data == NULL &&
+         ask(&a->p).takes_rows_first;
+}
+
+static PyObject *new_output(attention *a) {
+  const view *q = &a->q;
+  const bool rows_first = choose_rows_first(a);
   PyObject *o = new_tensor(q->shape, q->rank, rows_first, (int)a->p.out_dtype, &a->o);
   if (o != NULL && rows_first) set_strides(&a->o, a->p.o_stride);
   return o;
@@ -700,6 +779,7 @@ static PyObject *attend(PyObject *module, PyObject *const *args, Py_ssize_t coun
   }
   attention a;
   memset(&a, 0, sizeof a);
+  a.look = look;
   const bool wants_lse = PyObject_IsTrue(args[RETURN_LSE]) == 1;
   if (!read_arguments(args, &a)) Py_RETURN_NONE;
   /* Smoothing shifts the scores, but not the sinks; and the log-sum-exp has to be shifted back. */
@@ -729,6 +809,34 @@ done:
   Py_XDECREF(o);
   Py_XDECREF(lse);
   return result;
+}
+
+/* explain(the arguments of attend): (form, kernel, precision, launches, workspace_bytes, error,
+ * reason), for tensors on any device, of which only dtypes, shapes and strides are read. The numbers
+ * are those of attune_sdpa_explanation. None: the library does not take them as they are. */
+static PyObject *explain(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+  (void)module;
+  if (count != ARGUMENTS) {
+    return PyErr_Format(PyExc_TypeError, "explain takes %d arguments, not %zd", ARGUMENTS, count);
+  }
+  attention a;
+  memset(&a, 0, sizeof a);
+  a.look = look_anywhere;
+  if (!read_arguments(args, &a)) Py_RETURN_NONE;
+  attune_sdpa_params *p = &a.p;
+  if (PyObject_IsTrue(args[RETURN_LSE]) == 1) p->lse = (float *)(void *)&given;
+  if (args[OUT] != Py_None) {
+    if (!set_output(args[OUT], &a)) Py_RETURN_NONE;
+    p->out_dtype = a.o.dtype;
+  } else if (choose_rows_first(&a)) {
+    order_rows_first(p);
+  }
+  p->workspace = &given;
+  attune_sdpa_explanation e = {.struct_size = sizeof e};
+  const attune_sdpa_status status = attune_sdpa_explain(p, &e);
+  if (status != ATTUNE_SDPA_OK) return raise(status);
+  return Py_BuildValue("ssiinds", e.form, e.kernel, (int)e.precision, (int)e.launches,
+                       (Py_ssize_t)e.workspace_bytes, e.relative_error, e.reason);
 }
 
 /* ---- quantisers ------------------------------------------------------------------------------ */
@@ -895,6 +1003,9 @@ static PyObject *configure(PyObject *module, PyObject *args) {
   torch.data_ptr = PyUnicode_InternFromString("data_ptr");
   torch.get_device = PyUnicode_InternFromString("get_device");
   torch.current_level = PyUnicode_InternFromString("_current_level");
+  torch.precisions[ATTUNE_SDPA_PRECISION_AUTO] = PyUnicode_InternFromString("auto");
+  torch.precisions[ATTUNE_SDPA_PRECISION_FP8] = PyUnicode_InternFromString("fp8");
+  torch.precisions[ATTUNE_SDPA_PRECISION_16] = PyUnicode_InternFromString("16");
   torch.module = PyUnicode_InternFromString("attune._call");
   kept_workspace *kept = kept_of_thread();
   if (kept == NULL) return PyErr_Occurred() ? NULL : PyErr_NoMemory();
@@ -905,6 +1016,7 @@ static PyObject *configure(PyObject *module, PyObject *args) {
 static PyMethodDef methods[] = {
     {"configure", configure, METH_VARARGS, NULL},
     {"attend", (PyCFunction)(void (*)(void))attend, METH_FASTCALL, NULL},
+    {"explain", (PyCFunction)(void (*)(void))explain, METH_FASTCALL, NULL},
     {"quantize", (PyCFunction)(void (*)(void))quantize, METH_FASTCALL, NULL},
     {"append", (PyCFunction)(void (*)(void))append, METH_FASTCALL, NULL},
     {"version", version, METH_NOARGS, NULL},

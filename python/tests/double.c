@@ -48,6 +48,15 @@ size_t attune_sdpa_quantize_workspace_bytes(const attune_quantize_params *p) {
 
 const char *attune_sdpa_form(const attune_sdpa_params *p) { return p->causal ? "causal" : "plain"; }
 
+attune_sdpa_status attune_sdpa_explain(const attune_sdpa_params *p,
+                                       attune_sdpa_explanation *into) {
+  double_forward = *p;
+  into->form = "form", into->kernel = "kernel", into->precision = ATTUNE_SDPA_PRECISION_16;
+  into->launches = 2, into->workspace_bytes = double_workspace_bytes, into->relative_error = 0.5;
+  snprintf(into->reason, sizeof into->reason, "the double says so");
+  return double_failures >= 0 && double_failures-- == 0 ? ATTUNE_SDPA_OK : double_status;
+}
+
 const char *attune_sdpa_last_error(void) { return double_error; }
 
 const char *attune_sdpa_version(void) { return "double"; }

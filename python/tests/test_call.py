@@ -242,6 +242,8 @@ class Attention(WithDouble):
     def test_cache_unlike_the_query(self):
         q, cache, lengths = random(3, 8, 1, 128), random(3, 2, 70, 128), torch.ones(3, dtype=torch.int32)
         before = self.calls()
+        with self.assertRaisesRegex(TypeError, "lengths is a NoneType, not a tensor"):
+            attune.decode(q, cache, cache, None)
         with self.assertRaisesRegex(TypeError, "k_cache is torch.float16, not float8_e4m3fn or bfloat16"):
             attune.decode(q, cache.half(), cache.half(), lengths)
         with self.assertRaisesRegex(TypeError, "v_cache is torch.float8_e4m3fn, and k_cache is torch.bfloat16"):
@@ -461,6 +463,7 @@ class BothWays(WithDouble):
             "window_size": self.pick((1, 2), (None, 0), (-1, 0), (-1, -1), (-2, 0), (1,), 5, (1.5, 0)),
             "sinks": self.tensor(heads, dtype=torch.float32),
             "return_lse": True,
+            "precision": self.pick("16", "fp8", "auto", "8", 16),
         }
         return {name: value for name, value in options.items() if self.source.random() < 0.1}
 
@@ -497,10 +500,22 @@ class BothWays(WithDouble):
             return attune.append, (self.tensor(2, 2, 3, 64), self.tensor(2, 2, 3, 64), *caches, lengths), options
         return attune.decode, (self.tensor(2, 4, 1, 64), *caches, lengths), {**options, **self.options(4)}
 
+    def prefill(self):
+        paged = self.pick(True, False)
+        dtype = self.pick(FP8, torch.bfloat16)
+        caches = [self.tensor(*((6, 2, 64, 64) if paged else (2, 2, 70, 64)), dtype=dtype) for _ in "kv"]
+        lengths, cu = self.tensor(2, dtype=torch.int32), self.tensor(3, dtype=torch.int32)
+        options = {
+            "descale": self.factors(2, 2, 2) if dtype == FP8 else self.pick(None, self.factors(2, 2, 2)),
+            "page_table": self.tensor(2, 3, dtype=torch.int32) if paged else None,
+        }
+        arguments = (self.tensor(9, 4, 64), *caches, lengths, cu, self.pick(5, 5, 5, 0, 99))
+        return attune.prefill, arguments, {**options, **self.options(4)}
+
     def test_random_arguments(self):
         taken = 0
-        for _ in range(1500):
-            function, args, options = self.pick(self.dense, self.packed, self.cache)()
+        for _ in range(2000):
+            function, args, options = self.pick(self.dense, self.packed, self.cache, self.prefill)()
             before = self.calls()
             with contextlib.suppress(ValueError, TypeError, NotImplementedError):
                 function(*args, **options)
@@ -514,7 +529,7 @@ class BothWays(WithDouble):
                 # The checks pass, so that it is the CPU that is refused.
                 with self.assertRaisesRegex(NotImplementedError, "is on cpu", msg=(function, args, options)):
                     function(*args, **options)
-        self.assertGreater(taken, 300)
+        self.assertGreater(taken, 400)
 
 
 class AttentionByAttributes(Attention):
@@ -579,7 +594,7 @@ class Quantisers(WithDouble):
 
     def test_wrong_calls(self):
         module = _library.load()
-        for function in (module.attend, module.append, module.quantize):
+        for function in (module.attend, module.append, module.quantize, module.explain):
             with self.assertRaises(TypeError):
                 function(1)
         with self.assertRaises(ValueError):

@@ -134,6 +134,20 @@ class Attention(OnGPU):
                 self.assertTrue((lse[~seen] == -torch.inf).all())
                 self.assertLess((lse - want_lse)[seen].abs().max().item(), 0.01)
 
+    def test_precision(self):
+        """The error is that of the class which attune.explain states, whatever the selection prefers."""
+        for queries, keys, dim in ((300, 400, 64), (100, 9000, 128), (4000, 4000, 256)):
+            q, k, v = tensors(1, 8, 2, queries, keys, dim)
+            want = _reference.explicit(q, k, v, False, None, -1, -1, None)[0]
+            for precision, low, high in (("16", 0, 0.006), ("fp8", 0.02, 0.08)):
+                with self.subTest(queries=queries, keys=keys, dim=dim, precision=precision):
+                    o = attune.sdpa(q, k, v, precision=precision)
+                    error = ((o.float() - want).norm() / want.norm()).item()
+                    self.assertTrue(low <= error <= high, error)
+                    self.assertEqual(attune.explain(q, k, v, precision=precision).precision, precision)
+        with self.assertRaisesRegex(NotImplementedError, "no form in 16 bits of this library has a window"):
+            attune.sdpa(q, k, v, window_size=(9, 0), precision="16")
+
     def test_lse(self):
         q, k, v = tensors(1, 8, 2, 300, 400, 128)
         for options in ({}, {"smooth_k": True}, {"hadamard": True}, {"smooth_k": True, "hadamard": True}):
@@ -274,6 +288,36 @@ class Cache(OnGPU):
         """More rows than the decode kernel has."""
         q, k, v, lengths, descale = self.problem(queries=16)
         self.near(attune.decode(q, k, v, lengths, descale=descale), self.want(q, k, v, lengths, descale)[0])
+
+    def test_prefill(self):
+        """Chunks and decode steps over caches, as the fallback computes them."""
+        _, k, v, lengths, descale = self.problem(capacity=1024)
+        cu = torch.tensor([0, 1, 301, 340], dtype=torch.int32, device="cuda")
+        q = randn(340, 32, 128)
+        for options in ({}, {"causal": False}, {"window_size": (128, 0)}):
+            with self.subTest(**options):
+                o, lse = attune.prefill(q, k, v, lengths, cu, 300, descale=descale, return_lse=True, **options)
+                want, want_lse = attune.prefill(
+                    *(x.cpu() for x in (q, k, v, lengths, cu)), 300, descale=[x.cpu() for x in descale],
+                    return_lse=True, fallback=True, **options,
+                )  # fmt: skip
+                self.near(o.cpu(), want)
+                self.assertLess((lse.cpu() - want_lse).abs().max().item(), 0.5)
+                for size in (16, 64, 256):
+                    (k_pages, table), (v_pages, _) = pages(k, size), pages(v, size)
+                    paged = attune.prefill(
+                        q, k_pages, v_pages, lengths, cu, 300, page_table=table, descale=descale, **options
+                    )
+                    same(paged, o)
+
+    def test_merge(self):
+        """Both halves of the keys give what all do."""
+        q, k, v = tensors(2, 8, 2, 200, 600, 128)
+        halves = [attune.sdpa(q, k[:, :, x], v[:, :, x], return_lse=True) for x in (slice(0, 300), slice(300, 600))]
+        o, lse = attune.merge(*halves[0], *halves[1])
+        want, want_lse = attune.sdpa(q, k, v, return_lse=True, precision="16")
+        torch.testing.assert_close(o, want, atol=0.01, rtol=0.02)
+        torch.testing.assert_close(lse, want_lse, atol=1e-2, rtol=1e-2)
 
     def test_cache_in_16_bits(self):
         """The error is that of O and of P, a fraction of what E4M3 costs."""

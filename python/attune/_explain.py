@@ -1,0 +1,171 @@
+"""attune.explain: which kernel computes a call, in which precision, and why. Nothing is computed."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, Optional
+
+import torch
+from torch import Tensor
+
+from attune import _attention, _cache, _check, _library, _operators
+from attune._arguments import Call
+from attune._check import Precision, Window
+
+_PRECISIONS = {1: "fp8", 2: "16"}  # of attune_sdpa_explanation
+
+
+@dataclasses.dataclass(frozen=True)
+class Explanation:
+    """What a call does on a Hopper GPU. Without a kernel PyTorch computes it, with fallback=True."""
+
+    form: Optional[str]  # the variant of the kernel; None without one
+    kernel: str  # dense, decode, prefill, native, pingpong or mixed; pytorch; none where there is nothing to compute
+    precision: Optional[str]  # of k and v: "fp8" or "16"; None without a kernel
+    launches: int  # of kernels of attune
+    workspace_bytes: int
+    error_class: Optional[float]  # documented error of O, RMS over that of float64, on normal inputs
+    reason: str
+
+    def __str__(self) -> str:
+        rows = [("kernel", self.kernel if self.form is None else f"{self.kernel}, form {self.form}")]
+        if self.form is not None:
+            plural = "es" if self.launches > 1 else ""
+            rows += [
+                ("precision", f"{self.precision}, documented error {self.error_class}"),
+                ("launches", f"{self.launches} launch{plural}, {self.workspace_bytes} bytes of workspace"),
+            ]
+        return "\n".join(f"{name:<10} {text}" for name, text in [*rows, ("reason", self.reason)])
+
+
+def explain(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    cu_seqlens_q: Optional[Tensor] = None,
+    cu_seqlens_k: Optional[Tensor] = None,
+    max_seqlen_q: int = 0,
+    max_seqlen_k: int = 0,
+    lengths: Optional[Tensor] = None,
+    page_table: Optional[Tensor] = None,
+    causal: Optional[bool] = None,
+    scale: Optional[float] = None,
+    window_size: Optional[Window] = None,
+    sinks: Optional[Tensor] = None,
+    descale: Optional[Sequence[Tensor]] = None,
+    return_lse: bool = False,
+    out: Optional[Tensor] = None,
+    smooth_k: bool = False,
+    hadamard: bool = False,
+    precision: Precision = "auto",
+) -> Explanation:
+    """What attune.sdpa does for these arguments on a Hopper GPU, and why.
+
+    With cu_seqlens_q and cu_seqlens_k it explains attune.sdpa_varlen, with lengths attune.decode, and
+    with lengths and cu_seqlens_q attune.prefill. The caches of the latter two are k and v, and their
+    default is causal. The arguments are those of the functions.
+    Tensors may be on any device, or fake: only their dtypes, shapes and strides are read.
+    """
+    sides = _check.window(window_size)
+    causal = lengths is not None if causal is None else causal
+    call = Call(q, k, v, causal, scale, sides, sinks, descale, return_lse, out, smooth_k, hadamard, cu_seqlens_q,
+                cu_seqlens_k, max_seqlen_q, max_seqlen_k, lengths, page_table, precision)  # fmt: skip
+    _check_call(call)
+    if _operators.is_empty(call):
+        return _without_kernel("none", "no query sees a key, and O is zero")
+    try:
+        if (reason := _operators.refusal(call, anywhere=True)) is not None:
+            raise NotImplementedError(reason)
+        return _explain(call)
+    except NotImplementedError as refused:
+        return _without_kernel("pytorch", f"{refused}; fallback=True computes it by PyTorch")
+
+
+def _check_call(call: Call) -> None:
+    if call.lengths is not None:
+        if call.smooth_k or call.hadamard:
+            raise ValueError("smooth_k or hadamard is set, and lengths is given: a cache has no such option")
+        if call.cu_seqlens_k is not None:
+            raise ValueError("cu_seqlens_k and lengths are given: the keys are either packed or a cache")
+        return _cache.check_cached(call) if call.cu_seqlens_q is None else _cache.check_prefilled(call)
+    if call.page_table is not None:
+        raise ValueError("page_table is given, and lengths is None: pages come with the lengths of the sequences")
+    if call.cu_seqlens_q is not None or call.cu_seqlens_k is not None:
+        return _attention.check_packed(call)
+    return _attention.check_dense(call)
+
+
+def _without_kernel(kernel: str, reason: str) -> Explanation:
+    return Explanation(None, kernel, None, 0, 0, None, reason)
+
+
+class _Like:
+    """Has what the library is told of a tensor, and no elements. It is contiguous, as a copy would be."""
+
+    def __init__(self, x: Tensor, dtype: Optional[torch.dtype] = None) -> None:
+        self.shape, self.dtype = tuple(x.shape), x.dtype if dtype is None else dtype
+
+    def stride(self) -> tuple[int, ...]:
+        strides = [1]
+        for n in self.shape[:0:-1]:
+            strides.append(strides[-1] * n)
+        return tuple(reversed(strides[: len(self.shape)]))
+
+
+def _explain(call: Call) -> Explanation:
+    if call.smooth_k and call.return_lse:
+        return _explain_smooth(call)
+    call = _readable(call)
+    try:
+        return _ask(call)
+    except NotImplementedError:
+        tensors = (call.q, call.k, call.v)
+        if call.lengths is not None or call.q.dtype != _check.FP8 or all(isinstance(x, _Like) for x in tensors):
+            raise
+        q, k, v = (_Like(x) for x in tensors)
+        copies: Any = {"q": q, "k": k, "v": v}
+        return _ask(call._replace(**copies))
+
+
+def _readable(call: Call) -> Call:
+    """The call as the library gets it: with copies of the tensors that it cannot read where they are."""
+    changes: dict[str, Any] = {}
+    for name in ("q", "k", "v"):
+        x = getattr(call, name)
+        if not _operators.has_aligned_strides(x):
+            if call.lengths is not None and name != "q":
+                raise NotImplementedError(f"{name}_cache has strides {list(x.stride())}, not multiples of 16 bytes")
+            changes[name] = _Like(x)
+    for name in ("sinks", "cu_seqlens_q", "cu_seqlens_k", "lengths", "page_table"):
+        if (x := getattr(call, name)) is not None:
+            changes[name] = _Like(x)
+    if call.descale is not None:
+        changes["descale"] = tuple(_Like(x) for x in call.descale)
+    return call._replace(**changes)
+
+
+def _ask(call: Call) -> Explanation:
+    answer: Any = _library.load().explain(*call, True)
+    if answer is None:
+        raise RuntimeError(
+            "the arguments passed all checks, but the compiled part of attune does not take them; please report this"
+        )
+    form, kernel, precision, launches, workspace, error, reason = answer
+    return Explanation(form, kernel, _PRECISIONS[precision], launches, workspace, error, reason)
+
+
+def _explain_smooth(call: Call) -> Explanation:
+    """With a log-sum-exp k is smoothed before the call, and PyTorch's operators correct the result."""
+    quantised = _explain(call._replace(return_lse=False))
+    q, k, v = (_Like(x, _check.FP8) for x in (call.q, call.k, call.v))
+    factors = tuple(_Like(x[:, :, 0, 0], torch.float32) for x in (call.q, call.k, call.v))
+    out: Any = _Like(call.q) if call.out is None else call.out
+    codes: Any = {"q": q, "k": k, "v": v, "descale": factors, "out": out, "smooth_k": False, "hadamard": False}
+    found = _ask(call._replace(**codes, precision="auto"))
+    return dataclasses.replace(
+        found,
+        launches=quantised.launches,
+        workspace_bytes=max(quantised.workspace_bytes, found.workspace_bytes),
+        error_class=quantised.error_class,
+        reason="smooth_k quantises, and operators of PyTorch correct the log-sum-exp",
+    )
