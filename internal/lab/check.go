@@ -54,6 +54,7 @@ func (l *Lab) check(ctx context.Context, s *session, b problem.Build, ref, secon
 		}
 		return nil, err
 	}
+	nameInputs(outcome.Findings, second)
 	c := &checked{outcome: outcome}
 	if err := c.compare(b, job.Unordered, ref); err != nil {
 		return nil, err

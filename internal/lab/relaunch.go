@@ -37,6 +37,19 @@ func second(ctx context.Context, refs problem.References, p problem.Problem, i p
 	return ref, err
 }
 
+// nameInputs adds the inputs of the first relaunch to its findings. Those of attention depend on the scale
+// too, so that the seed alone does not repeat them.
+func nameInputs(findings []finding.Finding, second problem.Reference) {
+	if second == nil || second.Peer().Attention != nil {
+		return
+	}
+	for i := range findings {
+		if in := second.Instance(); findings[i].Launch.Relaunch == 1 && in.Inputs != "" {
+			findings[i].Launch.Inputs = fmt.Sprintf("seed %d %s", in.Seed, in.Inputs)
+		}
+	}
+}
+
 // contents are the bytes of a job's buffers that are not outputs, and its scalars.
 func contents(job device.Job) device.Relaunch {
 	var r device.Relaunch
@@ -65,6 +78,8 @@ func compareRelaunched(b problem.Build, ref, second problem.Reference, outcome *
 	r := &run.Relaunch{Seed: second.Instance().Seed, Errors: found.Errors, LSE: found.LSE, Outputs: found.Outputs, Repeats: true}
 	if in := second.Peer().Attention; in != nil {
 		r.ScaleFactor = in.ScaleFactor
+	} else {
+		r.Inputs = second.Instance().Inputs
 	}
 	if unordered {
 		repeated, err := ref.Compare(b, outcome.Relaunched[1])
@@ -135,15 +150,19 @@ func silent(r *run.Relaunch, before []string) bool { return len(before) > 0 && r
 
 // cause begins what is wrong with a relaunch on other inputs.
 func cause(r *run.Relaunch) string {
+	inputs := fmt.Sprintf("the inputs of seed %d", r.Seed)
+	if r.Inputs != "" {
+		inputs += " " + r.Inputs
+	}
 	switch {
 	case r.Alone && r.ScaleFactor != 0:
-		return fmt.Sprintf("wrong on the inputs of seed %d with %.3g times the usual softmax scale", r.Seed, r.ScaleFactor)
+		return fmt.Sprintf("wrong on %s with %.3g times the usual softmax scale", inputs, r.ScaleFactor)
 	case r.Alone:
-		return fmt.Sprintf("wrong on the inputs of seed %d", r.Seed)
+		return "wrong on " + inputs
 	case r.ScaleFactor != 0:
-		return fmt.Sprintf("relaunched with the inputs of seed %d and %.3g times the softmax scale, it depends on earlier launches", r.Seed, r.ScaleFactor)
+		return fmt.Sprintf("relaunched with %s and %.3g times the softmax scale, it depends on earlier launches", inputs, r.ScaleFactor)
 	}
-	return fmt.Sprintf("relaunched with the inputs of seed %d, it depends on earlier launches", r.Seed)
+	return fmt.Sprintf("relaunched with %s, it depends on earlier launches", inputs)
 }
 
 // relaunchWrong lists what is wrong with the relaunches, and records whether anything is. The
