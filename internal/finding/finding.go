@@ -23,7 +23,7 @@ const (
 // schedule 0. A finding about the difference of two launches names both in its detail.
 type Launch struct {
 	Relaunch int    `json:"relaunch,omitempty"` // further launches count from 1
-	Inputs   string `json:"inputs,omitempty"`   // of a relaunch on other inputs, if its seed repeats them
+	Inputs   string `json:"inputs,omitempty"`   // of a relaunch, if their seed repeats them
 	Schedule int    `json:"schedule,omitempty"` // of the simulator
 }
 

@@ -54,7 +54,6 @@ func (l *Lab) check(ctx context.Context, s *session, b problem.Build, ref, secon
 		}
 		return nil, err
 	}
-	nameInputs(outcome.Findings, second)
 	c := &checked{outcome: outcome}
 	if err := c.compare(b, job.Unordered, ref); err != nil {
 		return nil, err
@@ -173,7 +172,7 @@ func (s *session) job(ctx context.Context, b *problem.Build, ref problem.Referen
 		if err != nil {
 			return device.Job{}, err
 		}
-		job.Relaunches = append(job.Relaunches, contents(other))
+		job.Relaunches = append(job.Relaunches, contents(other, next.Instance()))
 	}
 	job.Unordered = job.Unordered || excused(b.Variant)
 	return job, nil

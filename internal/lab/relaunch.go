@@ -11,6 +11,7 @@ import (
 	"attune/internal/device"
 	"attune/internal/finding"
 	"attune/internal/problem"
+	"attune/internal/problem/declared"
 	"attune/internal/run"
 	"attune/internal/spec"
 )
@@ -37,22 +38,13 @@ func second(ctx context.Context, refs problem.References, p problem.Problem, i p
 	return ref, err
 }
 
-// nameInputs adds the inputs of the first relaunch to its findings. Those of attention depend on the scale
-// too, so that the seed alone does not repeat them.
-func nameInputs(findings []finding.Finding, second problem.Reference) {
-	if second == nil || second.Peer().Attention != nil {
-		return
-	}
-	for i := range findings {
-		if in := second.Instance(); findings[i].Launch.Relaunch == 1 && in.Inputs != "" {
-			findings[i].Launch.Inputs = fmt.Sprintf("seed %d %s", in.Seed, in.Inputs)
-		}
-	}
-}
-
-// contents are the bytes of a job's buffers that are not outputs, and its scalars.
-func contents(job device.Job) device.Relaunch {
+// contents are the bytes of a job's buffers that are not outputs, and its scalars. Those with edges have a
+// name: their seed repeats them.
+func contents(job device.Job, of problem.Instance) device.Relaunch {
 	var r device.Relaunch
+	if of.Inputs == declared.Edges {
+		r.Name = fmt.Sprintf("seed %d %s", of.Seed, of.Inputs)
+	}
 	for _, arg := range job.Args {
 		if all := append(arg.Input, arg.InOut...); all != nil { // at most one of the two is set
 			r.Inputs = append(r.Inputs, all)
