@@ -16,6 +16,7 @@ import (
 	"attune/internal/ledger"
 	"attune/internal/problem/declared"
 	"attune/internal/propose"
+	"attune/internal/regular"
 	"attune/internal/spec"
 	"attune/internal/terminal"
 	"attune/internal/toolchain"
@@ -70,10 +71,19 @@ func (a *app) sources() finding.Sources {
 	}
 }
 
-// sourcesIn reads sources that are named relative to a folder.
+// longestSource limits a source whose lines are printed.
+const longestSource = 16 << 20
+
+// sourcesIn reads sources of a folder. A kernel names them, by #line or .file, so that they may be anything.
 func sourcesIn(folder string) finding.Sources {
-	return func(file string) []byte {
-		text, _ := os.ReadFile(filepath.Join(folder, filepath.FromSlash(file))) // without the source a finding has its place
+	within := toolchain.Folder(folder)
+	return func(name string) []byte {
+		file, err := within.Open(name)
+		if err != nil {
+			return nil // without the source a finding has its place
+		}
+		defer file.Close()
+		text, _ := regular.ReadAll(file, name, longestSource)
 		return text
 	}
 }

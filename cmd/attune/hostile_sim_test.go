@@ -45,6 +45,14 @@ func caseAttacks() []attack {
 			return []string{"sim", "c.json"}
 		}}
 	}
+	// The line of a finding is in a file that the PTX names.
+	named := func(name string, put func(a *arena) string) attack {
+		return attack{kind: "file", name: name, exit: exitCorrectness, want: "out-of-bounds", stage: func(a *arena) []string {
+			located := strings.Replace(copyPTX, "st.global.u32 [%rd1]", ".loc 1 1 1\n\tst.global.u32 [%rd1+4096]", 1)
+			a.write("k.ptx", located+fmt.Sprintf(".file 1 %q\n", put(a)))
+			return []string{"sim", "k.ptx", "--grid", "1", "--block", "1", "--arg", "u32:out:4"}
+		}}
+	}
 	slow := func(k attack) attack { k.with.slow = true; return k }
 	const args = `[{"bytes": 16}]`
 	return []attack{
@@ -54,6 +62,11 @@ func caseAttacks() []attack {
 		file("a case nests a million lists", "c.json", "c.json", func(a *arena, file string) { a.write(file, strings.Repeat("[", 1_000_000)) }),
 		file("PTX is a pipe", "k.ptx", "it is not a regular file", func(a *arena, file string) { a.pipe(file) }),
 		file("PTX has 3 GB", "k.ptx", "k.ptx", func(a *arena, file string) { a.sparse(file, copyPTX, 3<<30) }),
+		named("PTX names a source outside", func(a *arena) string { return a.relative("secret.txt") }),
+		named("PTX names a source that links outside", func(a *arena) string { return a.link("l.cu", filepath.Join(a.outside, "secret.txt")) }),
+		named("PTX names a source that is a pipe", func(a *arena) string { return a.pipe("p.cu") }),
+		named("PTX names a source that links to an endless device", func(a *arena) string { return a.link("z.cu", "/dev/zero") }),
+		named("PTX names a source of 3 GB", func(a *arena) string { return a.sparse("s.cu", "x", 3<<30) }),
 		text("PTX of a case is an endless device", 1, "it is not a regular file", `"k.ptx"`, `"/dev/zero"`),
 		text("PTX of a case is a file outside", 1, "is no PTX", `"k.ptx"`, `"OUTSIDE/secret.txt"`),
 		text("an array of a case is a file outside", 1, "c", args, `[{"npy": "OUTSIDE/secret.txt", "dtype": "f32"}]`),

@@ -85,6 +85,16 @@ func (a *arena) write(name, text string) string {
 	return name
 }
 
+// relative is the path of a file outside from the working directory.
+func (a *arena) relative(name string) string {
+	a.t.Helper()
+	path, err := filepath.Rel(a.dir, filepath.Join(a.outside, name))
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return path
+}
+
 // program writes an executable file.
 func (a *arena) program(name, text string) string {
 	a.t.Helper()

@@ -22,8 +22,9 @@ var Fills = []string{"normal", "uniform", "zeros", "ones", "iota", "integers", "
 const drawBlock = 65536
 
 // Draw fills an array from a seed: normal, uniform (a to b), zeros, ones, iota, integers (a to b,
-// without b) or offsets (non-decreasing integers from a to b). The name of the argument selects the random stream, so that an added argument changes
-// no other input. The bits do not depend on the number of cores.
+// without b) or offsets (non-decreasing integers from a to b). The name of the argument selects the
+// random stream, so that an added argument changes no other input. The bits do not depend on the number
+// of cores. Seeds from EdgeSeed on add edges.
 func Draw(t DType, shape []int, fill string, a, b float64, seed uint64, name string) (*Array, error) {
 	elements, err := count(shape)
 	if err != nil {
@@ -42,6 +43,9 @@ func Draw(t DType, shape []int, fill string, a, b float64, seed uint64, name str
 		data := drawn.Data[first*t.Bytes():][:part*t.Bytes()]
 		drawPart(t, data, fill, a, b, first, tensor.Stream(seed, stream, block))
 	})
+	if seed >= EdgeSeed {
+		drawn.drawEdges(fill, a, b, seed, stream)
+	}
 	if fill == "offsets" {
 		drawn.sortOffsets(a, b)
 	}

@@ -55,6 +55,7 @@ type Job struct {
 	DynamicSharedBytes int
 	Args               []Arg
 	Relaunches         []Relaunch // after the launches on Args, by Run only
+	Inputs             string     // the name of the contents of a relaunch
 	Cooperative        bool       // all blocks are resident at once and may synchronise as a grid
 	// Sample is how many blocks the simulator runs, with its checkers, if they do not communicate. The
 	// outputs are then incomplete, and it returns none. 0 runs all blocks; other devices always do.

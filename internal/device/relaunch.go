@@ -13,12 +13,13 @@ import (
 type Relaunch struct {
 	Inputs  [][]byte // of each input and in-out buffer, in argument order
 	Scalars [][]byte // of each scalar, in argument order; nil for those of the job
+	Name    string   // of the contents, for findings; empty for those of the job
 }
 
 // Relaunched is the job of a relaunch: the same arguments with other contents.
 func (j *Job) Relaunched(r Relaunch) (Job, error) {
 	next := *j
-	next.Args, next.Relaunches = append([]Arg(nil), j.Args...), nil
+	next.Args, next.Relaunches, next.Inputs = append([]Arg(nil), j.Args...), nil, r.Name
 	used, scalars := 0, r.Scalars
 	for i := range next.Args {
 		arg := &next.Args[i]
@@ -80,7 +81,7 @@ func relaunch(m Machine, f Function, job *Job, buffers []*Buffer, values [][]byt
 				return err
 			}
 			for _, f := range b.inspectRelaunched(whole) {
-				f.Launch.Relaunch = i + 1
+				f.Launch.Relaunch, f.Launch.Inputs = i+1, r.Name
 				outcome.Findings = append(outcome.Findings, f)
 			}
 			if b.isOutput() {

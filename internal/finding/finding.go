@@ -22,15 +22,16 @@ const (
 // Launch is the launch of a job in which a finding appeared. The zero value is the first launch under
 // schedule 0. A finding about the difference of two launches names both in its detail.
 type Launch struct {
-	Relaunch int `json:"relaunch,omitempty"` // further launches count from 1
-	Schedule int `json:"schedule,omitempty"` // of the simulator
+	Relaunch int    `json:"relaunch,omitempty"` // further launches count from 1
+	Inputs   string `json:"inputs,omitempty"`   // of a relaunch, if their seed repeats them
+	Schedule int    `json:"schedule,omitempty"` // of the simulator
 }
 
 // String names the launch; it is empty for the first.
 func (l Launch) String() string {
 	var parts []string
 	if l.Relaunch > 0 {
-		parts = append(parts, fmt.Sprintf("relaunch %d", l.Relaunch))
+		parts = append(parts, strings.TrimSuffix(fmt.Sprintf("relaunch %d on %s", l.Relaunch, l.Inputs), " on "))
 	}
 	if l.Schedule > 0 {
 		parts = append(parts, fmt.Sprintf("schedule %d", l.Schedule))

@@ -172,7 +172,7 @@ func (s *session) job(ctx context.Context, b *problem.Build, ref problem.Referen
 		if err != nil {
 			return device.Job{}, err
 		}
-		job.Relaunches = append(job.Relaunches, contents(other))
+		job.Relaunches = append(job.Relaunches, contents(other, next.Instance()))
 	}
 	job.Unordered = job.Unordered || excused(b.Variant)
 	return job, nil

@@ -134,6 +134,9 @@ func TestRunFaultyRMSNorm(t *testing.T) {
 		"uninitialised": {"threadIdx.x % 32 == 0", "threadIdx.x == 0", incorrect, "uninitialized at rmsnorm.cu:18"},
 		"lazy":          {"y[blockIdx.x * n + i] =", "if (i > 0) y[blockIdx.x * n + i] =", incorrect, `unwritten: argument 2 "y": `},
 		"reads y":       {"float sum = 0;", "float sum = __half2float(y[0]);", incorrect, `reads an output (y), which has the result of an earlier launch at rmsnorm.cu:9 (ptx:45); write inout = true in its [[arg]] if the kernel updates it, scratch = true if it is a workspace, or allow = ["output-read"] if it reads only what it has written`},
+		"rare address":  {"y[blockIdx.x * n + i] =", "y[blockIdx.x * n + i + (__half2float(x[blockIdx.x * n + i]) > 4.5f) * 4096] =", incorrect, " times in relaunch 1 on seed "},
+		"rare value":    {"y[blockIdx.x * n + i] =", "y[blockIdx.x * n + i] = __half2float(x[blockIdx.x * n + i]) < -4.5f ? __half() :", incorrect, "seed 0: wrong on the inputs of seed "},
+		"rare trap":     {"y[blockIdx.x * n + i] =", "if (__half2float(row[i]) > 4.5f) __trap();\n    y[blockIdx.x * n + i] =", incorrect, "run the kernel in relaunch 1 on seed "},
 		"no compile":    {"float total", "flot total", "over-budget fail/not-measured/not-measured/not-measured", ""},
 	} {
 		t.Run(name, func(t *testing.T) {

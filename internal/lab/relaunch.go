@@ -11,6 +11,7 @@ import (
 	"attune/internal/device"
 	"attune/internal/finding"
 	"attune/internal/problem"
+	"attune/internal/problem/declared"
 	"attune/internal/run"
 	"attune/internal/spec"
 )
@@ -37,9 +38,13 @@ func second(ctx context.Context, refs problem.References, p problem.Problem, i p
 	return ref, err
 }
 
-// contents are the bytes of a job's buffers that are not outputs, and its scalars.
-func contents(job device.Job) device.Relaunch {
+// contents are the bytes of a job's buffers that are not outputs, and its scalars. Those with edges have a
+// name: their seed repeats them.
+func contents(job device.Job, of problem.Instance) device.Relaunch {
 	var r device.Relaunch
+	if of.Inputs == declared.Edges {
+		r.Name = fmt.Sprintf("seed %d %s", of.Seed, of.Inputs)
+	}
 	for _, arg := range job.Args {
 		if all := append(arg.Input, arg.InOut...); all != nil { // at most one of the two is set
 			r.Inputs = append(r.Inputs, all)
@@ -65,6 +70,8 @@ func compareRelaunched(b problem.Build, ref, second problem.Reference, outcome *
 	r := &run.Relaunch{Seed: second.Instance().Seed, Errors: found.Errors, LSE: found.LSE, Outputs: found.Outputs, Repeats: true}
 	if in := second.Peer().Attention; in != nil {
 		r.ScaleFactor = in.ScaleFactor
+	} else {
+		r.Inputs = second.Instance().Inputs
 	}
 	if unordered {
 		repeated, err := ref.Compare(b, outcome.Relaunched[1])
@@ -135,15 +142,19 @@ func silent(r *run.Relaunch, before []string) bool { return len(before) > 0 && r
 
 // cause begins what is wrong with a relaunch on other inputs.
 func cause(r *run.Relaunch) string {
+	inputs := fmt.Sprintf("the inputs of seed %d", r.Seed)
+	if r.Inputs != "" {
+		inputs += " " + r.Inputs
+	}
 	switch {
 	case r.Alone && r.ScaleFactor != 0:
-		return fmt.Sprintf("wrong on the inputs of seed %d with %.3g times the usual softmax scale", r.Seed, r.ScaleFactor)
+		return fmt.Sprintf("wrong on %s with %.3g times the usual softmax scale", inputs, r.ScaleFactor)
 	case r.Alone:
-		return fmt.Sprintf("wrong on the inputs of seed %d", r.Seed)
+		return "wrong on " + inputs
 	case r.ScaleFactor != 0:
-		return fmt.Sprintf("relaunched with the inputs of seed %d and %.3g times the softmax scale, it depends on earlier launches", r.Seed, r.ScaleFactor)
+		return fmt.Sprintf("relaunched with %s and %.3g times the softmax scale, it depends on earlier launches", inputs, r.ScaleFactor)
 	}
-	return fmt.Sprintf("relaunched with the inputs of seed %d, it depends on earlier launches", r.Seed)
+	return fmt.Sprintf("relaunched with %s, it depends on earlier launches", inputs)
 }
 
 // relaunchWrong lists what is wrong with the relaunches, and records whether anything is. The

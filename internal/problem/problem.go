@@ -82,7 +82,7 @@ type Launcher interface {
 type Instance struct {
 	Shape  spec.Shape
 	Seed   uint64
-	Inputs string // their distribution: "normal", "outliers", ...; empty for a declared problem
+	Inputs string // their distribution: "normal", "outliers", ...; empty for a declared problem, or "edges"
 	// Relaunch marks the inputs of a relaunch, from a seed that no kernel can know. Attention draws
 	// its softmax scale too.
 	Relaunch bool

@@ -236,6 +236,7 @@ func (c *Correctness) unordered() bool {
 // inputs of another seed, and on the first inputs again. Outputs are not poisoned in between.
 type Relaunch struct {
 	Seed        uint64  `json:"seed"`                   // random, so that no kernel can know the inputs
+	Inputs      string  `json:"inputs,omitempty"`       // "edges": of a declared kernel, with the edges of the fills
 	ScaleFactor float64 `json:"scale_factor,omitempty"` // softmax scale of the other inputs, in units of the usual one
 	Pass        bool    `json:"pass"`
 	oracle.Errors

@@ -202,7 +202,11 @@ func (r *resident) call() sim.Launch {
 func (d *Device) launch(ctx context.Context, r *resident) (*launched, error) {
 	result, err := r.program.Run(ctx, r.memory, r.call(), sim.Options{Seed: r.schedule, Checks: d.options.Checks, Tensor: d.options.Tensor, Printf: d.options.Printf, Instance: &r.instance, Residency: true})
 	if err != nil {
-		return nil, kernelError(ctx, err)
+		err = kernelError(ctx, err)
+		if fault, ok := errors.AsType[*device.Fault](err); ok && r.current() != (finding.Launch{}) {
+			fault.Operation += " in " + r.current().String()
+		}
+		return nil, err
 	}
 	l := &launched{counters: named(&result.Counters), instructions: result.Counters.WarpInstructions(), schedules: result.Schedules, covered: result.Covered, stale: result.Stale}
 	var found []finding.Finding
@@ -220,7 +224,7 @@ func (d *Device) launch(ctx context.Context, r *resident) (*launched, error) {
 
 // current identifies the last launch in findings.
 func (r *resident) current() finding.Launch {
-	return finding.Launch{Relaunch: r.relaunches, Schedule: int(r.schedule)}
+	return finding.Launch{Relaunch: r.relaunches, Inputs: r.job.Inputs, Schedule: int(r.schedule)}
 }
 
 // endLaunch notes whether the launch has left anything that a later one can read: written variables

@@ -96,9 +96,16 @@ func (p *Problem) Instances(shapes []spec.Shape, seeds []uint64) []problem.Insta
 	return all
 }
 
+// Edges are the inputs of an instance whose seed adds the edges of the fills.
+const Edges = "edges"
+
 // Plain is the instance of a shape and a seed.
 func (p *Problem) Plain(s spec.Shape, seed uint64) problem.Instance {
-	return problem.Instance{Shape: s, Seed: seed}
+	i := problem.Instance{Shape: s, Seed: seed}
+	if seed >= array.EdgeSeed {
+		i.Inputs = Edges
+	}
+	return i
 }
 
 // Size is the number of elements of all buffers, with the defaults of all knobs.

@@ -83,8 +83,8 @@ func (r *references) KeepOnly(keep problem.Instance) {
 	maps.DeleteFunc(r.computed, func(i problem.Instance, _ *reference) bool { return i != keep })
 }
 
-// Secret is the seed of the inputs of relaunches.
-func (r *references) Secret() uint64 { return r.options.Secret }
+// Secret is the seed of the inputs of relaunches, which have the edges of the fills.
+func (r *references) Secret() uint64 { return r.options.Secret | array.EdgeSeed }
 
 // Facts are the kind and the path of the reference, the versions of Python and numpy, and the
 // hashes of all files that were read, by "sha256:PATH".
