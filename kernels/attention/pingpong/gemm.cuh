@@ -75,8 +75,7 @@ __device__ __forceinline__ float (&slice(float (&x)[kSize]))[kCount] {
 }
 
 // Issues O (64, D) += P (64, TILE_N) * V (TILE_N, D). v is a descriptor address. With columns of
-// ones the last 64 of 128 columns have a product of their own, whose descriptor leads from V to the
-// ones.
+// ones the last 64 columns have a product of their own, whose descriptor leads from V to the ones.
 template <class Traits>
 __device__ __forceinline__ void issue_pv(Rows<Traits>& rows, const Probabilities<Traits>& p,
                                          uint32_t v) {
@@ -86,17 +85,20 @@ __device__ __forceinline__ void issue_pv(Rows<Traits>& rows, const Probabilities
   rows.fence();
   ptx::wgmma_fence();
   if constexpr (Traits::kSumColumns) {
-    static_assert(!Traits::kSumColumns || Sizes::kHeadDim == 128);
-    const uint32_t last = v + kBox;
+    constexpr int kFirst = Sizes::kHeadDim - 64;  // columns of the other product
+    static_assert(!Traits::kSumColumns || kFirst == 64 || kFirst == 0);
+    const uint32_t last = v + kFirst / 64 * kBox;
     const uint32_t last_and_ones =
         uniform(last + ((ptx::descriptor_address(Storage<Traits>::ones()) - last) << 16));
     v = uniform(v);
 #pragma unroll
     for (int i = 0; i < Sizes::kBlockN / 16; ++i) {
-      ptx::wgmma_m64k16<kBf16, 1>(slice<0, 32>(rows.o), p.words[i],
-                                  v_descriptor(v + i * kStep, kBox), true);
+      if constexpr (kFirst > 0) {
+        ptx::wgmma_m64k16<kBf16, 1>(slice<0, 32>(rows.o), p.words[i],
+                                    v_descriptor(v + i * kStep, kBox), true);
+      }
       ptx::wgmma_m64n72k16<kBf16>(
-          slice<32, 32>(rows.o), rows.sums, p.words[i],
+          slice<kFirst / 2, 32>(rows.o), rows.sums, p.words[i],
           v_descriptor(last_and_ones + (i * kStep - (i * kStep << 16)), 0));
     }
   } else {

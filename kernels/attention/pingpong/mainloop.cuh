@@ -159,6 +159,7 @@ struct Consumer {
   // Returns whether O must be rescaled.
   __device__ __forceinline__ bool softmax(Scores& s, Rows& rows, float (&rescale)[2],
                                           const Mask& mask, int n_block) const {
+    if constexpr (Traits::kHasSoftcap) cap_scores<Traits>(s, p);
     mask.apply(s, n_block);
     const bool grown = update_row_max(s, rows, rescale, p.softmax_scale_log2);
     exponentiate(s, rows, p.softmax_scale_log2);

@@ -94,6 +94,22 @@ struct RowResult {
   }
 };
 
+// s = tanh(s * scale / cap), where the problem has a cap, which then scales s. The error of this
+// formula is absolute, and an infinite score becomes 1. Its factor is computed for each step: the
+// main loop has no register for it.
+template <class Traits>
+__device__ __forceinline__ void cap_scores(Scores<Traits>& s, const attention::Problem<Traits>& p) {
+  constexpr float kLog2e = 1.4426950408889634f;
+  const float cap = __uint_as_float(ptx::opaque(__float_as_uint(p.softcap)));
+  if (cap == 0.0f) return;
+  const float scale = __fdividef(2.0f * kLog2e * p.softmax_scale, cap);
+#pragma unroll
+  for (int i = 0; i < TileSizes<Traits>::kScores; ++i) {
+    const float e = ptx::ex2_approx_ftz(s[i] * scale);
+    s[i] = fmaf(-2.0f, ptx::rcp_approx_ftz(e + 1.0f), 1.0f);
+  }
+}
+
 // Updates the row max with the scores of a step, if one of the warp's rows exceeds its limit.
 // Returns whether one did; otherwise the rescale factors are 1.
 template <class Traits>

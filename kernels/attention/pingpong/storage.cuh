@@ -34,8 +34,30 @@ using VState = PipelineState<Traits::kVStages>;
 // the consumers, which may yet store O of the tile before the one whose scores they compute.
 constexpr int kTileSlots = 8;
 
+// With sequences: V of a step in which a sequence ends is not full before another warp has cleared
+// the rows behind that end.
+template <class Traits, bool kHasSequences = Traits::kHasSequences>
+struct EndBarriers {
+  __device__ __forceinline__ void init_ends() {}
+};
+
 template <class Traits>
-struct Barriers {
+struct EndBarriers<Traits, true> {
+  struct End {
+    int stage;  // of V, -1 behind the last
+    int keys;   // that stay
+  };
+  uint64_t end_loaded[Traits::kVStages];
+  End ends[Traits::kVStages];
+
+  __device__ __forceinline__ void init_ends() {
+#pragma unroll
+    for (int i = 0; i < Traits::kVStages; ++i) ptx::mbarrier_init(&end_loaded[i], 1);
+  }
+};
+
+template <class Traits>
+struct Barriers : EndBarriers<Traits> {
   using Sizes = TileSizes<Traits>;
   static_assert(kTileSlots >= Traits::kStages + 3);
   uint64_t k_full[Traits::kStages], k_empty[Traits::kStages];
@@ -54,6 +76,7 @@ struct Barriers {
     for (int i = 0; i < Sizes::kConsumers; ++i) init_pair(&q_full[i], &q_empty[i], 4);
 #pragma unroll
     for (int i = 0; i < kTileSlots; ++i) ptx::mbarrier_init(&tile_full[i], 1);
+    this->init_ends();
     ptx::fence_mbarrier_init();
   }
 

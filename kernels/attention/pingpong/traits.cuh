@@ -13,7 +13,8 @@
 namespace attention::pingpong {
 
 struct Traits : FormTraits {
-  static constexpr bool kPacksHeads = true;  // a tile may have several heads of a group
+  static constexpr bool kPacksHeads = true;   // a tile may have several heads of a group
+  static constexpr bool kHasSoftcap = false;  // scores may be capped
 
   // ---- tile ----
   static constexpr int kHeadDim = HEAD_DIM;
