@@ -44,6 +44,9 @@ func randomProblem(r *rand.Rand) form.Problem {
 		p.Q.Type = types[r.IntN(3)]
 	}
 	p.V.Type, p.O.Type = p.K.Type, types[1+r.IntN(2)]
+	if !plain && r.IntN(8) == 0 {
+		p.Softcap = 30
+	}
 	switch kind := r.IntN(6); {
 	case plain:
 	case kind == 0:
@@ -92,6 +95,7 @@ func problemLines(p form.Problem) []string {
 	} {
 		lines = append(lines, setting(name, value))
 	}
+	lines = append(lines, setting("softcap", p.Softcap))
 	for i, t := range []form.Tensor{p.Q, p.K, p.V, p.O} {
 		lines = append(lines, strides(form.Tensors[i]+"_stride", t.Strides[:]...)...)
 	}
@@ -170,7 +174,7 @@ func TestPlansMatchGo(t *testing.T) {
 			t.Errorf("problem %d, %+v:\nthe library %s\nGo          %s", i, p, strings.Join(got, "\n            "), strings.Join(want, "\n            "))
 		}
 	}
-	for _, kernel := range []form.Kernel{form.DenseKernel, form.Decode, form.Prefill, form.Native, form.Pingpong, form.Mixed} {
+	for _, kernel := range []form.Kernel{form.DenseKernel, form.Decode, form.Prefill, form.Native, form.Pingpong, form.Prefill16, form.Mixed} {
 		if forms[kernel] < 3 {
 			t.Errorf("%d problems have a form of %s", forms[kernel], kernel)
 		}

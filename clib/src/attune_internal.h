@@ -134,10 +134,11 @@ ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_check_addresses(const pointer *all
 ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_check_memory(const context *c, const pointer *all,
                                                            int count);
 
-/* Copies the parameters of a caller, whose header may be later than that of the library: fields that
+/* Copies the parameters of a caller, whose header may be earlier or later than that of the library.
+ * Fields that the caller does not have, after the bytes of the first version, become 0; those that
  * the library does not know must be 0, which is no option. Clears the error of this thread. */
 ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_copy_params(const char *type, const void *given,
-                                                          void *into, size_t size);
+                                                          void *into, size_t size, size_t first);
 
 /* Refuses flags that do not exist. */
 ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_check_flags(uint64_t flags);

@@ -162,7 +162,7 @@ static attune_sdpa_status check_quantize(const attune_quantize_params *p, bool h
 static attune_sdpa_status read_quantize(const attune_quantize_params *given,
                                         attune_quantize_params *p, quantization *z,
                                         const attune_sdpa_form_info **form) {
-  TRY(attune_copy_params("attune_quantize_params", given, p, sizeof *p));
+  TRY(attune_copy_params("attune_quantize_params", given, p, sizeof *p, sizeof *p));
   TRY(attune_check_flags(p->flags));
   const bool has_q = p->q != NULL || p->y_q != NULL,
              has_kv = p->k != NULL || p->v != NULL || p->y_k != NULL || p->y_v != NULL;
@@ -299,7 +299,7 @@ attune_sdpa_status attune_sdpa_append(const attune_append_params *params,
   attune_append_params p;
   tensor k, v;
   const attune_sdpa_form_info *form = NULL;
-  TRY(attune_copy_params("attune_append_params", params, &p, sizeof p));
+  TRY(attune_copy_params("attune_append_params", params, &p, sizeof p, sizeof p));
   TRY(attune_check_flags(p.flags));
   TRY(read_append(&p, &k, &v, &form));
   const pointer all[] = {{"k", p.k, 16},

@@ -10,7 +10,8 @@
 /* ---- the problem as it is given ------------------------------------------------------------- */
 
 static attune_sdpa_status copy_params(const attune_sdpa_params *given, attune_sdpa_params *p) {
-  TRY(attune_copy_params("attune_sdpa_params", given, p, sizeof *p));
+  const size_t first = offsetof(attune_sdpa_params, softcap); /* of 0.2.0 */
+  TRY(attune_copy_params("attune_sdpa_params", given, p, sizeof *p, first));
   TRY(attune_check_flags(p->flags));
   if ((int)p->q_dtype == 0) p->q_dtype = p->dtype;
   return ATTUNE_SDPA_OK;
@@ -173,6 +174,10 @@ static attune_sdpa_status check_formats(const attune_sdpa_params *p) {
     return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
                        "scale is %g; it must be finite and not negative", (double)p->scale);
   }
+  if (!isfinite(p->softcap) || p->softcap < 0) {
+    return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
+                       "softcap is %g; it must be finite and not negative", (double)p->softcap);
+  }
   TRY(check_window(p));
   return check_quantiser(p);
 }
@@ -218,20 +223,32 @@ static void quantise_tensor(tensor *t, int32_t head_dim) {
   t->contiguous = true;
 }
 
-/* K and V that only the decode kernel takes in 16 bits, and for which there is no quantiser. */
+/* Whether the quantiser can read k and v: they have no pages, and are packed if the queries are. */
+static bool is_quantisable(const attune_sdpa_params *p) {
+  return p->page_table == NULL && (p->cu_queries == NULL || p->cu_keys != NULL);
+}
+
+/* K and V that are not E4M3, and for which there is neither a form nor a quantiser. */
 static attune_sdpa_status check_cache(const attune_sdpa_params *p) {
+  if (is_quantisable(p)) return ATTUNE_SDPA_OK;
   if (p->page_table != NULL) {
     return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
-                       "page_table is %p; paged k and v must be in E4M3, unless the decode kernel "
-                       "computes the problem",
+                       "page_table is %p; paged k and v must be in E4M3 or in the type of o, "
+                       "without smooth_k and hadamard",
                        (const void *)p->page_table);
   }
-  if (p->cu_queries != NULL && p->cu_keys == NULL) {
-    return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
-                       "cu_keys is NULL; beside packed queries, k and v that are not packed must "
-                       "be in E4M3");
-  }
-  return ATTUNE_SDPA_OK;
+  return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
+                     "cu_keys is NULL; beside packed queries, k and v that are not packed must be "
+                     "in E4M3 or in the type of o, without smooth_k and hadamard");
+}
+
+/* A softcap of a problem that prefill16 does not compute. */
+static attune_sdpa_status check_softcap(const attune_sdpa_params *p) {
+  if (p->softcap == 0) return ATTUNE_SDPA_OK;
+  return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
+                     "softcap is %g; with it q, k, v and o must all be FP16 or all BF16, without "
+                     "smooth_k and hadamard, and head_dim one that the library has",
+                     (double)p->softcap);
 }
 
 /* The factors of a packed tensor are those of all its sequences. A mixed form, which the plan has
@@ -284,11 +301,11 @@ static void set_masks(problem *x) {
 
 /* ---- the choice of a form ------------------------------------------------------------------- */
 
-/* Whether a problem has sequences, sinks or a window. */
+/* Whether a problem has sequences, sinks, a window or a softcap. */
 static bool has_options(const problem *x) {
   const attune_sdpa_params *p = &x->p;
-  return p->cu_queries != NULL || p->page_table != NULL || p->key_lengths != NULL ||
-         p->sinks != NULL || x->window_left >= 0 || x->window_right >= 0;
+  return p->softcap != 0 || p->cu_queries != NULL || p->page_table != NULL ||
+         p->key_lengths != NULL || p->sinks != NULL || x->window_left >= 0 || x->window_right >= 0;
 }
 
 /* Whether a problem has nothing that dense forms do not have. */
@@ -359,16 +376,22 @@ static attune_sdpa_shape shape_of(const problem *x) {
                              .causal = x->causal};
 }
 
+/* Whether products in 16 bits compute a problem but for its options. */
+static bool stays_in_halves(const problem *x) {
+  const attune_sdpa_params *p = &x->p;
+  const bool halves = p->dtype != ATTUNE_SDPA_E4M3 && p->q_dtype == p->dtype &&
+                      p->out_dtype == p->dtype,
+             other = p->smooth_k != 0 || p->hadamard != 0 || x->scale <= 0 || keys_are_many(p);
+  return halves && !other;
+}
+
 /* The form of the native or the pingpong kernel for a problem in 16 bits, which then needs no
  * quantiser; NULL if it has another form. With a log-sum-exp all exponentials are exact, which forms
  * with tiles of 128 rows have; without one the first form is the fastest. */
 static const attune_sdpa_form_info *find_native(const problem *x) {
   const attune_sdpa_params *p = &x->p;
-  const bool halves = p->dtype != ATTUNE_SDPA_E4M3 && p->q_dtype == p->dtype &&
-                      p->out_dtype == p->dtype,
-             other = p->smooth_k != 0 || p->hadamard != 0 || x->scale <= 0 || keys_are_many(p),
-             exact = p->lse != NULL;
-  if (!halves || other || has_options(x)) return NULL;
+  const bool exact = p->lse != NULL;
+  if (!stays_in_halves(x) || has_options(x)) return NULL;
   const attune_sdpa_shape shape = shape_of(x);
   if (!attune_sdpa_prefers_native(&shape)) return NULL;
   int32_t rows = 256, keys = 128;
@@ -385,6 +408,22 @@ static const attune_sdpa_form_info *find_native(const problem *x) {
     if ((f->kernel == ATTUNE_KERNEL_NATIVE || f->kernel == ATTUNE_KERNEL_PINGPONG) &&
         f->head_dim == p->head_dim && f->query_rows == rows && f->step_keys == keys &&
         f->bf16 == (p->dtype == ATTUNE_SDPA_BF16) && (f->linear_eighths == 0 || !exact)) {
+      return f;
+    }
+  }
+  return NULL;
+}
+
+/* The form for a problem in 16 bits with options, which then needs no quantiser; NULL if it has
+ * another form. It is not timed yet, so that it gets what has no other form: a softcap, and k and v
+ * of many queries that the quantiser cannot read. */
+static const attune_sdpa_form_info *find_options16(const problem *x) {
+  const attune_sdpa_params *p = &x->p;
+  if (!stays_in_halves(x) || (is_quantisable(p) && p->softcap == 0)) return NULL;
+  for (int i = attune_sdpa_dense_count; i < attune_sdpa_form_count; ++i) {
+    const attune_sdpa_form_info *f = &attune_sdpa_forms[i];
+    if (f->kernel == ATTUNE_KERNEL_PREFILL16 && f->head_dim == p->head_dim &&
+        f->bf16 == (p->dtype == ATTUNE_SDPA_BF16)) {
       return f;
     }
   }
@@ -487,12 +526,15 @@ static attune_sdpa_status select_form(call_plan *plan, bool has_workspace) {
 }
 
 /* Chooses a form for a problem in BF16 or FP16 that is not quantised: decode, or without a workspace,
- * which that needs, native or pingpong where they apply. */
+ * which that needs, native or pingpong where they apply, or prefill16, which alone has a softcap. */
 static void select_halves(call_plan *plan, bool has_workspace) {
   problem *x = &plan->x;
-  const attune_sdpa_form_info *decode = find_decode_halves(x), *native = find_native(x);
-  x->converts_q = decode != NULL && (has_workspace || native == NULL);
-  plan->form = x->converts_q ? decode : native;
+  if (x->p.softcap == 0) {
+    const attune_sdpa_form_info *decode = find_decode_halves(x), *native = find_native(x);
+    x->converts_q = decode != NULL && (has_workspace || native == NULL);
+    plan->form = x->converts_q ? decode : native;
+  }
+  if (plan->form == NULL) plan->form = find_options16(x);
   if (plan->form != NULL) x->packed = packed_heads(&x->p, plan->form);
 }
 
@@ -584,6 +626,7 @@ static attune_sdpa_status make_plan(const attune_sdpa_params *params, bool has_w
     lay_out(plan);
     return ATTUNE_SDPA_OK;
   }
+  TRY(check_softcap(&plan->x.p));
   plan->form = find_mixed(&plan->x);
   TRY(plan_quantisation(plan));
   if (plan->form == NULL) TRY(select_form(plan, has_workspace));

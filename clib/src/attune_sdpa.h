@@ -122,6 +122,11 @@ typedef struct attune_sdpa_params {
   size_t workspace_bytes;
 
   uint64_t flags; /* ATTUNE_SDPA_TRUST_POINTERS; 0: none */
+
+  /* ---- since the struct of 320 bytes ---- */
+  /* A score s, scaled, becomes softcap * tanh(s / softcap). For tensors of one type, FP16 or BF16,
+   * without smooth_k and hadamard. 0: no cap. */
+  float softcap;
 } attune_sdpa_params;
 
 /* Launches the computation on a stream of the current context and returns. NULL is the default

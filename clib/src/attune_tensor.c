@@ -69,12 +69,13 @@ attune_sdpa_status attune_check_dtype(const char *name, attune_sdpa_dtype dtype,
   return ATTUNE_SDPA_OK;
 }
 
-attune_sdpa_status attune_copy_params(const char *type, const void *given, void *into, size_t size) {
+attune_sdpa_status attune_copy_params(const char *type, const void *given, void *into, size_t size,
+                                      size_t first) {
   enum { MAX_BYTES = 4096 }; /* of a later version; more is memory that was not set */
   attune_clear_error();
   if (given == NULL) return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT, "params is NULL");
   const size_t have = *(const size_t *)given; /* struct_size is the first field */
-  if (have < size || have > MAX_BYTES) {
+  if (have < first || have > MAX_BYTES) {
     return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
                        "struct_size is %zu; sizeof(%s) is %zu in the header of this library", have,
                        type, size);
@@ -85,7 +86,8 @@ attune_sdpa_status attune_copy_params(const char *type, const void *given, void 
                        "byte %zu of %s is not 0; this library knows %zu bytes of a later header", i,
                        type, size);
   }
-  memcpy(into, given, size);
+  memset(into, 0, size);
+  memcpy(into, given, have < size ? have : size);
   return ATTUNE_SDPA_OK;
 }
 

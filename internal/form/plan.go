@@ -150,7 +150,7 @@ func (t *Table) Plan(p Problem) (*Call, error) {
 		return nil, err
 	}
 	c := &Call{problem: p}
-	if p.K.Type != array.E4M3 {
+	if p.K.Type != array.E4M3 && p.Softcap == 0 {
 		if c.Form = t.decode(&p, false); c.Form != nil {
 			c.layOut()
 			return c, nil
@@ -164,6 +164,12 @@ func (t *Table) Plan(p Problem) (*Call, error) {
 			c.WorkspaceBytes = ZeroedBytes
 		}
 		return c, nil
+	}
+	if c.Form = t.options16(&p); c.Form != nil {
+		return c, nil
+	}
+	if p.Softcap != 0 {
+		return nil, unsupported("q is %s, k %s and o %s; with a softcap all are F16 or all BF16", p.Q.Type, p.K.Type, p.O.Type)
 	}
 	c.Form = t.mixed(&p, rules)
 	if err := t.quantise(c); err != nil {
@@ -207,6 +213,17 @@ func (t *Table) native(p *Problem, rules choice) *Form {
 	return t.find(Pingpong, p.HeadDim, holds)
 }
 
+// options16 is the form for a problem in 16 bits with options that is not quantised. It is not timed
+// yet, so that it gets what has no other form: a softcap, and K and V of many queries that the
+// quantiser cannot read.
+func (t *Table) options16(p *Problem) *Form {
+	halves := p.K.Type != array.E4M3 && p.Q.Type == p.K.Type && p.O.Type == p.K.Type
+	if !halves || p.isQuantisable() && p.Softcap == 0 || p.manyKeys() {
+		return nil
+	}
+	return t.find(Prefill16, p.HeadDim, func(f *Form) bool { return f.BF16 == (p.K.Type == array.BF16) })
+}
+
 // packedHeads are the query heads of a group that share a tile of some rows where queries are few
 // (FA3: PackGQA): as many as save a tenth of the tiles.
 func (p *Problem) packedHeads(rows int) int {
@@ -244,8 +261,8 @@ func (t *Table) quantise(c *Call) error {
 	if !q && !kv {
 		return nil
 	}
-	if kv && (p.PageTable != 0 || packed && p.CuKeys == 0) {
-		return unsupported("k and v are %s; paged keys of many queries, and keys beside packed queries that are not packed, are E4M3", p.K.Type)
+	if kv && !p.isQuantisable() {
+		return unsupported("k and v are %s and o %s; paged keys of many queries, and keys beside packed queries that are not packed, have the type of o or are E4M3", p.K.Type, p.O.Type)
 	}
 	z := cast{q: p.Q, k: p.K, v: p.V, batch: p.Batch, heads: 1, copies: 1, bf16: p.Q.Type == array.BF16}
 	if packed {
