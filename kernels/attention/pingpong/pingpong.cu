@@ -2,9 +2,10 @@
 // Hopper (sm_90a), with the schedule of FlashAttention-3. docs/pingpong.md has the arguments.
 //
 // Mask, row max and linear exponentials are those of attention/softmax16.cuh, which native shares.
-// The rest is here:
+// The rest is here. prefill16 has tiles.cuh, loads.cuh, output.cuh and traits.cuh of its own:
 //   traits.cuh    the tile, the knobs and the types
 //   tiles.cuh     work tiles and their order
+//   loads.cuh     addresses of Q, K and V
 //   storage.cuh   shared memory
 //   producer.cuh  TMA loads of Q, K and V
 //   softmax.cuh   row state, exponentials, P

@@ -106,7 +106,8 @@ struct KvSource {
     const int number = static_cast<unsigned>(first) / static_cast<unsigned>(p.page_size);
     const int* entry = pages(p) + number;
     int key = first - number * p.page_size;  // in its page
-    int page = __ldg(entry);
+    int page = 0;
+    if (!Traits::kLoadsEmptyTiles || left > 0) page = __ldg(entry);
     if (n_block > 0) seek(p, n_block - 1);
 #pragma unroll 1
     for (int i = 0; i < Sizes::kBlockN; i += box_keys) {

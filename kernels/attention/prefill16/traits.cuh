@@ -11,7 +11,8 @@ namespace attention::prefill16 {
 
 struct Traits : FormTraits {
   static constexpr bool kHasSequences = true;
-  static constexpr int kElementBytes = 2;  // of Q, K and V
+  static constexpr int kElementBytes = 2;         // of Q, K and V
+  static constexpr bool kLoadsEmptyTiles = true;  // a tile without keys has a step
   static constexpr bool kPacksHeads = false;
   static constexpr bool kHasSoftcap = true;
 
