@@ -253,7 +253,8 @@ func TestArguments(t *testing.T) {
 		{[]string{"struct_size=336", "later=1"}, unsupported + "byte 331 of attune_sdpa_params is not 0; this library knows 328 bytes of a later header"},
 		// An earlier header has no softcap: what lies behind its struct is not read.
 		{[]string{"struct_size=320"}, ok},
-		{[]string{"struct_size=320", "softcap=9"}, ok},
+		{[]string{"struct_size=320", "softcap=9", "reserved=7"}, ok},
+		{[]string{"reserved=7"}, unsupported + "reserved is 7; it must be 0"},
 		{[]string{"flags=2"}, invalid + "flags is 2; it must be 0 or ATTUNE_SDPA_TRUST_POINTERS"},
 		{[]string{"heads=6", "kv_heads=4"}, invalid + "kv_heads is 4, which does not divide heads, 6"},
 		{[]string{"batch=1000", "heads=1000", "kv_heads=1000"}, unsupported + "batch is 1000, kv_heads 1000, keys 512 and head_dim 64: a tensor would have more than 2^31 elements"},

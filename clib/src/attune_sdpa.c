@@ -178,6 +178,9 @@ static attune_sdpa_status check_formats(const attune_sdpa_params *p) {
     return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
                        "softcap is %g; it must be finite and not negative", (double)p->softcap);
   }
+  if (p->reserved != 0) {
+    return attune_fail(ATTUNE_SDPA_UNSUPPORTED, "reserved is %d; it must be 0", p->reserved);
+  }
   TRY(check_window(p));
   return check_quantiser(p);
 }

@@ -127,6 +127,7 @@ typedef struct attune_sdpa_params {
   /* A score s, scaled, becomes softcap * tanh(s / softcap). For tensors of one type, FP16 or BF16,
    * without smooth_k and hadamard. 0: no cap. */
   float softcap;
+  int32_t reserved; /* 0 */
 } attune_sdpa_params;
 
 /* Launches the computation on a stream of the current context and returns. NULL is the default
