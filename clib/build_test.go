@@ -53,7 +53,7 @@ func TestPlan(t *testing.T) {
 				t.Errorf("%+v", c)
 			}
 		}
-		if got, want := strings.Join(companions, " "), "decode decode_r16 decode_r32 decode_r48 decode64 decode64_r16 decode64_r32 decode256 decode256_r16 decode256_r32 decode_m64 decode64_m64 decode_fp16 decode_fp16_m128 decode64_fp16 decode64_fp16_m128 decode256_fp16 decode_bf16 decode_bf16_m128 decode64_bf16 decode64_bf16_m128 decode256_bf16 prefill prefill64 prefill256 native native256 native192 native_fp16 native256_fp16 native192_fp16 native64 native64_fp16 native192_n64 native192_n64_fp16 native64_d128 native64_d128_fp16 native_lse native_lse_fp16 pingpong_d128 pingpong_d128_exact pingpong_d256 pingpong_d128_fp16 pingpong_d128_exact_fp16 pingpong_d256_fp16 pingpong_d128_n64 pingpong_d128_n64_fp16 mixed cast quantize append"; got != want {
+		if got, want := strings.Join(companions, " "), "decode decode_r16 decode_r32 decode_r48 decode64 decode64_r16 decode64_r32 decode256 decode256_r16 decode256_r32 decode_m64 decode64_m64 decode_fp16 decode_fp16_m128 decode64_fp16 decode64_fp16_m128 decode256_fp16 decode_bf16 decode_bf16_m128 decode64_bf16 decode64_bf16_m128 decode256_bf16 prefill prefill64 prefill256 native native256 native192 native_fp16 native256_fp16 native192_fp16 native64 native64_fp16 native192_n64 native192_n64_fp16 native64_d128 native64_d128_fp16 native_lse native_lse_fp16 pingpong_d128 pingpong_d128_exact pingpong_d256 pingpong_d128_fp16 pingpong_d128_exact_fp16 pingpong_d256_fp16 pingpong_d128_n64 pingpong_d128_n64_fp16 prefill16_d128 prefill16_d64 prefill16_d256 prefill16_d128_fp16 prefill16_d64_fp16 prefill16_d256_fp16 mixed cast quantize append"; got != want {
 			t.Errorf("the companions are %s, want %s", got, want)
 		}
 	}

@@ -67,28 +67,10 @@ var asked = map[string]func(a spec.Axes, headDim int) []string{
 			setting("workspace", workspaceAddress), setting("workspace_bytes", 1<<30),
 		}
 	},
-	"prefill": func(a spec.Axes, headDim int) []string {
-		heads, keyRows := a.Value("kv_heads")*a.Value("group"), a.Value("keys")
-		if a.Value("pages") > 0 {
-			keyRows = a.Value("page_size")
-		}
-		lines := []string{
-			"function forward", "reset", setting("batch", a.Value("batch")), setting("heads", heads), setting("kv_heads", a.Value("kv_heads")),
-			setting("queries", a.Value("queries")), setting("keys", a.Value("keys")), setting("head_dim", headDim), setting("causal", a.Value("causal")),
-			setting("window", fmt.Sprintf("%d,%d", a.Value("left")-1, a.Value("right")-1)), setting("out_dtype", 2+a.Value("bf16")),
-			setting("page_size", a.Value("page_size")), setting("max_pages", (a.Value("keys")+a.Value("page_size")-1)/a.Value("page_size")), setting("pages", a.Value("pages")),
-			setting("total_queries", a.Value("queries")), setting("total_keys", a.Value("keys")),
-			pointerIf(a.Value("packed") > 0, "cu_queries", "cu_queries"), pointerIf(a.Value("packed_keys") > 0, "cu_keys", "cu_keys"),
-			pointerIf(a.Value("pages") > 0, "page_table", "page_table"), pointerIf(a.Value("lengths") > 0, "key_lengths", "lengths"),
-			pointerIf(a.Value("sinks") > 0, "sinks", "sinks"), pointerIf(a.Value("lse") > 0, "lse", "lse"),
-		}
-		for _, name := range []string{"q", "o"} {
-			lines = append(lines, rowStrides(name, headDim, heads, a.Value("queries"), a.Value("rows_first"))...)
-		}
-		for _, name := range []string{"k", "v"} {
-			lines = append(lines, rowStrides(name, headDim, a.Value("kv_heads"), keyRows, a.Value("rows_first"))...)
-		}
-		return lines
+	"prefill": optionLines,
+	"prefill16": func(a spec.Axes, headDim int) []string {
+		scale := 1.5 * float64(a.Value("spread")) / math.Sqrt(float64(headDim)) / float64(max(a.Value("q_max"), 1)*max(a.Value("k_max"), 1))
+		return append(optionLines(a, headDim), setting("scale", float32(scale)), setting("softcap", a.Value("softcap")))
 	},
 	"quantize": func(a spec.Axes, _ int) []string {
 		lines := []string{
@@ -118,9 +100,38 @@ var asked = map[string]func(a spec.Axes, headDim int) []string{
 	},
 }
 
-// halfTensors are the lines for a decode form that takes queries in FP16 or BF16, and for its cache.
+// optionLines are the lines for a shape of prefill and prefill16.
+func optionLines(a spec.Axes, headDim int) []string {
+	heads, keyRows := a.Value("kv_heads")*a.Value("group"), a.Value("keys")
+	if a.Value("pages") > 0 {
+		keyRows = a.Value("page_size")
+	}
+	lines := []string{
+		"function forward", "reset", setting("batch", a.Value("batch")), setting("heads", heads), setting("kv_heads", a.Value("kv_heads")),
+		setting("queries", a.Value("queries")), setting("keys", a.Value("keys")), setting("head_dim", headDim), setting("causal", a.Value("causal")),
+		setting("window", fmt.Sprintf("%d,%d", a.Value("left")-1, a.Value("right")-1)), setting("out_dtype", 2+a.Value("bf16")),
+		setting("page_size", a.Value("page_size")), setting("max_pages", (a.Value("keys")+a.Value("page_size")-1)/a.Value("page_size")), setting("pages", a.Value("pages")),
+		setting("total_queries", a.Value("queries")), setting("total_keys", a.Value("keys")),
+		pointerIf(a.Value("packed") > 0, "cu_queries", "cu_queries"), pointerIf(a.Value("packed_keys") > 0, "cu_keys", "cu_keys"),
+		pointerIf(a.Value("pages") > 0, "page_table", "page_table"), pointerIf(a.Value("lengths") > 0, "key_lengths", "lengths"),
+		pointerIf(a.Value("sinks") > 0, "sinks", "sinks"), pointerIf(a.Value("lse") > 0, "lse", "lse"),
+	}
+	for _, name := range []string{"q", "o"} {
+		lines = append(lines, rowStrides(name, headDim, heads, a.Value("queries"), a.Value("rows_first"))...)
+	}
+	for _, name := range []string{"k", "v"} {
+		lines = append(lines, rowStrides(name, headDim, a.Value("kv_heads"), keyRows, a.Value("rows_first"))...)
+	}
+	return lines
+}
+
+// halfTensors are the lines for a form that takes queries in FP16 or BF16, and for its cache.
 func halfTensors(c *form.Form, a spec.Axes) []string {
 	knobs := c.Image.Record.Knobs
+	if c.Kernel == form.Prefill16 {
+		dtype := 2 + knobs["USE_BF16"]
+		return []string{setting("dtype", dtype), setting("out_dtype", dtype), setting("descale_q", 0), setting("descale_k", 0), setting("descale_v", 0)}
+	}
 	if c.Image.Record.Kernel != "decode" || a.Value("q_bits") == 8 {
 		return nil
 	}
@@ -218,8 +229,12 @@ func evenBlocks(units, tiles int, c *form.Form, multiprocessors int) int {
 
 // isChosen reports whether the library computes a shape by a companion: of the decode forms by the one
 // with the fewest units of a K/V head, of these by the one with the fewest rows, and of these by the
-// first.
+// first. prefill16 gets what has no other form.
 func isChosen(c *form.Form, all []*form.Form, s spec.Axes) bool {
+	if c.Kernel == form.Prefill16 {
+		few := s.Value("queries")*s.Value("group") <= 128 && s.Value("queries") <= 16 && s.Value("packed") == 0 && s.Value("right") == 0 // decode
+		return s.Value("softcap") > 0 || !few && (s.Value("pages") > 0 || s.Value("packed") > s.Value("packed_keys"))
+	}
 	if c.Kernel != form.Decode {
 		return true
 	}
@@ -368,8 +383,10 @@ func TestDecodeArguments(t *testing.T) {
 		{pagedWith("max_pages=-1"), invalid + "max_pages is -1; it must be from 1 to 16777216"},
 		{pagedWith("batch=1000", "max_pages=16777216"), invalid + "batch is 1000 and max_pages 16777216: the page table would have more than 2^31 elements"},
 		{pagedWith("dtype=3", "descale_q=0", "descale_k=0", "descale_v=0"), ok},
-		{pagedWith("dtype=3", "descale_q=0", "descale_k=0", "descale_v=0", "queries=17"), unsupported + "page_table is 0x101100000000; paged k and v must be in E4M3, unless the decode kernel computes the problem"},
-		{pagedWith("dtype=2", "descale_q=0", "descale_k=0", "descale_v=0", "queries=3", "window=9,1"), unsupported + "page_table is 0x101100000000; paged k and v must be in E4M3"},
+		{pagedWith("dtype=3", "descale_q=0", "descale_k=0", "descale_v=0", "queries=17"), unsupported + "page_table is 0x101100000000; paged k and v must be in E4M3 or in the type of o, without smooth_k and hadamard"},
+		{pagedWith("dtype=3", "out_dtype=3", "descale_q=0", "descale_k=0", "descale_v=0", "queries=17"), ok},
+		{pagedWith("dtype=2", "descale_q=0", "descale_k=0", "descale_v=0", "queries=3", "window=9,1"), ok},
+		{pagedWith("dtype=2", "descale_q=0", "descale_k=0", "descale_v=0", "queries=17", "hadamard=1"), unsupported + "page_table is 0x101100000000; paged k and v must be in E4M3"},
 		{with("window=128,-1", "sinks=0x100900000000", "lse=0x100400000000", "out_dtype=3", "key_lengths=0x101000000000"), ok},
 		{with("window=9,0"), ok}, // causal
 		{with("k_stride[1]=128", "k_stride[2]=1024"), ok},
@@ -917,7 +934,8 @@ func TestPackedArguments(t *testing.T) {
 		{with("key_lengths=0x101000000000"), ok},
 		{with("cu_keys=0", "page_table=0x101100000000", "page_size=64", "max_pages=8", "pages=9"), ok},
 		{with("page_table=0x101100000000", "page_size=64", "max_pages=8", "pages=9"), invalid + "cu_keys is 0x101300000000 and page_table 0x101100000000; packed keys have no pages"},
-		{append(slices.Clone(half), "cu_keys=0"), unsupported + "cu_keys is NULL; beside packed queries, k and v that are not packed must be in E4M3"},
+		{append(slices.Clone(half), "cu_keys=0"), unsupported + "cu_keys is NULL; beside packed queries, k and v that are not packed must be in E4M3 or in the type of o, without smooth_k and hadamard"},
+		{append(slices.Clone(half), "cu_keys=0", "out_dtype=3"), ok},
 		{append(slices.Clone(half), "cu_keys=0", "dtype=1", "q_dtype=3", "descale_k=0x100600000000", "descale_v=0x100700000000"), ok},
 		{with("queries=4", "total_queries=12"), ok},
 		{append(slices.Clone(half), "cu_queries=0", "cu_keys=0", "hadamard=1", "batch=1000000", "kv_heads=8", "queries=1", "keys=1"), unsupported + "batch is 1000000 with 8 heads of 1 queries and 8 of 1 keys: the quantiser would have 24000000 tiles"},

@@ -437,7 +437,7 @@ func TestCastMixedMatchesLabOnGPU(t *testing.T) {
 	}
 }
 
-var companionFolders = map[string]fs.FS{"decode": kernels.Decode(), "prefill": kernels.Prefill(), "quantize": kernels.Quantize(), "append": kernels.Append()}
+var companionFolders = map[string]fs.FS{"decode": kernels.Decode(), "prefill": kernels.Prefill(), "prefill16": kernels.Prefill16(), "quantize": kernels.Quantize(), "append": kernels.Append()}
 
 func floatBytes(values []float32) []byte {
 	var data []byte

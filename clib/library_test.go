@@ -251,9 +251,9 @@ func TestArguments(t *testing.T) {
 		// A later header appends fields. Without a value they are no option.
 		{[]string{"struct_size=336"}, ok},
 		{[]string{"struct_size=336", "later=1"}, unsupported + "byte 331 of attune_sdpa_params is not 0; this library knows 328 bytes of a later header"},
-		// An earlier header has no precision: what lies behind its struct is not read.
+		// An earlier header has no precision and no softcap: what lies behind its struct is not read.
 		{[]string{"struct_size=320"}, ok},
-		{[]string{"struct_size=320", "precision=9", "reserved=7"}, ok},
+		{[]string{"struct_size=320", "precision=9", "softcap=9"}, ok},
 		{[]string{"flags=2"}, invalid + "flags is 2; it must be 0 or ATTUNE_SDPA_TRUST_POINTERS"},
 		{[]string{"heads=6", "kv_heads=4"}, invalid + "kv_heads is 4, which does not divide heads, 6"},
 		{[]string{"batch=1000", "heads=1000", "kv_heads=1000"}, unsupported + "batch is 1000, kv_heads 1000, keys 512 and head_dim 64: a tensor would have more than 2^31 elements"},
@@ -285,6 +285,10 @@ func TestArguments(t *testing.T) {
 		{[]string{"scale=nan"}, invalid + "scale is nan; it must be finite and not negative"},
 		{[]string{"scale=inf"}, invalid + "scale is inf; "},
 		{[]string{"scale=-0.5"}, invalid + "scale is -0.5; "},
+		{[]string{"softcap=-1"}, invalid + "softcap is -1; it must be finite and not negative"},
+		{[]string{"softcap=nan"}, invalid + "softcap is nan; "},
+		{[]string{"softcap=30"}, unsupported + "softcap is 30; with it q, k, v and o must all be FP16 or all BF16, without smooth_k, hadamard and"},
+		{[]string{"softcap=30", "dtype=3", "out_dtype=3", "descale_q=0", "descale_k=0", "descale_v=0"}, ok},
 		{[]string{"head_dim=96"}, unsupported + "head_dim is 96; the forms of this library have 64, 128, 256"},
 		{[]string{"q_stride[0]=1", "q_stride[1]=32768", "q_stride[2]=64"}, ok}, // one batch: its stride does not matter
 		{[]string{"batch=2", "k_stride[0]=262144", "k_stride[1]=32768", "k_stride[2]=64"}, ok},

@@ -48,6 +48,9 @@ func randomProblem(r *rand.Rand) form.Problem {
 	if p.K.Type == array.E4M3 && r.IntN(8) > 0 { // 16 bits are an error
 		p.Precision = form.Precision(r.IntN(2))
 	}
+	if !plain && r.IntN(8) == 0 {
+		p.Softcap = 30
+	}
 	switch kind := r.IntN(6); {
 	case plain:
 	case kind == 0:
@@ -96,6 +99,7 @@ func problemLines(p form.Problem) []string {
 	} {
 		lines = append(lines, setting(name, value))
 	}
+	lines = append(lines, setting("softcap", p.Softcap))
 	for i, t := range []form.Tensor{p.Q, p.K, p.V, p.O} {
 		lines = append(lines, strides(form.Tensors[i]+"_stride", t.Strides[:]...)...)
 	}
@@ -181,7 +185,7 @@ func TestPlansMatchGo(t *testing.T) {
 			t.Errorf("problem %d, %+v:\nthe library %s\nGo          %s", i, p, strings.Join(got, "\n            "), strings.Join(want, "\n            "))
 		}
 	}
-	for _, kernel := range []form.Kernel{form.DenseKernel, form.Decode, form.Prefill, form.Native, form.Pingpong, form.Mixed} {
+	for _, kernel := range []form.Kernel{form.DenseKernel, form.Decode, form.Prefill, form.Native, form.Pingpong, form.Prefill16, form.Mixed} {
 		if forms[kernel] < 3 {
 			t.Errorf("%d problems have a form of %s", forms[kernel], kernel)
 		}

@@ -4,5 +4,5 @@ import "io/fs"
 
 // Forms returns the folders of the kernels that the libraries launch beside the attention kernel.
 func Forms() []fs.FS {
-	return []fs.FS{Decode(), Prefill(), Native(), Pingpong(), Mixed(), Cast(), Quantize(), Append()}
+	return []fs.FS{Decode(), Prefill(), Native(), Pingpong(), Prefill16(), Mixed(), Cast(), Quantize(), Append()}
 }

@@ -42,6 +42,10 @@ func Native() fs.FS { return folder("attention/native") }
 // Pingpong returns the folder of the attention kernel for BF16 and FP16 with head dims 128 and 256.
 func Pingpong() fs.FS { return folder("attention/pingpong") }
 
+// Prefill16 returns the folder of the attention kernel with options, for many query rows of BF16 and
+// FP16.
+func Prefill16() fs.FS { return folder("attention/prefill16") }
+
 // Mixed returns the folder of the attention kernel for Q in BF16 or FP16 with K and V in E4M3.
 func Mixed() fs.FS { return folder("attention/mixed") }
 

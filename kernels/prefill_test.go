@@ -3,14 +3,18 @@ package kernels_test
 import (
 	"encoding/binary"
 	"slices"
+	"strings"
 	"testing"
 
 	simdevice "attune/internal/device/sim"
 	"attune/internal/run"
 )
 
-// prefillFolder is the folder of the prefill kernel.
-const prefillFolder = "attention/prefill"
+// The folders of the kernels with options, in E4M3 and in 16 bits.
+const (
+	prefillFolder   = "attention/prefill"
+	prefill16Folder = "attention/prefill16"
+)
 
 // Every head dim is right on all shapes of the simulator with all checkers. So is a form with
 // smaller steps, more stages and the transpose in a loop, on the shapes with the most options.
@@ -35,12 +39,64 @@ func TestPrefillIsCorrect(t *testing.T) {
 	}
 }
 
-// prefillJob is a launch of the kernel.
+// So is every stage in 16 bits, and other choices that its sources have, on the shapes with the most
+// options.
+func TestPrefill16IsCorrect(t *testing.T) {
+	kernel, builder := declaredBuilder(t, prefill16Folder)
+	all, few := kernel.Run.SimShapes, []string{"packed_all", "paged_192", "softcap"}
+	for i, test := range []struct {
+		name   string
+		shapes []string
+	}{
+		{"prefill16_d128", all},
+		{"prefill16_d64", all},
+		{"prefill16_d256", all},
+		{"prefill16_d128_fp16", []string{"more", "narrow", "packed", "short", "paged_16", "peaks", "softcap"}},
+		{"prefill16_d64_fp16", []string{"more", "narrow", "packed", "short", "paged_16", "peaks", "softcap"}},
+		{"prefill16_d256_fp16", []string{"more", "narrow", "packed", "short", "paged_16", "peaks", "softcap"}},
+		{"prefill16_d64+TILE_N=64+K_STAGES=2+V_STAGES=3+USE_SUM_COLUMNS=0+USE_PACK_EARLY=1+USE_Q_IN_SHARED=1", few},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if i > 0 {
+				skipUnlessSampled(t, i)
+			}
+			t.Parallel()
+			checkDeclared(t, kernel, builder, prefill16Folder, test.name, test.shapes)
+		})
+	}
+}
+
+// A launch has the same results, bit for bit, as the one before, and as one with other blocks: tiles
+// do not depend on each other.
+func TestPrefill16RepeatsItself(t *testing.T) {
+	j := newPrefillJob(t, "prefill16_d64", "packed_all")
+	sim := simdevice.Open(simdevice.Options{})
+	var before [][]byte
+	for _, blocks := range []int{3, 3, 1} {
+		j.Job.Grid[0] = blocks
+		result, err := sim.Run(t.Context(), j.Job)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range before {
+			if !slices.Equal(before[i], result.Outputs[i]) {
+				t.Errorf("%d blocks: output %d differs", blocks, i)
+			}
+		}
+		before = result.Outputs
+	}
+}
+
+// prefillJob is a launch of a kernel with options.
 type prefillJob struct{ *declaredJob }
 
 func newPrefillJob(t *testing.T, stage, shape string) prefillJob {
 	t.Helper()
-	return prefillJob{newDeclaredJob(t, prefillFolder, stage, shape)}
+	folder := prefillFolder
+	if strings.HasPrefix(stage, "prefill16") {
+		folder = prefill16Folder
+	}
+	return prefillJob{newDeclaredJob(t, folder, stage, shape)}
 }
 
 // ints are the integers of an input, nil for a null pointer.
@@ -85,10 +141,22 @@ func (j prefillJob) keyRows() [][]int {
 // A cache of K and V has anything behind the last key of a sequence, NaN too: another sequence, the
 // rest of a page, or padding. No output may have it.
 func TestPrefillIgnoresUnusedKeys(t *testing.T) {
-	for shape, stage := range map[string]string{"lengths": "prefill64", "short": "prefill", "paged": "prefill", "paged_16": "prefill64", "paged_128": "prefill256"} {
-		t.Run(shape, func(t *testing.T) {
+	for _, test := range [][2]string{
+		{"prefill64", "lengths"},
+		{"prefill", "short"},
+		{"prefill", "paged"},
+		{"prefill64", "paged_16"},
+		{"prefill256", "paged_128"},
+		{"prefill16_d128", "lengths"},
+		{"prefill16_d64", "short"},
+		{"prefill16_d64_fp16", "paged"},
+		{"prefill16_d128", "paged_16"},
+		{"prefill16_d256", "paged_128"},
+		{"prefill16_d64", "paged_short"},
+	} {
+		t.Run(strings.Join(test[:], " "), func(t *testing.T) {
 			t.Parallel()
-			j := newPrefillJob(t, stage, shape)
+			j := newPrefillJob(t, test[0], test[1])
 			used := map[int]bool{}
 			for _, row := range slices.Concat(j.keyRows()...) {
 				used[row] = true
@@ -103,7 +171,13 @@ func TestPrefillIgnoresUnusedKeys(t *testing.T) {
 
 // Keys of NaN in one packed sequence leave the rows of all others as they were, bit for bit.
 func TestPrefillSequencesAreApart(t *testing.T) {
-	j := newPrefillJob(t, "prefill64", "packed")
+	for _, stage := range []string{"prefill64", "prefill16_d64"} {
+		t.Run(stage, func(t *testing.T) { checkApart(t, newPrefillJob(t, stage, "packed")) })
+	}
+}
+
+func checkApart(t *testing.T, j prefillJob) {
+	t.Helper()
 	sim := simdevice.Open(simdevice.Options{})
 	before, err := sim.Run(t.Context(), j.Job)
 	if err != nil {
@@ -116,7 +190,8 @@ func TestPrefillSequencesAreApart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := slices.IndexFunc(before.Outputs, func(x []byte) bool { return len(x) == 2*len(j.arg("q").Input) })
+	elements := len(j.arg("q").Input) / j.elementBytes()
+	o := slices.IndexFunc(before.Outputs, func(x []byte) bool { return len(x) == 2*elements })
 	width := len(before.Outputs[o]) / j.scalar("queries") // of a row of all heads
 	changed := 0
 	for row := range j.scalar("queries") {
@@ -130,6 +205,14 @@ func TestPrefillSequencesAreApart(t *testing.T) {
 	if changed == 0 {
 		t.Error("no row sees the NaN")
 	}
+}
+
+// elementBytes are those of Q, K and V.
+func (j prefillJob) elementBytes() int {
+	if j.arg("k_map").TensorMap.Type == "u8" {
+		return 1
+	}
+	return 2
 }
 
 // spoilKeys sets keys to NaN in all heads, and returns their number.
@@ -146,8 +229,8 @@ func (j prefillJob) spoilKeys(spoil func(row int) bool) int {
 			spoilt++
 			for head := range dims[2] {
 				at := row%dims[1]*strides[0] + head*strides[1] + row/dims[1]*strides[2]
-				for i := range dims[0] {
-					data[at+i] = 0x7f
+				for i := range dims[0] * j.elementBytes() {
+					data[at+i] = 0xff // NaN in all types
 				}
 			}
 		}

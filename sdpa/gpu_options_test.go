@@ -34,6 +34,7 @@ func optionTests(t *testing.T) []optionTest {
 	halfCache := newSequences(t, r, BF16, BF16, 4, 2, 64, 16, []int{2, 2, 2}, []int{70, 0, 130})
 	packed := newSequences(t, r, E4M3, E4M3, 4, 2, 64, 64, []int{20, 0, 33}, []int{30, 9, 70})
 	halves := newSequences(t, r, BF16, BF16, 4, 2, 64, 64, []int{20, 1, 33}, []int{30, 9, 70})
+	longCache := newSequences(t, r, BF16, BF16, 4, 2, 64, 48, []int{20, 0, 33}, []int{30, 9, 70})
 	decode := &Tensor{DType: BF16, Shape: [4]int{3, 4, 2, 64}, Data: slices.Concat(cache.q[0].Data, cache.q[1].Data, cache.q[2].Data)}
 	halfDecode := &Tensor{DType: BF16, Shape: [4]int{3, 4, 2, 64}, Data: slices.Concat(halfCache.q[0].Data, halfCache.q[1].Data, halfCache.q[2].Data)}
 	return []optionTest{
@@ -80,6 +81,13 @@ func optionTests(t *testing.T) []optionTest {
 			packed.packed[0], packed.pages[1], packed.pages[2], FP16,
 			[]string{"prefill"},
 			0.15, true,
+		},
+		{
+			"packed over pages in BF16",
+			Problem{Causal: true, Sinks: sinks, QueryOffsets: offsets(longCache.queries), PageTable: longCache.table, KeyLengths: longCache.keys, LSE: make([]float32, 4*53)},
+			longCache.packed[0], longCache.pages[1], longCache.pages[2], BF16,
+			[]string{"prefill16"},
+			0.01, false,
 		},
 		{
 			"packed BF16",

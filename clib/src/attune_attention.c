@@ -196,7 +196,7 @@ attune_sdpa_status attune_launch_attention(const problem *x, context *c,
   int32_t heads = p.batch * p.heads, group = p.heads / p.kv_heads, causal = x->causal,
           window_left = x->window_left, window_right = x->window_right,
           head_rows = CONSUMER_ROWS / x->packed;
-  float scale = x->scale;
+  float scale = x->scale, softcap = p.softcap;
   /* A decode form takes q in 16 bits by another argument, and mixed forms take its type. */
   const void *q = p.q, *q_fp16 = NULL, *q_bf16 = NULL;
   int32_t q_is_bf16 = p.q_dtype == ATTUNE_SDPA_BF16;
@@ -242,6 +242,7 @@ attune_sdpa_status attune_launch_attention(const problem *x, context *c,
       [ATTUNE_ARG_WINDOW_RIGHT] = &window_right,
       [ATTUNE_ARG_EVEN_BLOCKS] = &even_blocks,
       [ATTUNE_ARG_SOFTMAX_SCALE] = &scale,
+      [ATTUNE_ARG_SOFTCAP] = &softcap,
       [ATTUNE_ARG_Q_FP16] = &q_fp16,
       [ATTUNE_ARG_Q_BF16] =
           form->kernel == ATTUNE_KERNEL_MIXED ? (void *)&q_is_bf16 : (void *)&q_bf16,

@@ -17,7 +17,8 @@ static double error_of(const call_plan *plan) {
   const attune_sdpa_form_info *form = plan->form;
   if (plan->quantiser != NULL) return errors.cast;
   if (form->kernel == ATTUNE_KERNEL_DECODE) return errors.decode;
-  if (form->kernel == ATTUNE_KERNEL_NATIVE || form->kernel == ATTUNE_KERNEL_PINGPONG) {
+  if (form->kernel == ATTUNE_KERNEL_NATIVE || form->kernel == ATTUNE_KERNEL_PINGPONG ||
+      form->kernel == ATTUNE_KERNEL_PREFILL16) {
     return form->linear_eighths > 0 ? errors.linear : errors.exact;
   }
   /* Mixed rounds a q in 16 bits to E4M3, as a cast does. */
@@ -32,6 +33,7 @@ static const char *kernel_name(attune_sdpa_kernel kernel) {
     case ATTUNE_KERNEL_PREFILL: return "prefill";
     case ATTUNE_KERNEL_NATIVE: return "native";
     case ATTUNE_KERNEL_PINGPONG: return "pingpong";
+    case ATTUNE_KERNEL_PREFILL16: return "prefill16";
     case ATTUNE_KERNEL_MIXED: return "mixed";
     default: return "dense";
   }
@@ -48,12 +50,18 @@ static void explain_precision(const call_plan *plan, char *text, size_t size) {
   } else if (p->precision == ATTUNE_SDPA_PRECISION_FP8) {
     why = "precision FP8 quantises";
   } else if (plan->quantiser != NULL) {
-    const char *lacks = attune_why_not_native(&plan->x);
+    const char *lacks = attune_why_not_halves(&plan->x), *option = attune_option_of(&plan->x);
     if (lacks != NULL) {
       snprintf(text, size, "no form in 16 bits %s", lacks);
       return;
     }
+    if (option != NULL) {
+      snprintf(text, size, "the form in 16 bits with %s is not timed yet", option);
+      return;
+    }
     why = "FP8 is at least 1.1x faster";
+  } else if (plan->form->kernel == ATTUNE_KERNEL_PREFILL16) {
+    why = p->softcap != 0 ? "only a form in 16 bits has a softcap" : "no quantiser reads such k and v";
   } else if (plan->form->kernel == ATTUNE_KERNEL_DECODE) {
     why = "nothing is quantised for few query rows";
   }
@@ -69,8 +77,9 @@ static void explain_kernel(const call_plan *plan, char *text, size_t size) {
     case ATTUNE_KERNEL_MIXED: why = "; mixed converts q itself"; break;
     case ATTUNE_KERNEL_DENSE: why = "; the tensors are contiguous, without options"; break;
     case ATTUNE_KERNEL_PREFILL:
+    case ATTUNE_KERNEL_PREFILL16:
       if (option != NULL) {
-        snprintf(text, size, "; prefill has %s", option);
+        snprintf(text, size, "; %s has %s", kernel_name(plan->form->kernel), option);
         return;
       }
       why = "; prefill takes strides and all outputs";

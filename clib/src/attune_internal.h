@@ -272,7 +272,7 @@ ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_make_plan(const attune_sdpa_params
 
 /* Why no form in 16 bits for many queries computes a problem in FP16 or BF16, as the rest of "no
  * form in 16 bits ..."; NULL if one does, whether or not it is the fastest. */
-ATTUNE_SDPA_PRIVATE const char *attune_why_not_native(const problem *x);
+ATTUNE_SDPA_PRIVATE const char *attune_why_not_halves(const problem *x);
 
 /* The first option of a problem, such as "sinks"; NULL without one. */
 ATTUNE_SDPA_PRIVATE const char *attune_option_of(const problem *x);

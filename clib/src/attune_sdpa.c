@@ -166,9 +166,6 @@ static attune_sdpa_status check_precision(const attune_sdpa_params *p) {
     return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
                        "precision is %d; it must be a value of attune_sdpa_precision", p->precision);
   }
-  if (p->reserved != 0) {
-    return attune_fail(ATTUNE_SDPA_UNSUPPORTED, "reserved is %d; it must be 0", p->reserved);
-  }
   if (p->precision != ATTUNE_SDPA_PRECISION_16) return ATTUNE_SDPA_OK;
   if (p->dtype == ATTUNE_SDPA_E4M3 || p->q_dtype == ATTUNE_SDPA_E4M3) {
     return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
@@ -196,6 +193,10 @@ static attune_sdpa_status check_formats(const attune_sdpa_params *p) {
   if (!isfinite(p->scale) || p->scale < 0) {
     return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
                        "scale is %g; it must be finite and not negative", (double)p->scale);
+  }
+  if (!isfinite(p->softcap) || p->softcap < 0) {
+    return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
+                       "softcap is %g; it must be finite and not negative", (double)p->softcap);
   }
   TRY(check_window(p));
   return check_quantiser(p);
@@ -233,21 +234,34 @@ static void quantise_tensor(tensor *t, int32_t head_dim) {
   t->contiguous = true;
 }
 
-/* K and V that only the decode kernel takes in 16 bits, and for which there is no quantiser. */
+/* Whether the quantiser can read k and v: they have no pages, and are packed if the queries are. */
+static bool is_quantisable(const attune_sdpa_params *p) {
+  return p->page_table == NULL && (p->cu_queries == NULL || p->cu_keys != NULL);
+}
+
+/* K and V that are not E4M3, and for which there is neither a form nor a quantiser. */
 static attune_sdpa_status check_cache(const attune_sdpa_params *p) {
+  if (is_quantisable(p)) return ATTUNE_SDPA_OK;
   if (p->page_table != NULL) {
     return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
                        "page_table is %p; paged k and v must be in E4M3%s", (const void *)p->page_table,
                        p->precision == ATTUNE_SDPA_PRECISION_FP8
                            ? " with ATTUNE_SDPA_PRECISION_FP8: no quantiser reads pages"
-                           : ", unless the decode kernel computes the problem");
+                           : " or in the type of o, without smooth_k and hadamard");
   }
-  if (p->cu_queries != NULL && p->cu_keys == NULL) {
-    return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
-                       "cu_keys is NULL; beside packed queries, k and v that are not packed must "
-                       "be in E4M3");
-  }
-  return ATTUNE_SDPA_OK;
+  return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
+                     "cu_keys is NULL; beside packed queries, k and v that are not packed must be "
+                     "in E4M3 or in the type of o, without smooth_k and hadamard");
+}
+
+/* A softcap of a problem that prefill16 does not compute. */
+static attune_sdpa_status check_softcap(const attune_sdpa_params *p) {
+  if (p->softcap == 0) return ATTUNE_SDPA_OK;
+  return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
+                     "softcap is %g; with it q, k, v and o must all be FP16 or all BF16, without "
+                     "smooth_k, hadamard and ATTUNE_SDPA_PRECISION_FP8, and head_dim one that the "
+                     "library has",
+                     (double)p->softcap);
 }
 
 /* The factors of a packed tensor are those of all its sequences. A mixed form, which the plan has
@@ -302,6 +316,7 @@ static void set_masks(problem *x) {
 
 const char *attune_option_of(const problem *x) {
   const attune_sdpa_params *p = &x->p;
+  if (p->softcap != 0) return "a softcap";
   if (p->cu_queries != NULL) return "packed sequences";
   if (p->page_table != NULL) return "pages";
   if (p->key_lengths != NULL) return "lengths";
@@ -309,7 +324,7 @@ const char *attune_option_of(const problem *x) {
   return x->window_left >= 0 || x->window_right >= 0 ? "a window" : NULL;
 }
 
-/* Whether a problem has sequences, sinks or a window. */
+/* Whether a problem has sequences, sinks, a window or a softcap. */
 static bool has_options(const problem *x) { return attune_option_of(x) != NULL; }
 
 /* Whether a problem has nothing that dense forms do not have. */
@@ -380,17 +395,11 @@ static attune_sdpa_shape shape_of(const problem *x) {
                              .causal = x->causal};
 }
 
-const char *attune_why_not_native(const problem *x) {
+const char *attune_why_not_halves(const problem *x) {
   const attune_sdpa_params *p = &x->p;
   if (p->smooth_k || p->hadamard) return "has options of the quantiser";
   if (p->out_dtype != p->dtype) return "has o of another type than q, k and v for such sizes";
-  if (keys_are_many(p)) return "takes k and v of more than 2^31 elements for such sizes";
-  if (p->cu_queries != NULL) return "has packed sequences";
-  if (x->window_right >= 0) return "has a window behind the query";
-  if (p->page_table != NULL) return "has pages for such sizes";
-  if (p->key_lengths != NULL) return "has lengths for such sizes";
-  if (p->sinks != NULL) return "has sinks for such sizes";
-  return x->window_left >= 0 ? "has a window for such sizes" : NULL;
+  return keys_are_many(p) ? "takes k and v of more than 2^31 elements for such sizes" : NULL;
 }
 
 /* The form of the native or the pingpong kernel for a problem in 16 bits, which then needs no
@@ -399,7 +408,7 @@ const char *attune_why_not_native(const problem *x) {
 static const attune_sdpa_form_info *find_native(const problem *x) {
   const attune_sdpa_params *p = &x->p;
   const bool exact = p->lse != NULL;
-  if (p->dtype == ATTUNE_SDPA_E4M3 || attune_why_not_native(x) != NULL) return NULL;
+  if (p->dtype == ATTUNE_SDPA_E4M3 || attune_why_not_halves(x) != NULL || has_options(x)) return NULL;
   const attune_sdpa_shape shape = shape_of(x);
   if (p->precision != ATTUNE_SDPA_PRECISION_16 && !attune_sdpa_prefers_native(&shape)) return NULL;
   int32_t rows = 256, keys = 128;
@@ -416,6 +425,24 @@ static const attune_sdpa_form_info *find_native(const problem *x) {
     if ((f->kernel == ATTUNE_KERNEL_NATIVE || f->kernel == ATTUNE_KERNEL_PINGPONG) &&
         f->head_dim == p->head_dim && f->query_rows == rows && f->step_keys == keys &&
         f->bf16 == (p->dtype == ATTUNE_SDPA_BF16) && (f->linear_eighths == 0 || !exact)) {
+      return f;
+    }
+  }
+  return NULL;
+}
+
+/* The form for a problem in 16 bits with options, which then needs no quantiser; NULL if it has
+ * another form. It is not timed yet, so that without a precision it gets what has no other form: a
+ * softcap, and k and v of many queries that the quantiser cannot read. */
+static const attune_sdpa_form_info *find_options16(const problem *x) {
+  const attune_sdpa_params *p = &x->p;
+  const bool wanted = p->precision == ATTUNE_SDPA_PRECISION_16 || p->softcap != 0 ||
+                      !is_quantisable(p);
+  if (!wanted || p->dtype == ATTUNE_SDPA_E4M3 || attune_why_not_halves(x) != NULL) return NULL;
+  for (int i = attune_sdpa_dense_count; i < attune_sdpa_form_count; ++i) {
+    const attune_sdpa_form_info *f = &attune_sdpa_forms[i];
+    if (f->kernel == ATTUNE_KERNEL_PREFILL16 && f->head_dim == p->head_dim &&
+        f->bf16 == (p->dtype == ATTUNE_SDPA_BF16)) {
       return f;
     }
   }
@@ -488,15 +515,7 @@ static attune_sdpa_status refuse_halves(const problem *x) {
   const attune_sdpa_shape shape = shape_of(x);
   const int index = attune_sdpa_choices[attune_sdpa_choose(&shape)][0];
   if (attune_sdpa_forms[index].head_dim != x->p.head_dim) return no_head_dim(x->p.head_dim);
-  const char *why = attune_why_not_native(x);
-  if (!x->o.contiguous && attune_decode_rows_fit(&x->p, false) && x->p.cu_queries == NULL &&
-      x->window_right < 0) {
-    return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
-                       "precision is ATTUNE_SDPA_PRECISION_16 and o_stride {%lld, %lld, %lld}; the "
-                       "form in 16 bits with such options, decode, takes contiguous o",
-                       (long long)x->o.given[0], (long long)x->o.given[1],
-                       (long long)x->o.given[2]);
-  }
+  const char *why = attune_why_not_halves(x);
   return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
                      "precision is ATTUNE_SDPA_PRECISION_16; no form in 16 bits of this library %s",
                      why != NULL ? why : "has such sizes");
@@ -537,12 +556,15 @@ static attune_sdpa_status select_form(call_plan *plan, bool has_workspace) {
 }
 
 /* Chooses a form for a problem in BF16 or FP16 that is not quantised: decode, or without a workspace,
- * which that needs, native or pingpong where they apply. */
+ * which that needs, native or pingpong where they apply, or prefill16, which alone has a softcap. */
 static void select_halves(call_plan *plan, bool has_workspace) {
   problem *x = &plan->x;
-  const attune_sdpa_form_info *decode = find_decode_halves(x), *native = find_native(x);
-  x->converts_q = decode != NULL && (has_workspace || native == NULL);
-  plan->form = x->converts_q ? decode : native;
+  if (x->p.softcap == 0) {
+    const attune_sdpa_form_info *decode = find_decode_halves(x), *native = find_native(x);
+    x->converts_q = decode != NULL && (has_workspace || native == NULL);
+    plan->form = x->converts_q ? decode : native;
+  }
+  if (plan->form == NULL) plan->form = find_options16(x);
   if (plan->form != NULL) x->packed = packed_heads(&x->p, plan->form);
 }
 
@@ -635,6 +657,7 @@ attune_sdpa_status attune_make_plan(const attune_sdpa_params *params, bool has_w
     return ATTUNE_SDPA_OK;
   }
   if (precision == ATTUNE_SDPA_PRECISION_16) return refuse_halves(&plan->x);
+  TRY(check_softcap(&plan->x.p));
   plan->form = find_mixed(&plan->x);
   TRY(plan_quantisation(plan));
   if (plan->form == NULL) TRY(select_form(plan, has_workspace));

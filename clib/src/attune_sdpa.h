@@ -133,7 +133,9 @@ typedef struct attune_sdpa_params {
   /* ---- since the struct of 320 bytes ---- */
   /* An attune_sdpa_precision. With E4M3 tensors AUTO and FP8 are the same, and 16 is invalid. */
   int32_t precision;
-  int32_t reserved; /* 0 */
+  /* A score s, scaled, becomes softcap * tanh(s / softcap). For tensors of one type, FP16 or BF16,
+   * not quantised: without smooth_k, hadamard and ATTUNE_SDPA_PRECISION_FP8. 0: no cap. */
+  float softcap;
 } attune_sdpa_params;
 
 /* Launches the computation on a stream of the current context and returns. NULL is the default
@@ -155,7 +157,8 @@ typedef struct attune_sdpa_explanation {
   size_t struct_size; /* sizeof(attune_sdpa_explanation), set by the caller */
 
   const char *form;   /* the variant that computes attention, as attune_sdpa_form */
-  const char *kernel; /* "dense", "decode", "prefill", "native", "pingpong" or "mixed" */
+  const char *kernel; /* "dense", "decode", "prefill", "native", "pingpong", "prefill16" or
+                       * "mixed" */
   int32_t precision;  /* of k and v: ATTUNE_SDPA_PRECISION_FP8 or _16 */
   int32_t launches;   /* 2 with a quantiser, else 1 */
   size_t workspace_bytes;

@@ -42,6 +42,7 @@ typedef enum attune_argument {
   ATTUNE_ARG_Q_STRIDE_BATCH, ATTUNE_ARG_Q_STRIDE_HEAD, ATTUNE_ARG_Q_STRIDE_ROW,
   ATTUNE_ARG_O_STRIDE_BATCH, ATTUNE_ARG_O_STRIDE_HEAD, ATTUNE_ARG_O_STRIDE_ROW,
   ATTUNE_ARG_LSE_STRIDE_BATCH, ATTUNE_ARG_LSE_STRIDE_HEAD,
+  ATTUNE_ARG_SOFTCAP,   /* of prefill16 */
   ATTUNE_ARG_HEAD_ROWS, /* of pingpong */
   ATTUNE_ARG_COUNTERS,  /* of pingpong, and of quantisers */
   /* quantisers, beside some of the above */
@@ -62,6 +63,7 @@ typedef enum attune_sdpa_kernel {
   ATTUNE_KERNEL_PREFILL,
   ATTUNE_KERNEL_NATIVE,
   ATTUNE_KERNEL_PINGPONG,
+  ATTUNE_KERNEL_PREFILL16,
   ATTUNE_KERNEL_MIXED,
   ATTUNE_KERNEL_CAST,
   ATTUNE_KERNEL_QUANTIZE,
@@ -90,7 +92,7 @@ typedef struct attune_sdpa_form_info {
   int32_t blocks_per_multiprocessor;
 
   int32_t cache_dtype; /* decode: of k and v, an attune_sdpa_dtype */
-  int32_t bf16; /* native, pingpong: tensors are BF16, else FP16 */
+  int32_t bf16; /* native, pingpong, prefill16: tensors are BF16, else FP16 */
   int32_t linear_eighths; /* native, pingpong: exponentials of every eight that are approximated */
 
   /* Quantiser. */

@@ -189,7 +189,7 @@ int cuModuleUnload(module *m) {
 int cuModuleGetFunction(module **function, module *m, const char *name) {
   static const char *const entries[] = {"sdpa",  "decode", "prefill",  "native_attention",
                                         "mixed", "cast",   "quantize", "append",
-                                        "pingpong_attention"};
+                                        "pingpong_attention", "prefill16"};
   BEGIN;
   for (size_t i = 0; i < sizeof entries / sizeof *entries; ++i) {
     if (strcmp(name, entries[i]) == 0) return *function = m, 0;

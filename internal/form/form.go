@@ -27,6 +27,7 @@ const (
 	Prefill     Kernel = "prefill"
 	Native      Kernel = "native"
 	Pingpong    Kernel = "pingpong"
+	Prefill16   Kernel = "prefill16"
 	Mixed       Kernel = "mixed"
 	Cast        Kernel = "cast"
 	Quantize    Kernel = "quantize"
@@ -35,14 +36,15 @@ const (
 
 // knobsOf are the declared kernels, with the knobs that their launches depend on.
 var knobsOf = map[Kernel][]string{
-	Decode:   {HeadDimKnob, "ROWS", "TILE_N"},
-	Prefill:  {HeadDimKnob, "TILE_M"},
-	Native:   {HeadDimKnob, "TILE_M", "TILE_N", "USE_BF16", exponentialsKnob},
-	Pingpong: {HeadDimKnob, "TILE_M", "TILE_N", "USE_BF16", exponentialsKnob},
-	Mixed:    {HeadDimKnob, "TILE_M", "TILE_N"},
-	Cast:     {"THREADS", "CHUNKS"},
-	Quantize: {"THREADS", "CHUNKS", "BLOCKS"},
-	Append:   {"THREADS"},
+	Decode:    {HeadDimKnob, "ROWS", "TILE_N"},
+	Prefill:   {HeadDimKnob, "TILE_M"},
+	Native:    {HeadDimKnob, "TILE_M", "TILE_N", "USE_BF16", exponentialsKnob},
+	Pingpong:  {HeadDimKnob, "TILE_M", "TILE_N", "USE_BF16", exponentialsKnob},
+	Prefill16: {HeadDimKnob, "TILE_M", "USE_BF16"},
+	Mixed:     {HeadDimKnob, "TILE_M", "TILE_N"},
+	Cast:      {"THREADS", "CHUNKS"},
+	Quantize:  {"THREADS", "CHUNKS", "BLOCKS"},
+	Append:    {"THREADS"},
 }
 
 // exponentialsKnob is how many of eight exponentials are approximated.
@@ -69,7 +71,7 @@ type Form struct {
 	QueryRows     int         // per block
 	StepKeys      int         // of a step of a native, pingpong, mixed, prefill or decode form
 	Cache         array.DType // decode: of K and V
-	BF16          bool        // native and pingpong: tensors are BF16, else FP16
+	BF16          bool        // native, pingpong and prefill16: tensors are BF16, else FP16
 	LinearEighths int         // native and pingpong: exponentials of every eight that are approximated
 	Chunks        int         // of a quantiser: 16-byte chunks of a thread in a tile
 	MaxBlocks     int         // of a quantiser: blocks of its grid

@@ -175,6 +175,7 @@ func (p *Problem) values(f *Form) values {
 	v.pointer("counters", 0, 0)
 	v.int32s(map[string]int{"head_rows": consumerRows / max(p.packed, 1)})
 	v["softmax_scale"] = value{arg: device.Float32(p.Scale)}
+	v["softcap"] = value{arg: device.Float32(p.Softcap)}
 	v.strides("q_stride_%s", qStrides)
 	v.strides("q_%s_stride", qStrides)
 	v.strides("o_stride_%s", oStrides)

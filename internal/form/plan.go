@@ -159,7 +159,10 @@ func (t *Table) Plan(p Problem) (*Call, error) {
 		return c, nil
 	}
 	if p.Precision == Bits16 {
-		return nil, unsupported("the precision is 16 bits; no form in 16 bits %s", cmp.Or(p.whyNotNative(), "has such sizes"))
+		return nil, unsupported("the precision is 16 bits; no form in 16 bits %s", cmp.Or(p.whyNotHalves(), "has such sizes"))
+	}
+	if p.Softcap != 0 {
+		return nil, unsupported("q is %s, k %s and o %s; with a softcap all are F16 or all BF16, and not computed in FP8", p.Q.Type, p.K.Type, p.O.Type)
 	}
 	c.Form = t.mixed(&p, rules)
 	if err := t.quantise(c); err != nil {
@@ -176,18 +179,21 @@ func (t *Table) Plan(p Problem) (*Call, error) {
 }
 
 // selectHalves chooses a form for a problem in 16 bits that is not quantised: decode, else native or
-// pingpong.
+// pingpong, or prefill16.
 func (t *Table) selectHalves(c *Call, rules choice) bool {
 	p := &c.problem
 	if p.K.Type == array.E4M3 || p.Precision == FP8 {
 		return false
 	}
-	if c.Form = t.decode(p, false); c.Form != nil {
-		c.layOut()
-		return true
+	if p.Softcap == 0 {
+		if c.Form = t.decode(p, false); c.Form != nil {
+			c.layOut()
+			return true
+		}
 	}
 	if c.Form = t.native(p, rules); c.Form == nil {
-		return false
+		c.Form = t.options16(p)
+		return c.Form != nil
 	}
 	if c.Form.Kernel == Pingpong {
 		p.packed = p.packedHeads(c.Form.QueryRows)
@@ -198,26 +204,14 @@ func (t *Table) selectHalves(c *Call, rules choice) bool {
 	return true
 }
 
-// whyNotNative is why no form in 16 bits for many queries computes a problem in 16 bits, as the rest
+// whyNotHalves is why no form in 16 bits for many queries computes a problem in 16 bits, as the rest
 // of "no form in 16 bits ..."; empty if one does, whether or not it is the fastest.
-func (p *Problem) whyNotNative() string {
+func (p *Problem) whyNotHalves() string {
 	switch {
 	case p.O.Type != p.K.Type:
 		return "has o of another type than q, k and v for such sizes"
 	case p.manyKeys():
 		return "takes k and v of more than 2^31 elements for such sizes"
-	case p.CuQueries != 0:
-		return "has packed sequences"
-	case p.WindowRight >= 0:
-		return "has a window behind the query"
-	case p.PageTable != 0:
-		return "has pages for such sizes"
-	case p.KeyLengths != 0:
-		return "has lengths for such sizes"
-	case p.Sinks != 0:
-		return "has sinks for such sizes"
-	case p.WindowLeft >= 0:
-		return "has a window for such sizes"
 	}
 	return ""
 }
@@ -226,7 +220,7 @@ func (p *Problem) whyNotNative() string {
 // all exponentials are exact, which forms with tiles of 128 rows have; without it the first form is
 // the fastest.
 func (t *Table) native(p *Problem, rules choice) *Form {
-	if p.whyNotNative() != "" || p.Precision != Bits16 && !rules.preference["prefers_native"] {
+	if p.whyNotHalves() != "" || p.hasOptions() || p.Precision != Bits16 && !rules.preference["prefers_native"] {
 		return nil
 	}
 	rows, keys, exact := 256, 128, p.LSE != 0
@@ -248,6 +242,17 @@ func (t *Table) native(p *Problem, rules choice) *Form {
 		return f
 	}
 	return t.find(Pingpong, p.HeadDim, holds)
+}
+
+// options16 is the form for a problem in 16 bits with options that is not quantised. It is not timed
+// yet, so that without a precision it gets what has no other form: a softcap, and K and V of many
+// queries that the quantiser cannot read.
+func (t *Table) options16(p *Problem) *Form {
+	wanted := p.Precision == Bits16 || p.Softcap != 0 || !p.isQuantisable()
+	if !wanted || p.whyNotHalves() != "" {
+		return nil
+	}
+	return t.find(Prefill16, p.HeadDim, func(f *Form) bool { return f.BF16 == (p.K.Type == array.BF16) })
 }
 
 // packedHeads are the query heads of a group that share a tile of some rows where queries are few
@@ -287,9 +292,9 @@ func (t *Table) quantise(c *Call) error {
 	if !q && !kv {
 		return nil
 	}
-	if kv && (p.PageTable != 0 || packed && p.CuKeys == 0) {
-		paged := map[bool]string{false: "paged keys of many queries", true: "paged keys in FP8"}[p.Precision == FP8]
-		return unsupported("k and v are %s; %s, and keys beside packed queries that are not packed, are E4M3", p.K.Type, paged)
+	if kv && !p.isQuantisable() {
+		paged := map[bool]string{false: "have the type of o or are E4M3", true: "are E4M3 in FP8"}[p.Precision == FP8]
+		return unsupported("k and v are %s and o %s; paged keys of many queries, and keys beside packed queries that are not packed, %s", p.K.Type, p.O.Type, paged)
 	}
 	z := cast{q: p.Q, k: p.K, v: p.V, batch: p.Batch, heads: 1, copies: 1, bf16: p.Q.Type == array.BF16}
 	if packed {

@@ -43,10 +43,11 @@ func TestUnsupported(t *testing.T) {
 	}
 	for want, p := range map[string]Problem{
 		"the head dim is 96; the kernels have 64 128 256": typed(with(func(p *Problem) { p.HeadDim = 96 }), array.E4M3, array.E4M3, array.F16),
-		"paged keys of many queries, and keys beside packed queries that are not packed, are E4M3": typed(with(func(p *Problem) {
+		"paged keys of many queries, and keys beside packed queries that are not packed, have the type of o or are E4M3": typed(with(func(p *Problem) {
 			p.PageTable, p.PageSize, p.Pages, p.MaxPages = 1, 64, 9, 5
-		}), array.F16, array.F16, array.F16),
-		"k and v are bf16": typed(with(func(p *Problem) { p.CuQueries, p.TotalQueries = 1, 600 }), array.BF16, array.BF16, array.BF16),
+		}), array.F16, array.F16, array.BF16),
+		"k and v are bf16 and o f16":             typed(with(func(p *Problem) { p.CuQueries, p.TotalQueries = 1, 600 }), array.BF16, array.BF16, array.F16),
+		"with a softcap all are F16 or all BF16": typed(with(func(p *Problem) { p.Softcap = 30 }), array.BF16, array.E4M3, array.BF16),
 		"the quantiser counts at most 8190 heads": typed(with(func(p *Problem) {
 			p.Batch, p.Heads, p.KVHeads, p.Sinks = 3000, 1, 1, 1
 		}), array.BF16, array.BF16, array.BF16),
@@ -54,10 +55,10 @@ func TestUnsupported(t *testing.T) {
 			p.Batch, p.Heads, p.KVHeads, p.Queries, p.Keys = 1, 140000, 70000, 20, 1
 		}), array.E4M3, array.E4M3, array.F16),
 		"more than 2^31 elements": typed(with(func(p *Problem) { p.Heads, p.KVHeads, p.Keys = 64, 64, 1<<24 }), array.E4M3, array.E4M3, array.F16),
-		"no form in 16 bits has lengths for such sizes": typed(with(func(p *Problem) {
+		"no form in 16 bits has o of another type": typed(with(func(p *Problem) {
 			p.Precision, p.KeyLengths = Bits16, 1
-		}), array.BF16, array.BF16, array.BF16),
-		"k and v are f16; paged keys in FP8, and": typed(with(func(p *Problem) {
+		}), array.BF16, array.BF16, array.F16),
+		"that are not packed, are E4M3 in FP8": typed(with(func(p *Problem) {
 			p.Precision, p.Queries, p.PageTable, p.PageSize, p.Pages, p.MaxPages = FP8, 2, 1, 64, 9, 5
 		}), array.F16, array.F16, array.F16),
 	} {
@@ -67,8 +68,46 @@ func TestUnsupported(t *testing.T) {
 	}
 }
 
+// Tensors in 16 bits take prefill16 where no other form computes them: with a softcap, and K and V of
+// many queries that the quantiser cannot read. Other options are quantised.
+func TestOptionsIn16Bits(t *testing.T) {
+	table := newTable(t)
+	for what, change := range map[string]func(p *Problem){
+		"a softcap":           func(p *Problem) { p.Softcap = 30 },
+		"a softcap, few rows": func(p *Problem) { p.Softcap, p.Queries = 30, 1 },
+		"pages":               func(p *Problem) { p.PageTable, p.PageSize, p.Pages, p.MaxPages = 1, 48, 9, 7 },
+		"packed queries only": func(p *Problem) { p.CuQueries, p.TotalQueries = 1, 600 },
+		"sinks: quantised":    func(p *Problem) { p.Sinks = 1 },
+		"a window: quantised": func(p *Problem) { p.WindowLeft = 9 },
+		"lengths: quantised":  func(p *Problem) { p.KeyLengths = 1 },
+		"sinks in 16 bits":    func(p *Problem) { p.Precision, p.Sinks = Bits16, 1 },
+		"a window in 16 bits": func(p *Problem) { p.Precision, p.WindowRight = Bits16, 9 },
+		"lengths in 16 bits":  func(p *Problem) { p.Precision, p.KeyLengths = Bits16, 1 },
+		"packed: quantised":   func(p *Problem) { p.CuQueries, p.TotalQueries, p.CuKeys, p.TotalKeys = 1, 600, 1, 600 },
+	} {
+		for _, dtype := range []array.DType{array.F16, array.BF16} {
+			for _, dim := range []int{64, 128, 256} {
+				p := typed(Problem{Batch: 2, Heads: 4, KVHeads: 2, Queries: 300, Keys: 300, HeadDim: dim}, dtype, dtype, dtype)
+				change(&p)
+				c, err := table.Plan(p)
+				if err != nil {
+					t.Errorf("%s, %s, head dim %d: %v", what, dtype, dim, err)
+					continue
+				}
+				want, f := Prefill16, c.Form
+				if strings.HasSuffix(what, "quantised") {
+					want = Prefill
+				}
+				if f.Kernel != want || f.HeadDim != dim || want == Prefill16 && (f.BF16 != (dtype == array.BF16) || c.Quantiser != nil || c.WorkspaceBytes != 0) {
+					t.Errorf("%s, %s, head dim %d: the form is %s, quantiser %v, workspace %d", what, dtype, dim, f.Variant(), c.Quantiser, c.WorkspaceBytes)
+				}
+			}
+		}
+	}
+}
+
 // Few query rows over K and V of any type take one launch of a decode form of that type, in pages of any
-// size; many over pages in 16 bits have no form.
+// size; many over pages take prefill or prefill16.
 func TestDecodeOfCaches(t *testing.T) {
 	table := newTable(t)
 	for _, cache := range []array.DType{array.E4M3, array.F16, array.BF16} {
@@ -98,8 +137,12 @@ func TestDecodeOfCaches(t *testing.T) {
 				}
 			}
 			p.Queries, p.Q.Strides = 17, [3]int{}
-			if _, err := table.Plan(p); (err == nil) != (cache == array.E4M3) {
-				t.Errorf("%s, head dim %d, 17 queries: %v", cache, dim, err)
+			many := Prefill16
+			if cache == array.E4M3 {
+				many = Prefill
+			}
+			if c, err := table.Plan(p); err != nil || c.Form.Kernel != many {
+				t.Errorf("%s, head dim %d, 17 queries: %+v, %v", cache, dim, c, err)
 			}
 		}
 	}

@@ -26,6 +26,7 @@ type Problem struct {
 	Causal                  bool
 	WindowLeft, WindowRight int // keys beside the query's own; -1 for no limit
 	Scale                   float32
+	Softcap                 float32        // scores become Softcap * tanh(score / Softcap); 0 for none
 	Sinks                   device.Address // [heads]
 
 	CuQueries, CuKeys         device.Address // int32 [batch + 1]: packed sequences
@@ -115,9 +116,15 @@ func (p *Problem) checkPrecision() error {
 	return nil
 }
 
-// hasOptions reports whether the problem has sequences, sinks or a window.
+// hasOptions reports whether the problem has sequences, sinks, a window or a softcap.
 func (p *Problem) hasOptions() bool {
-	return p.CuQueries != 0 || p.PageTable != 0 || p.KeyLengths != 0 || p.Sinks != 0 || p.WindowLeft >= 0 || p.WindowRight >= 0
+	return p.Softcap != 0 || p.CuQueries != 0 || p.PageTable != 0 || p.KeyLengths != 0 || p.Sinks != 0 || p.WindowLeft >= 0 || p.WindowRight >= 0
+}
+
+// isQuantisable reports whether the quantiser can read k and v: they have no pages, and are packed if
+// the queries are.
+func (p *Problem) isQuantisable() bool {
+	return p.PageTable == 0 && (p.CuQueries == 0 || p.CuKeys != 0)
 }
 
 // rows are the query rows of a K/V head.

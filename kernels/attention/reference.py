@@ -106,6 +106,8 @@ def reference(axes, inputs):
         q = q.reshape(kv_heads, group, last - first, d)
         k, v = keys_of(axes, inputs, "k", all_k, b), keys_of(axes, inputs, "v", all_v, b)
         s = q @ k[:, None].transpose(0, 1, 3, 2) * softmax_scale(axes, d)
+        if axes.get("softcap"):
+            s = axes["softcap"] * np.tanh(s / axes["softcap"])
         s = np.where(visible(axes, last - first, k.shape[1]), s, -np.inf)
         row_o, row_lse = attend(s, v[:, None], sinks)
         o[index, :, first:last] = row_o.reshape(heads, last - first, d)

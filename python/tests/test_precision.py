@@ -41,7 +41,7 @@ class Precision(test_call.WithDouble):
                 lambda: attune.decode(*cache(), precision=name),
             ):
                 call()
-                self.expect(self.received(), precision=number, reserved=0)
+                self.expect(self.received(), precision=number)
         attune.sdpa(q, q, q)
         self.expect(self.received(), precision=0)
 

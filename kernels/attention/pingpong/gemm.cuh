@@ -15,7 +15,10 @@ constexpr int kRowUnits = 8;
 // Q (64, D) of a consumer: a descriptor address, or operand A in registers, one product per 16
 // columns. In registers it frees its shared memory as soon as a tile begins, and Q·K^T reads a
 // third less of shared memory.
+template <class Traits>
 struct Query {
+  using Sizes = TileSizes<Traits>;
+  static constexpr bool kBf16 = Traits::kBf16;
   uint32_t address;
   uint32_t words[Traits::kQInShared ? 1 : Sizes::kHeadDim / 16][4];
 
@@ -34,7 +37,7 @@ struct Query {
     }
   }
   // s += Q[:, 16i .. 16i+15] * K^T; the first product overwrites s.
-  __device__ __forceinline__ void multiply(Scores& s, int i, uint64_t k) const {
+  __device__ __forceinline__ void multiply(Scores<Traits>& s, int i, uint64_t k) const {
     if constexpr (Traits::kQInShared) {
       const uint32_t q = address + i / 4 * 64 * kRowUnits + 2 * (i % 4);
       ptx::wgmma_m64k16<kBf16, 0>(s, ptx::wgmma_descriptor_swizzled<128>(q), k, i > 0);
@@ -45,7 +48,9 @@ struct Query {
 };
 
 // Issues S (64, TILE_N) = Q (64, D) * K (TILE_N, D)^T. k is a descriptor address.
-__device__ __forceinline__ void issue_qk(Scores& s, const Query& q, uint32_t k) {
+template <class Traits>
+__device__ __forceinline__ void issue_qk(Scores<Traits>& s, const Query<Traits>& q, uint32_t k) {
+  using Sizes = TileSizes<Traits>;
   ptx::discard_registers(s);
   ptx::wgmma_fence();
 #pragma unroll
@@ -70,24 +75,30 @@ __device__ __forceinline__ float (&slice(float (&x)[kSize]))[kCount] {
 }
 
 // Issues O (64, D) += P (64, TILE_N) * V (TILE_N, D). v is a descriptor address. With columns of
-// ones the last 64 of 128 columns have a product of their own, whose descriptor leads from V to the
-// ones.
-__device__ __forceinline__ void issue_pv(Rows& rows, const Probabilities& p, uint32_t v) {
+// ones the last 64 columns have a product of their own, whose descriptor leads from V to the ones.
+template <class Traits>
+__device__ __forceinline__ void issue_pv(Rows<Traits>& rows, const Probabilities<Traits>& p,
+                                         uint32_t v) {
+  using Sizes = TileSizes<Traits>;
+  constexpr bool kBf16 = Traits::kBf16;
   constexpr int kBox = Sizes::kBlockN * kRowUnits, kStep = 16 * kRowUnits;
   rows.fence();
   ptx::wgmma_fence();
   if constexpr (Traits::kSumColumns) {
-    static_assert(!Traits::kSumColumns || Sizes::kHeadDim == 128);
-    const uint32_t last = v + kBox;
+    constexpr int kFirst = Sizes::kHeadDim - 64;  // columns of the other product
+    static_assert(!Traits::kSumColumns || kFirst == 64 || kFirst == 0);
+    const uint32_t last = v + kFirst / 64 * kBox;
     const uint32_t last_and_ones =
-        uniform(last + ((ptx::descriptor_address(Storage::ones()) - last) << 16));
+        uniform(last + ((ptx::descriptor_address(Storage<Traits>::ones()) - last) << 16));
     v = uniform(v);
 #pragma unroll
     for (int i = 0; i < Sizes::kBlockN / 16; ++i) {
-      ptx::wgmma_m64k16<kBf16, 1>(slice<0, 32>(rows.o), p.words[i],
-                                  v_descriptor(v + i * kStep, kBox), true);
+      if constexpr (kFirst > 0) {
+        ptx::wgmma_m64k16<kBf16, 1>(slice<0, 32>(rows.o), p.words[i],
+                                    v_descriptor(v + i * kStep, kBox), true);
+      }
       ptx::wgmma_m64n72k16<kBf16>(
-          slice<32, 32>(rows.o), rows.sums, p.words[i],
+          slice<kFirst / 2, 32>(rows.o), rows.sums, p.words[i],
           v_descriptor(last_and_ones + (i * kStep - (i * kStep << 16)), 0));
     }
   } else {

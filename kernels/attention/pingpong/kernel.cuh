@@ -9,24 +9,26 @@
 
 namespace attention::pingpong {
 
-__device__ __forceinline__ void forward(const Problem& p, const TensorMap* q_map,
+template <class Traits>
+__device__ __forceinline__ void forward(const attention::Problem<Traits>& p, const TensorMap* q_map,
                                         const TensorMap* k_map, const TensorMap* v_map) {
+  using Sizes = TileSizes<Traits>;
   ptx::griddepcontrol_launch_dependents();
   if (threadIdx.x == 32) {
     ptx::prefetch_tensormap(q_map);
     ptx::prefetch_tensormap(k_map);
     ptx::prefetch_tensormap(v_map);
   }
-  if (threadIdx.x == 0) Storage::barriers().init();
+  if (threadIdx.x == 0) Storage<Traits>::barriers().init();
   __syncwarp();
-  if constexpr (Traits::kSumColumns) fill_ones();
+  if constexpr (Traits::kSumColumns) fill_ones<Traits>();
   __syncthreads();
   if (uniform(threadIdx.x / 128) == 0) {
     ptx::setmaxnreg_dec<Sizes::kProducerRegisters>();
-    producer_loop(p, q_map, k_map, v_map);
+    producer_loop<Traits>(p, q_map, k_map, v_map);
   } else {
     ptx::setmaxnreg_inc<Sizes::kConsumerRegisters>();
-    consumer_loop(p);
+    consumer_loop<Traits>(p);
   }
 }
 

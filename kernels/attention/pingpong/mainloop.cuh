@@ -4,7 +4,6 @@
 #include "gemm.cuh"
 #include "include/named_barrier.cuh"
 #include "include/ptx.cuh"
-#include "output.cuh"
 #include "softmax.cuh"
 #include "storage.cuh"
 
@@ -29,15 +28,26 @@ __device__ __forceinline__ void release(uint64_t* empty) {
   if (ptx::opaque(threadIdx.x) % 32 == 0) ptx::mbarrier_arrive(empty);
 }
 
+template <class Traits>
 struct Consumer {
+  using Problem = attention::Problem<Traits>;
+  using Tile = WorkTile<Traits>;
+  using Mask = attention::Mask<Traits>;
+  using Storage = pingpong::Storage<Traits>;
+  using Scores = attention::Scores<Traits>;
+  using Rows = pingpong::Rows<Traits>;
+  using RowResult = pingpong::RowResult<Traits>;
+  using Probabilities = pingpong::Probabilities<Traits>;
+  using Output = typename Traits::Output;
+
   const Problem& p;
   int index;  // of the warpgroup
   Turn turn;
   unsigned round = 0;  // tiles whose O is stored
-  KState k;
-  VState v;
+  KState<Traits> k;
+  VState<Traits> v;
   uint32_t q_phase = 0;
-  Query query;
+  Query<Traits> query;
 
   __device__ __forceinline__ Consumer(const Problem& p, int index)
       : p(p), index(index), turn{index} {}
@@ -46,11 +56,11 @@ struct Consumer {
   // of a step runs beside P·V of the step before (FA3: IntraWGOverlap), and the first scores of a
   // tile beside the last P·V of the tile before.
   __device__ __forceinline__ void run() {
-    wait_tile(0);
-    const Tile first = read_tile(0);
+    wait_tile<Traits>(0);
+    const Tile first = read_tile<Traits>(0);
     int n_block = uniform(first.steps) - 1;
     if (n_block < 0) return;
-    Mask mask(p, uniform(first.causal_key_end), index);
+    Mask mask(p, first, 0, index);
     wait_k();
     Rows rows;
     Probabilities probs;
@@ -65,11 +75,11 @@ struct Consumer {
       const bool last = n_block == 0;  // P·V of this step is the last of its tile
       RowResult result(rows);
       if (last) {
-        wait_tile(round + 1);
-        const Tile next = read_tile(round + 1);
+        wait_tile<Traits>(round + 1);
+        const Tile next = read_tile<Traits>(round + 1);
         n_block = uniform(next.steps);
         if (n_block == 0) break;
-        mask = Mask(p, uniform(next.causal_key_end), index);
+        mask = Mask(p, next, round + 1, index);
         rows.clear_softmax();
         enter_query();
       }
@@ -96,7 +106,7 @@ struct Consumer {
         if (grown) rows.rescale_output(rescale);
       } else {
         if constexpr (Traits::kSumColumns) result.take_sums(rows);
-        store_output(p, rows, result, round, index);
+        Output::store(p, rows, result, round, index);
         rows.clear_output();
         ++round;
       }
@@ -111,7 +121,7 @@ struct Consumer {
     wait_v();
     issue_output(rows, probs);
     wait_output(rows);
-    store_output(p, rows, RowResult(rows), round, index);
+    Output::store(p, rows, RowResult(rows), round, index);
   }
 
  private:
@@ -149,6 +159,7 @@ struct Consumer {
   // Returns whether O must be rescaled.
   __device__ __forceinline__ bool softmax(Scores& s, Rows& rows, float (&rescale)[2],
                                           const Mask& mask, int n_block) const {
+    if constexpr (Traits::kHasSoftcap) cap_scores<Traits>(s, p);
     mask.apply(s, n_block);
     const bool grown = update_row_max(s, rows, rescale, p.softmax_scale_log2);
     exponentiate(s, rows, p.softmax_scale_log2);
@@ -186,8 +197,9 @@ struct Consumer {
   }
 };
 
-__device__ __forceinline__ void consumer_loop(const Problem& p) {
-  Consumer consumer(p, uniform(threadIdx.x / 128) - 1);
+template <class Traits>
+__device__ __forceinline__ void consumer_loop(const attention::Problem<Traits>& p) {
+  Consumer<Traits> consumer(p, uniform(threadIdx.x / 128) - 1);
   consumer.turn.start();
   consumer.run();
 }

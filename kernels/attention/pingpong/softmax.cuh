@@ -7,10 +7,9 @@
 #include "include/ptx.cuh"
 #include "include/wgmma.cuh"
 #include "storage.cuh"
+#include "tiles.cuh"
 
 namespace attention::pingpong {
-
-using Scores = attention::Scores<Traits>;
 
 // Position of a lane in the 64 rows of its consumer. Derived again at each use: the mainloop needs
 // the registers.
@@ -24,10 +23,18 @@ struct Lane {
   }
 };
 
-using Mask = RowMask<Traits, Lane>;
+// The mask of the tile of a round, which lane 0 has read, for one consumer.
+template <class Traits>
+struct Mask : RowMask<Traits, Lane> {
+  __device__ __forceinline__ Mask(const Problem& p, const Tile<Traits>& tile, unsigned,
+                                  int consumer)
+      : RowMask<Traits, Lane>(p, uniform(tile.causal_key_end), consumer) {}
+};
 
 // The accumulators of the two query rows of a lane.
+template <class Traits>
 struct Rows : RowMax {
+  using Sizes = TileSizes<Traits>;
   float o[Sizes::kHeadDim / 2];
   float sums[4];  // of P. By columns of ones: two equal ones for each row; else the lane's share
 
@@ -70,7 +77,9 @@ struct Rows : RowMax {
 };
 
 // The row max and the row sums of a tile whose O is to be stored.
+template <class Traits>
 struct RowResult {
+  using Rows = pingpong::Rows<Traits>;
   float neg_row_max_scaled[2], sums[4];
 
   __device__ __forceinline__ explicit RowResult(const Rows& rows) {
@@ -85,10 +94,27 @@ struct RowResult {
   }
 };
 
+// s = tanh(s * scale / cap), where the problem has a cap, which then scales s. The error of this
+// formula is absolute, and an infinite score becomes 1. Its factor is computed for each step: the
+// main loop has no register for it.
+template <class Traits>
+__device__ __forceinline__ void cap_scores(Scores<Traits>& s, const attention::Problem<Traits>& p) {
+  constexpr float kLog2e = 1.4426950408889634f;
+  const float cap = __uint_as_float(ptx::opaque(__float_as_uint(p.softcap)));
+  if (cap == 0.0f) return;
+  const float scale = __fdividef(2.0f * kLog2e * p.softmax_scale, cap);
+#pragma unroll
+  for (int i = 0; i < TileSizes<Traits>::kScores; ++i) {
+    const float e = ptx::ex2_approx_ftz(s[i] * scale);
+    s[i] = fmaf(-2.0f, ptx::rcp_approx_ftz(e + 1.0f), 1.0f);
+  }
+}
+
 // Updates the row max with the scores of a step, if one of the warp's rows exceeds its limit.
 // Returns whether one did; otherwise the rescale factors are 1.
-__device__ __forceinline__ bool update_row_max(const Scores& s, Rows& rows, float (&rescale)[2],
-                                               float softmax_scale_log2) {
+template <class Traits>
+__device__ __forceinline__ bool update_row_max(const Scores<Traits>& s, Rows<Traits>& rows,
+                                               float (&rescale)[2], float softmax_scale_log2) {
   const int upper = lane_max_bits(s, 0), lower = lane_max_bits(s, 1);
   rescale[0] = rescale[1] = 1.0f;
   if (!__any_sync(0xFFFFFFFF, upper > rows.limit[0] || lower > rows.limit[1])) return false;
@@ -104,7 +130,10 @@ __device__ __forceinline__ bool update_row_max(const Scores& s, Rows& rows, floa
 // s = exp2(s * scale + neg_row_max_scaled) but for the last operation, which `pack` has: a linear
 // pair becomes the bits of its two segments. Exact exponentials come first, so that the constants
 // of both kinds do not live at the same time.
-__device__ __forceinline__ void exponentiate(Scores& s, const Rows& rows, float scale) {
+template <class Traits>
+__device__ __forceinline__ void exponentiate(Scores<Traits>& s, const Rows<Traits>& rows,
+                                             float scale) {
+  using Sizes = TileSizes<Traits>;
 #pragma unroll
   for (int i = 0; i < Sizes::kScores; ++i) {
     if (!is_linear<Traits>(i)) {
@@ -122,12 +151,17 @@ __device__ __forceinline__ void exponentiate(Scores& s, const Rows& rows, float 
 }
 
 // P (64, TILE_N) as operand A of P·V: one product per 16 keys.
+template <class Traits>
 struct Probabilities {
+  using Sizes = TileSizes<Traits>;
+  using Scores = attention::Scores<Traits>;
+  static constexpr bool kBf16 = Traits::kBf16;
   uint32_t words[Sizes::kBlockN / 16][4];
 
   // Packs the exponentials that `exponentiate` left in s. In FP16 linear ones of masked scores are
   // more than 0.
-  __device__ __forceinline__ void pack(const Scores& s, const Mask& mask, int n_block) {
+  __device__ __forceinline__ void pack(const Scores& s, const attention::Mask<Traits>& mask,
+                                       int n_block) {
 #pragma unroll
     for (int i = 0; i < Sizes::kScores; i += 2) words[i / 8][i / 2 % 4] = pair(s, i);
     if constexpr (!kBf16 && Traits::kExp2LinearEighths > 0) mask.clear(words, n_block);
@@ -171,8 +205,8 @@ struct Probabilities {
 
  private:
   __device__ __forceinline__ static uint32_t add_pairs(uint32_t a, uint32_t b) {
-    if constexpr (kBf16) return ptx::fma_rn_bf16x2(a, kOnePair, b);
-    return ptx::fma_rn_f16x2(a, kOnePair, b);
+    if constexpr (kBf16) return ptx::fma_rn_bf16x2(a, kOnePair<Traits>, b);
+    return ptx::fma_rn_f16x2(a, kOnePair<Traits>, b);
   }
   __device__ __forceinline__ static float2 unpack(uint32_t pair) {
     if constexpr (kBf16) {
@@ -188,8 +222,9 @@ struct Probabilities {
 };
 
 // Row sums by additions, where P·V has no columns of ones for them.
-__device__ __forceinline__ void add_row_sums(Rows& rows, const Probabilities& p, bool grown,
-                                             const float (&rescale)[2]) {
+template <class Traits>
+__device__ __forceinline__ void add_row_sums(Rows<Traits>& rows, const Probabilities<Traits>& p,
+                                             bool grown, const float (&rescale)[2]) {
   if constexpr (!Traits::kSumColumns) {
     if (grown) rows.rescale_sums(rescale);
     p.add_to(rows.sums);

@@ -1,7 +1,8 @@
 // The work tiles of a block and their order.
 #pragma once
 
-#include "traits.cuh"
+#include "attention/tile_sizes.cuh"
+#include "problem.cuh"
 
 namespace attention::pingpong {
 
@@ -10,7 +11,9 @@ __device__ __forceinline__ unsigned packed_heads(const Problem& p) { return 64 /
 
 // A work tile: 64 query rows for each consumer. They are of one head, or, where a group has several
 // heads and queries are few, head_rows of each of some heads (FA3: PackGQA).
+template <class Traits>
 struct Tile {
+  using Sizes = TileSizes<Traits>;
   unsigned head, kv_head, batch;  // the first head
   int first_query;
   int causal_key_end;  // with a causal mask row r of a head attends to the keys before this plus r
@@ -41,7 +44,10 @@ struct Tile {
 // DynamicPersistentTileScheduler). The longest come first, in sections of heads whose K and V fit
 // in L2. Without a mask all tiles have the same length: the tiles of a head are consecutive, and a
 // block takes one of each round. It does so too without counters.
+template <class Traits>
 struct TileScheduler {
+  using Sizes = TileSizes<Traits>;
+  using Tile = pingpong::Tile<Traits>;
   static constexpr unsigned kSectionBytes = 32u << 20;  // of K and V, in L2
 
   const Problem& p;

@@ -2,16 +2,19 @@
 // warpgroups that take turns with the tensor cores.
 #pragma once
 
-#include <cstdint>
-
 #include "attention/tile_sizes.cuh"
 #include "attention/traits.cuh"
+#include "loads.cuh"
+#include "output.cuh"
 #include "problem.cuh"
+#include "softmax.cuh"
+#include "tiles.cuh"
 
 namespace attention::pingpong {
 
 struct Traits : FormTraits {
-  static constexpr bool kPacksHeads = true;  // a tile may have several heads of a group
+  static constexpr bool kPacksHeads = true;   // a tile may have several heads of a group
+  static constexpr bool kHasSoftcap = false;  // scores may be capped
 
   // ---- tile ----
   static constexpr int kHeadDim = HEAD_DIM;
@@ -35,10 +38,11 @@ struct Traits : FormTraits {
 
   // ---- types ----
   using Problem = pingpong::Problem;
+  using WorkTile = pingpong::Tile<Traits>;
+  using TileScheduler = pingpong::TileScheduler<Traits>;
+  using Mask = pingpong::Mask<Traits>;
+  using Loads = pingpong::Loads<Traits>;
+  using Output = pingpong::Output<Traits>;
 };
-
-using Sizes = TileSizes<Traits>;
-constexpr bool kBf16 = Traits::kBf16;
-constexpr uint32_t kOnePair = kBf16 ? 0x3F803F80 : 0x3C003C00;  // 1 in both halves of a word
 
 }  // namespace attention::pingpong

@@ -44,11 +44,11 @@ struct Loads {
 };
 
 // Where the keys of a tile are. A page holds whole boxes of 16, 32 or 64 keys; other keys are loaded
-// in boxes of a whole step.
-template <class Traits>
+// in boxes of a whole step. Sizes has the boxes.
+template <class Traits, class Sizes = TileSizes<Traits>>
 struct KvSource {
-  using Sizes = TileSizes<Traits>;
   static constexpr int kMaxPageBox = 64;  // keys
+  static constexpr int kRowColumns = Sizes::kRowBytes / Traits::kElementBytes;
   int kv_head = 0;    // in its sequence
   int outer = 0;      // the map's last coordinate; the sequence if it is paged
   int first_key = 0;  // of the tile, in the sequence or among all packed keys
@@ -90,8 +90,8 @@ struct KvSource {
                                             int last, uint64_t* full) const {
 #pragma unroll
     for (int box = 0; box < Sizes::kBoxes; ++box) {
-      ptx::cp_async_bulk_tensor_4d(shared + box * Sizes::kBoxBytes, map, box * Sizes::kRowBytes,
-                                   key, kv_head, last, full);
+      ptx::cp_async_bulk_tensor_4d(shared + box * Sizes::kBoxBytes, map, box * kRowColumns, key,
+                                   kv_head, last, full);
     }
   }
 
@@ -106,7 +106,8 @@ struct KvSource {
     const int number = static_cast<unsigned>(first) / static_cast<unsigned>(p.page_size);
     const int* entry = pages(p) + number;
     int key = first - number * p.page_size;  // in its page
-    int page = __ldg(entry);
+    int page = 0;
+    if (!Traits::kLoadsEmptyTiles || left > 0) page = __ldg(entry);
     if (n_block > 0) seek(p, n_block - 1);
 #pragma unroll 1
     for (int i = 0; i < Sizes::kBlockN; i += box_keys) {

@@ -99,15 +99,18 @@ struct Mask {
   using Sizes = TileSizes<Traits>;
   // Every consumer attends to some key of n_block 0: the first one's window begins less than 64
   // keys behind its start, and that of the last one as many keys later as rows lie between them.
-  static_assert(63 + Sizes::kBlockM - 64 < Sizes::kBlockN);
+  static_assert(!Traits::kSkipMasked || 63 + Sizes::kBlockM - 64 < Sizes::kBlockN);
 
   // The n_blocks of which every row attends to all keys, in one register: the number of the first
   // in the low half, their count in the high half. Those that do not fit are masked.
   unsigned packed;
 
-  __device__ __forceinline__ Mask(const Problem&, const WorkTile& tile, int consumer) {
-    const int begin = tile.window_begin + first_row<Traits>(consumer) + 63;
-    const int end = min(tile.keys, tile.causal_key_end + first_row<Traits>(consumer));
+  __device__ __forceinline__ Mask(const Problem&, const WorkTile& tile, int consumer)
+      : Mask(make_int4(tile.keys, tile.causal_key_end, tile.window_begin, 0), consumer) {}
+  // Of the keys, causal_key_end and window_begin of a tile.
+  __device__ __forceinline__ Mask(int4 bounds, int consumer) {
+    const int begin = bounds.z + first_row<Traits>(consumer) + 63;
+    const int end = min(bounds.x, bounds.y + first_row<Traits>(consumer));
     const int first = min(0xFFFF, max(0, begin + Sizes::kBlockN - 1) / Sizes::kBlockN);
     const int count = max(0, min(0xFFFF, max(0, end) / Sizes::kBlockN) - first);
     packed = first | count << 16;
@@ -133,14 +136,21 @@ struct Mask {
     __syncwarp();
   }
 
+  __device__ __forceinline__ static void apply(Scores<Traits>& s, const Problem&, const WorkTile&,
+                                               int n_block) {
+    apply(s, [] { return SharedStorage<Traits>(memory).row_keys[ptx::opaque(threadIdx.x) / 32 - 4]; },
+          n_block);
+  }
+
   // Masks a lane's scores. At head dim 64 bits change the order of instructions in unmasked steps,
   // which take 6 % longer then; at 256 there is no register to save the main loop's predicates.
-  __device__ __forceinline__ static void apply(Scores<Traits>& s, const Problem&, const WorkTile&,
+  template <class Bounds>
+  __device__ __forceinline__ static void apply(Scores<Traits>& s, const Bounds& bounds,
                                                int n_block) {
     constexpr bool kByBits = Sizes::kHeadDim == 128;
     const Lane<Traits> lane;
     const int first_key = n_block * Sizes::kBlockN + 2 * lane.t;  // of the lane
-    const int4 mask = SharedStorage<Traits>(memory).row_keys[ptx::opaque(threadIdx.x) / 32 - 4];
+    const int4 mask = bounds();
     unsigned begin[2], count[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {

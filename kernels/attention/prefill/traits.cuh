@@ -13,6 +13,8 @@ namespace attention::prefill {
 
 struct Traits : FormTraits {
   static constexpr bool kHasSequences = true;
+  static constexpr int kElementBytes = 1;          // of Q, K and V
+  static constexpr bool kLoadsEmptyTiles = false;  // a tile without keys has no step
 
   // ---- tile ----
   static constexpr int kHeadDim = HEAD_DIM;
