@@ -10,7 +10,13 @@ import (
 )
 
 // BenchmarkForward reports GFLOP/s of the CPU, by the usual count of FLOPs.
-func BenchmarkForward(b *testing.B) {
+func BenchmarkForward(b *testing.B) { benchmarkForward(b, Problem{}) }
+
+// BenchmarkSoftcap is BenchmarkForward with capped scores.
+func BenchmarkSoftcap(b *testing.B) { benchmarkForward(b, Problem{Softcap: 30}) }
+
+func benchmarkForward(b *testing.B, p Problem) {
+	b.Helper()
 	for _, set := range vectorSets() {
 		for _, text := range []string{"1x8x512x64", "1x8x2048x64", "1x32x2048x128:kvheads=8:causal", "1x32x1x128:kv=8192:kvheads=8"} {
 			for _, t := range []DType{E4M3, FP32} {
@@ -21,7 +27,7 @@ func BenchmarkForward(b *testing.B) {
 						b.Fatal(err)
 					}
 					q, k, v, o := randomInputs(b, shape, t, FP32)
-					p := Problem{Causal: shape.Causal}
+					p.Causal = shape.Causal
 					dev := CPU()
 					b.ReportAllocs()
 					for b.Loop() {

@@ -135,6 +135,9 @@ func naive(t *testing.T, p Problem, q, k, v *Tensor, visible func(batch, query, 
 				for d := range dim {
 					scores[key] += scale * float64(qs[(head*queries+query)*dim+d]) * float64(ks[(kvHead*keys+key)*dim+d])
 				}
+				if p.Softcap != 0 {
+					scores[key] = p.Softcap * math.Tanh(scores[key]/p.Softcap)
+				}
 				if !visible(head/heads, query, key) {
 					scores[key] = math.Inf(-1)
 				}
@@ -165,7 +168,7 @@ func naive(t *testing.T, p Problem, q, k, v *Tensor, visible func(batch, query, 
 	return out, lse
 }
 
-// Windows, sinks, lengths, scales and formats agree with float64 over an explicit mask.
+// Windows, sinks, softcaps, lengths, scales and formats agree with float64 over an explicit mask.
 func TestOptions(t *testing.T) {
 	eachVectors(t, func(t *testing.T) {
 		random := rand.New(rand.NewPCG(7, 7))
@@ -203,6 +206,9 @@ func randomProblem(random *rand.Rand, s tensor.Shape) Problem {
 			p.Sinks = append(p.Sinks, float32(3*random.NormFloat64()))
 		}
 		p.Sinks[0] = float32(math.Inf(-1))
+	}
+	if random.IntN(3) == 0 {
+		p.Softcap = math.Exp2(random.Float64()*9 - 3)
 	}
 	if random.IntN(2) == 0 {
 		for range s.Batch {
@@ -345,6 +351,33 @@ func TestExtremeScores(t *testing.T) {
 			q.Descale, k.Descale = factors[:1], factors[1:]
 			want, _ := naive(t, Problem{}, q, k, v, func(int, int, int) bool { return true })
 			near(t, fmt.Sprint(factors), forward(t, Problem{}, q, k, v, o), want, 1e-5)
+		}
+	})
+}
+
+// Softcaps of any size cap scores of any size, of keys that are split over tasks too. One far above the
+// scores changes nothing.
+func TestSoftcap(t *testing.T) {
+	eachVectors(t, func(t *testing.T) {
+		shape := tensor.Shape{Batch: 1, Heads: 2, KVHeads: 1, SeqQ: 3, SeqK: 1100, HeadDim: 16}
+		q, k, v, o := randomInputs(t, shape, E4M3, FP32)
+		for _, test := range []struct{ scale, softcap float64 }{
+			{0.25, 1e-60},
+			{0.25, 1e-30},
+			{0.25, 0.5},
+			{0.25, 30},
+			{0.25, 1e4},
+			{0.25, 1e38},
+			{0.25, math.MaxFloat32},
+			{1e-3, 2},
+			{100, 5},
+			{1e30, 5},
+		} {
+			p := Problem{Scale: test.scale, Softcap: test.softcap, LSE: make([]float32, 6)}
+			want, lse := naive(t, p, q, k, v, func(int, int, int) bool { return true })
+			name := fmt.Sprintf("scale %g, softcap %g", test.scale, test.softcap)
+			near(t, name, forward(t, p, q, k, v, o), want, 1e-5)
+			near(t, name+" lse", p.LSE, lse, 1e-4)
 		}
 	})
 }

@@ -58,6 +58,9 @@ func TestForwardErrors(t *testing.T) {
 		{"factors of an FP16 tensor", func(_ *Problem, a *arguments) { a.o.Descale = make([]float32, 8) }, "o is FP16 and has descale factors"},
 		{"a negative scale", func(p *Problem, _ *arguments) { p.Scale = -1 }, "Scale is -1"},
 		{"NaN as scale", func(p *Problem, _ *arguments) { p.Scale = nan }, "Scale is NaN"},
+		{"a negative softcap", func(p *Problem, _ *arguments) { p.Softcap = -1 }, "Softcap is -1; want a positive number"},
+		{"NaN as softcap", func(p *Problem, _ *arguments) { p.Softcap = nan }, "Softcap is NaN"},
+		{"a softcap beyond float32", func(p *Problem, _ *arguments) { p.Softcap = 1e39 }, "Softcap is 1e+39"},
 		{"few sinks", func(p *Problem, _ *arguments) { p.Sinks = make([]float32, 2) }, "Sinks has 2 logits; q has 4 heads"},
 		{"NaN as sink", func(p *Problem, _ *arguments) { p.Sinks = []float32{0, 0, float32(nan), 0} }, "sink 2 is NaN"},
 		{"few lengths", func(p *Problem, _ *arguments) { p.KeyLengths = []int{1} }, "KeyLengths has 1 lengths; the batch has 2 sequences"},
@@ -215,6 +218,7 @@ func TestConcurrentCalls(t *testing.T) {
 func FuzzForward(f *testing.F) {
 	f.Add(1, 2, 1, 3, 4, 8, uint8(1), uint8(2), 3, -1, 2, 3, 0.5, uint8(0))
 	f.Add(2, 4, 2, 30, 50, 64, uint8(4), uint8(4), 0, 0, 9, 9, 0.0, uint8(1))
+	f.Add(2, 4, 2, 30, 50, 64, uint8(4), uint8(4), 0, 0, 9, 9, 0.3, uint8(25))
 	f.Add(1<<24, 1<<24, 3, -5, 0, 1, uint8(0), uint8(9), math.MaxInt, math.MinInt, -1, math.MaxInt, math.NaN(), uint8(7))
 	f.Fuzz(func(t *testing.T, batch, heads, kvHeads, queries, keys, dim int, in, out uint8,
 		left, right, queryLength, keyLength int, scale float64, options uint8,
@@ -242,6 +246,9 @@ func FuzzForward(f *testing.F) {
 		if options&8 > 0 {
 			p.LSE = make([]float32, max(0, min(heads, 1<<8)*min(queries, 1<<8)))
 			p.Sinks = []float32{float32(scale)}
+		}
+		if options&16 > 0 {
+			p.Softcap = scale
 		}
 		if err := Forward(t.Context(), CPU(), p, q, k, v, o); err != nil && !strings.HasPrefix(err.Error(), "sdpa: ") {
 			t.Errorf("error %v", err)

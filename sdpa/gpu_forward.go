@@ -56,7 +56,7 @@ func (c *call) maxPages(pageSize int) int { return ceilDiv(c.keys, pageSize) }
 func (c *call) problem(all [4]*operand, at func(name string) gpuTensor) form.Problem {
 	p := form.Problem{
 		Batch: c.batch, Heads: c.heads, KVHeads: c.kvHeads, Queries: c.queries, Keys: c.keys, HeadDim: c.dim,
-		Precision: form.Precision(c.Precision), Causal: c.Causal, WindowLeft: c.left, WindowRight: c.right, Scale: float32(c.scale),
+		Precision: form.Precision(c.Precision), Causal: c.Causal, WindowLeft: c.left, WindowRight: c.right, Scale: float32(c.scale), Softcap: float32(c.Softcap),
 	}
 	types := map[DType]array.DType{E4M3: array.E4M3, FP16: array.F16, BF16: array.BF16}
 	for i, into := range []*form.Tensor{&p.Q, &p.K, &p.V, &p.O} {

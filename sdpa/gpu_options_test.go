@@ -90,6 +90,20 @@ func optionTests(t *testing.T) []optionTest {
 			0.01, false,
 		},
 		{
+			"BF16 with a softcap",
+			Problem{Softcap: 0.5, Causal: true, Window: &Window{30, -1}, Sinks: sinks, LSE: make([]float32, 4*20)},
+			draw(BF16, 1, 4, 20, 64), draw(BF16, 1, 2, 50, 64), draw(BF16, 1, 2, 50, 64), BF16,
+			[]string{"prefill16"},
+			0.01, false,
+		},
+		{
+			"a step over a paged cache in BF16 with a softcap",
+			Problem{Softcap: 0.5, Causal: true, PageTable: halfCache.table, KeyLengths: halfCache.keys},
+			halfDecode, halfCache.pages[1], halfCache.pages[2], BF16,
+			[]string{"prefill16"},
+			0.01, true,
+		},
+		{
 			"packed BF16",
 			Problem{QueryOffsets: offsets(halves.queries), KeyOffsets: offsets(halves.keys)},
 			halves.packed[0], halves.packed[1], halves.packed[2], BF16,

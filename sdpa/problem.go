@@ -14,6 +14,9 @@ type Problem struct {
 	Causal bool    // a query sees the keys up to its position
 	Scale  float64 // of the scores; 0 for 1/√(head dim)
 	Window *Window // keys around the position that a query sees; nil for no limit
+	// Softcap limits the scores: s, scaled, becomes Softcap * tanh(s / Softcap). 0 is no cap. Sinks are
+	// not capped. A GPU computes it with all tensors in FP16 or all in BF16, which are not quantised.
+	Softcap float64
 	// Sinks has a logit for each query head that is added to the sum of exponentials, like a key
 	// without a value. -Inf adds nothing.
 	Sinks []float32
@@ -74,6 +77,9 @@ type tensorForm struct {
 // maxHeadDim bounds the working memory of a core, which is some 4 KB per column.
 const maxHeadDim = 1 << 14
 
+// minSoftcap is the least positive number of float32 that has an inverse: rounded to 0 it would be no cap.
+const minSoftcap = 0x1p-126
+
 // newCall checks a problem against the forms of its tensors.
 func newCall(p Problem, q, k, v, o tensorForm) (*call, error) {
 	c := &call{
@@ -94,6 +100,12 @@ func newCall(p Problem, q, k, v, o tensorForm) (*call, error) {
 	}
 	if p.Scale == 0 {
 		c.scale = 1 / math.Sqrt(float64(c.dim))
+	}
+	if !(p.Softcap >= 0) || p.Softcap > math.MaxFloat32 {
+		return nil, fmt.Errorf("sdpa: Softcap is %v; want a positive number, finite in float32, or 0 for none", p.Softcap)
+	}
+	if p.Softcap != 0 {
+		c.Softcap = max(p.Softcap, minSoftcap)
 	}
 	if err := checkPrecision(p.Precision, q, k); err != nil {
 		return nil, err

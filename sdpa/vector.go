@@ -138,6 +138,19 @@ func exp2Go(x float32) float32 {
 	return p * math.Float32frombits(math.Float32bits(shifted)<<23)
 }
 
+// tanhGo returns the hyperbolic tangent of x with a relative error below 4e-7: a polynomial near 0, where
+// exponentials would cancel, and exponentials elsewhere.
+func tanhGo(x float32) float32 {
+	if x > -0.625 && x < 0.625 {
+		z := x * x
+		p := ((-5.70498872745e-3*z+2.06390887954e-2)*z-5.37397155531e-2)*z + 1.33314422036e-1
+		return x + x*z*(p*z-3.33332819422e-1)
+	}
+	sign := math.Float32bits(x) & (1 << 31)
+	e := exp2Go(-2 * math.Log2E * math.Float32frombits(math.Float32bits(x)&^(1<<31)))
+	return math.Float32frombits(math.Float32bits((1-e)/(1+e)) | sign)
+}
+
 func rescaleGo(sums []float32, factors *[maxLanes]float32) {
 	for i := 0; i+goLanes <= len(sums); i += goLanes {
 		row := (*[goLanes]float32)(sums[i:])

@@ -99,6 +99,25 @@ func TestSoftmaxExponentials(t *testing.T) {
 	})
 }
 
+// tanh is accurate for scores of any size, keeps signs and NaN, and is 1 for infinity.
+func TestTanh(t *testing.T) {
+	for x := float32(-12); x <= 12; x += 0.00137 {
+		want := math.Tanh(float64(x))
+		if got := float64(tanhGo(x)); math.Abs(got-want) > 4e-7*math.Abs(want) {
+			t.Fatalf("tanh(%v) is %v, want %v", x, got, want)
+		}
+	}
+	inf := float32(math.Inf(1))
+	for x, want := range map[float32]float32{0: 0, 1e-30: 1e-30, -1e-30: -1e-30, 1e30: 1, -1e30: -1, inf: 1, -inf: -1} {
+		if got := tanhGo(x); got != want {
+			t.Errorf("tanh(%v) is %v, want %v", x, got, want)
+		}
+	}
+	if got := tanhGo(float32(math.NaN())); got == got {
+		t.Errorf("tanh(NaN) is %v", got)
+	}
+}
+
 // The online softmax of blocks is that of all scores, with rows that see nothing and NaN.
 func TestSoftmaxState(t *testing.T) {
 	eachVectors(t, func(t *testing.T) {

@@ -173,6 +173,9 @@ func (w *worker) attendBlock(p *panel, start, from, to int) {
 	n := to - from
 	keys, values := w.keyRows[(from-start)*w.dim:], w.valueRows[(from-start)*w.stride:]
 	w.product(w.scores, keys, w.dim, 1, tileRows*w.dim, p.queries, w.dim, ceilDiv(n, tileRows), false)
+	if w.Softcap != 0 {
+		w.capScores(p, n)
+	}
 	if p.allFrom > from || p.allUntil < to {
 		w.mask(p, from, to)
 	}
@@ -181,6 +184,18 @@ func (w *worker) attendBlock(p *panel, start, from, to int) {
 		w.rescale(p.sums, &p.rescale)
 	}
 	w.product(p.sums, values, 1, w.stride, tileRows, w.scores, n, w.width/tileRows, true)
+}
+
+// capScores applies the softcap to the scores of a panel and n keys, which are in units of log2.
+func (w *worker) capScores(p *panel, n int) {
+	limit := float32(min(w.Softcap*math.Log2E, math.MaxFloat32))
+	inverse := 1 / limit
+	for key := range n {
+		row := w.scores[key*w.lanes:][:p.rows]
+		for lane, x := range row {
+			row[lane] = limit * tanhGo(x*inverse)
+		}
+	}
 }
 
 // mask sets the scores of keys that a row does not see to -Inf.

@@ -32,6 +32,7 @@ class Call(NamedTuple):
     lengths: Optional[Tensor] = None
     page_table: Optional[Tensor] = None
     precision: Precision = "auto"
+    softcap: Optional[float] = None  # None and 0 are none
 
 
 def is_traced(*tensors: Tensor) -> bool:

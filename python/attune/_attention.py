@@ -17,13 +17,15 @@ _is_compiling = torch.compiler.is_dynamo_compiling
 
 @overload
 def sdpa(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = ..., scale: Optional[float] = ..., window_size: Optional[Window] = ...,
-         sinks: Optional[Tensor] = ..., descale: Optional[Sequence[Tensor]] = ..., return_lse: Literal[False] = ..., out: Optional[Tensor] = ...,
+         sinks: Optional[Tensor] = ..., softcap: Optional[float] = ..., descale: Optional[Sequence[Tensor]] = ...,
+         return_lse: Literal[False] = ..., out: Optional[Tensor] = ...,
          smooth_k: bool = ..., hadamard: bool = ..., precision: Precision = ..., fallback: bool = ...) -> Tensor: ...  # fmt: skip
 
 
 @overload
 def sdpa(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = ..., scale: Optional[float] = ..., window_size: Optional[Window] = ...,
-         sinks: Optional[Tensor] = ..., descale: Optional[Sequence[Tensor]] = ..., return_lse: Literal[True], out: Optional[Tensor] = ...,
+         sinks: Optional[Tensor] = ..., softcap: Optional[float] = ..., descale: Optional[Sequence[Tensor]] = ...,
+         return_lse: Literal[True], out: Optional[Tensor] = ...,
          smooth_k: bool = ..., hadamard: bool = ..., precision: Precision = ..., fallback: bool = ...) -> tuple[Tensor, Tensor]: ...  # fmt: skip
 
 
@@ -36,6 +38,7 @@ def sdpa(
     scale: Optional[float] = None,
     window_size: Optional[Window] = None,
     sinks: Optional[Tensor] = None,
+    softcap: Optional[float] = None,
     descale: Optional[Sequence[Tensor]] = None,
     return_lse: bool = False,
     out: Optional[Tensor] = None,
@@ -54,8 +57,9 @@ def sdpa(
 
     causal: query i attends to the keys up to i + keys - queries. scale: 1 / sqrt(head_dim) by
     default. window_size: (left, right) keys before and behind the query's own, -1 for no limit, as in
-    flash-attn. sinks: float32 [heads], logits without a value. return_lse: the result is (o, lse),
-    lse float32 [batch, heads, queries].
+    flash-attn. sinks: float32 [heads], logits without a value. softcap: a score s, scaled, becomes
+    softcap * tanh(s / softcap), but not that of a sink; for FP16 and BF16, which are then not
+    quantised. return_lse: the result is (o, lse), lse float32 [batch, heads, queries].
 
     smooth_k and hadamard are options of the quantiser of FP16 and BF16: the first subtracts from k
     its mean over the keys, the second rotates q and k. Neither changes the exact result.
@@ -70,13 +74,14 @@ def sdpa(
     if not _is_compiling():
         try:
             result = _attend(q, k, v, causal, scale, window_size, sinks, descale, return_lse, out, smooth_k, hadamard,
-                             None, None, 0, 0, None, None, precision, False)  # fmt: skip
+                             None, None, 0, 0, None, None, precision, softcap, False)  # fmt: skip
             if result is not None:
                 return result
         except NotImplementedError:
             pass  # said below, or computed by PyTorch
     sides = _check.window(window_size)
-    call = Call(q, k, v, causal, scale, sides, sinks, descale, return_lse, out, smooth_k, hadamard, precision=precision)
+    call = Call(q, k, v, causal, scale, sides, sinks, descale, return_lse, out, smooth_k, hadamard, precision=precision,
+                softcap=softcap)  # fmt: skip
     check_dense(call)
     return _operators.attention(call, fallback)
 
@@ -95,14 +100,16 @@ def check_dense(call: Call) -> None:
 @overload
 def sdpa_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, max_seqlen_q: int,
          max_seqlen_k: int, *, causal: bool = ..., scale: Optional[float] = ..., window_size: Optional[Window] = ...,
-         sinks: Optional[Tensor] = ..., descale: Optional[Sequence[Tensor]] = ..., return_lse: Literal[False] = ..., out: Optional[Tensor] = ...,
+         sinks: Optional[Tensor] = ..., softcap: Optional[float] = ..., descale: Optional[Sequence[Tensor]] = ...,
+         return_lse: Literal[False] = ..., out: Optional[Tensor] = ...,
          smooth_k: bool = ..., hadamard: bool = ..., precision: Precision = ..., fallback: bool = ...) -> Tensor: ...  # fmt: skip
 
 
 @overload
 def sdpa_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, max_seqlen_q: int,
          max_seqlen_k: int, *, causal: bool = ..., scale: Optional[float] = ..., window_size: Optional[Window] = ...,
-         sinks: Optional[Tensor] = ..., descale: Optional[Sequence[Tensor]] = ..., return_lse: Literal[True], out: Optional[Tensor] = ...,
+         sinks: Optional[Tensor] = ..., softcap: Optional[float] = ..., descale: Optional[Sequence[Tensor]] = ...,
+         return_lse: Literal[True], out: Optional[Tensor] = ...,
          smooth_k: bool = ..., hadamard: bool = ..., precision: Precision = ..., fallback: bool = ...) -> tuple[Tensor, Tensor]: ...  # fmt: skip
 
 
@@ -119,6 +126,7 @@ def sdpa_varlen(
     scale: Optional[float] = None,
     window_size: Optional[Window] = None,
     sinks: Optional[Tensor] = None,
+    softcap: Optional[float] = None,
     descale: Optional[Sequence[Tensor]] = None,
     return_lse: bool = False,
     out: Optional[Tensor] = None,
@@ -143,14 +151,14 @@ def sdpa_varlen(
     if not _is_compiling():
         try:
             result = _attend(q, k, v, causal, scale, window_size, sinks, descale, return_lse, out, smooth_k, hadamard,
-                             cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, None, None, precision, False)  # fmt: skip
+                             cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, None, None, precision, softcap, False)  # fmt: skip
             if result is not None:
                 return result
         except NotImplementedError:
             pass  # said below, or computed by PyTorch
     sides = _check.window(window_size)
     call = Call(q, k, v, causal, scale, sides, sinks, descale, return_lse, out, smooth_k, hadamard,
-                cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, precision=precision)  # fmt: skip
+                cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, precision=precision, softcap=softcap)  # fmt: skip
     check_packed(call)
     return _operators.attention(call, fallback)
 
@@ -170,6 +178,7 @@ def check_packed(call: Call) -> None:
 
 def _check_options(call: Call) -> None:
     _check.scale(call.scale)
+    _check.softcap(call.softcap)
     _check.sinks(call.sinks, call.q)
     _check.options(call.q, call.smooth_k, call.hadamard)
     _check.precision(call.precision, call.q, call.k, call.smooth_k, call.hadamard)

@@ -18,7 +18,8 @@ _is_compiling = torch.compiler.is_dynamo_compiling
 @overload
 def decode(q: Tensor, k_cache: Tensor, v_cache: Tensor, lengths: Tensor, *, page_table: Optional[Tensor] = ...,
          descale: Optional[Sequence[Tensor]] = ..., causal: bool = ..., scale: Optional[float] = ..., window_size: Optional[Window] = ...,
-         sinks: Optional[Tensor] = ..., return_lse: Literal[False] = ..., out: Optional[Tensor] = ..., precision: Precision = ...,
+         sinks: Optional[Tensor] = ..., softcap: Optional[float] = ...,
+         return_lse: Literal[False] = ..., out: Optional[Tensor] = ..., precision: Precision = ...,
          fallback: bool = ...,
          ) -> Tensor: ...  # fmt: skip
 
@@ -26,7 +27,8 @@ def decode(q: Tensor, k_cache: Tensor, v_cache: Tensor, lengths: Tensor, *, page
 @overload
 def decode(q: Tensor, k_cache: Tensor, v_cache: Tensor, lengths: Tensor, *, page_table: Optional[Tensor] = ...,
          descale: Optional[Sequence[Tensor]] = ..., causal: bool = ..., scale: Optional[float] = ..., window_size: Optional[Window] = ...,
-         sinks: Optional[Tensor] = ..., return_lse: Literal[True], out: Optional[Tensor] = ..., precision: Precision = ...,
+         sinks: Optional[Tensor] = ..., softcap: Optional[float] = ...,
+         return_lse: Literal[True], out: Optional[Tensor] = ..., precision: Precision = ...,
          fallback: bool = ...,
          ) -> tuple[Tensor, Tensor]: ...  # fmt: skip
 
@@ -43,6 +45,7 @@ def decode(
     scale: Optional[float] = None,
     window_size: Optional[Window] = None,
     sinks: Optional[Tensor] = None,
+    softcap: Optional[float] = None,
     return_lse: bool = False,
     out: Optional[Tensor] = None,
     precision: Precision = "auto",
@@ -66,14 +69,15 @@ def decode(
     if not _is_compiling() and lengths is not None:  # without lengths a call is one of sdpa
         try:
             result = _attend(q, k_cache, v_cache, causal, scale, window_size, sinks, descale, return_lse, out, False, False,
-                             None, None, 0, 0, lengths, page_table, precision, False)  # fmt: skip
+                             None, None, 0, 0, lengths, page_table, precision, softcap, False)  # fmt: skip
             if result is not None:
                 return result
         except NotImplementedError:
             pass  # said below, or computed by PyTorch
     sides = _check.window(window_size)
     call = Call(q, k_cache, v_cache, causal, scale, sides, sinks, descale, return_lse, out,
-                lengths=lengths, page_table=page_table, precision=precision)  # fmt: skip
+                lengths=lengths, page_table=page_table, precision=precision,
+                softcap=softcap)  # fmt: skip
     check_cached(call)
     return _operators.attention(call, fallback)
 
@@ -110,6 +114,7 @@ def _check_cache_call(call: Call, batch: int) -> None:
     else:
         _check.no_descale(call.descale, cache, "k_cache")
     _check.scale(call.scale)
+    _check.softcap(call.softcap)
     _check.sinks(call.sinks, q)
     _check.precision(call.precision, q, cache)
     _check.out(call.out, q)
@@ -118,14 +123,16 @@ def _check_cache_call(call: Call, batch: int) -> None:
 @overload
 def prefill(q: Tensor, k_cache: Tensor, v_cache: Tensor, lengths: Tensor, cu_seqlens_q: Tensor, max_seqlen_q: int, *,
          page_table: Optional[Tensor] = ..., descale: Optional[Sequence[Tensor]] = ..., causal: bool = ..., scale: Optional[float] = ...,
-         window_size: Optional[Window] = ..., sinks: Optional[Tensor] = ..., return_lse: Literal[False] = ..., out: Optional[Tensor] = ...,
+         window_size: Optional[Window] = ..., sinks: Optional[Tensor] = ..., softcap: Optional[float] = ...,
+         return_lse: Literal[False] = ..., out: Optional[Tensor] = ...,
          precision: Precision = ..., fallback: bool = ...) -> Tensor: ...  # fmt: skip
 
 
 @overload
 def prefill(q: Tensor, k_cache: Tensor, v_cache: Tensor, lengths: Tensor, cu_seqlens_q: Tensor, max_seqlen_q: int, *,
          page_table: Optional[Tensor] = ..., descale: Optional[Sequence[Tensor]] = ..., causal: bool = ..., scale: Optional[float] = ...,
-         window_size: Optional[Window] = ..., sinks: Optional[Tensor] = ..., return_lse: Literal[True], out: Optional[Tensor] = ...,
+         window_size: Optional[Window] = ..., sinks: Optional[Tensor] = ..., softcap: Optional[float] = ...,
+         return_lse: Literal[True], out: Optional[Tensor] = ...,
          precision: Precision = ..., fallback: bool = ...) -> tuple[Tensor, Tensor]: ...  # fmt: skip
 
 
@@ -143,6 +150,7 @@ def prefill(
     scale: Optional[float] = None,
     window_size: Optional[Window] = None,
     sinks: Optional[Tensor] = None,
+    softcap: Optional[float] = None,
     return_lse: bool = False,
     out: Optional[Tensor] = None,
     precision: Precision = "auto",
@@ -161,14 +169,15 @@ def prefill(
     if not _is_compiling() and lengths is not None and cu_seqlens_q is not None:
         try:
             result = _attend(q, k_cache, v_cache, causal, scale, window_size, sinks, descale, return_lse, out, False, False,
-                             cu_seqlens_q, None, max_seqlen_q, 0, lengths, page_table, precision, False)  # fmt: skip
+                             cu_seqlens_q, None, max_seqlen_q, 0, lengths, page_table, precision, softcap, False)  # fmt: skip
             if result is not None:
                 return result
         except NotImplementedError:
             pass  # said below, or computed by PyTorch
     sides = _check.window(window_size)
     call = Call(q, k_cache, v_cache, causal, scale, sides, sinks, descale, return_lse, out, cu_seqlens_q=cu_seqlens_q,
-                max_seqlen_q=max_seqlen_q, lengths=lengths, page_table=page_table, precision=precision)  # fmt: skip
+                max_seqlen_q=max_seqlen_q, lengths=lengths, page_table=page_table, precision=precision,
+                softcap=softcap)  # fmt: skip
     check_prefilled(call)
     return _operators.attention(call, fallback)
 

@@ -1,6 +1,5 @@
 """Checks of arguments. Each message names the argument, its value and what is wanted."""
 
-import math
 from collections.abc import Sequence
 from typing import Literal, Optional, Union
 
@@ -102,12 +101,20 @@ def window(value: Optional[Window]) -> tuple[int, int]:
 
 
 def scale(value: Optional[float]) -> None:
+    _factor("scale", value)
+
+
+def softcap(value: Optional[float]) -> None:
+    _factor("softcap", value)
+
+
+def _factor(name: str, value: Optional[float]) -> None:
     if value is None:
         return
     if not isinstance(value, (int, float)):
-        raise TypeError(f"scale is a {type(value).__name__}, not a number")
-    if not math.isfinite(value) or value < 0:
-        raise ValueError(f"scale is {value}: it must be finite and not negative")
+        raise TypeError(f"{name} is a {type(value).__name__}, not a number")
+    if not 0 <= value <= torch.finfo(torch.float32).max:
+        raise ValueError(f"{name} is {value}: it must be finite in float32, and not negative")
 
 
 def sinks(value: Optional[Tensor], q: Tensor) -> None:

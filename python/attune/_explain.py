@@ -52,6 +52,7 @@ def explain(
     scale: Optional[float] = None,
     window_size: Optional[Window] = None,
     sinks: Optional[Tensor] = None,
+    softcap: Optional[float] = None,
     descale: Optional[Sequence[Tensor]] = None,
     return_lse: bool = False,
     out: Optional[Tensor] = None,
@@ -69,7 +70,7 @@ def explain(
     sides = _check.window(window_size)
     causal = lengths is not None if causal is None else causal
     call = Call(q, k, v, causal, scale, sides, sinks, descale, return_lse, out, smooth_k, hadamard, cu_seqlens_q,
-                cu_seqlens_k, max_seqlen_q, max_seqlen_k, lengths, page_table, precision)  # fmt: skip
+                cu_seqlens_k, max_seqlen_q, max_seqlen_k, lengths, page_table, precision, softcap)  # fmt: skip
     _check_call(call)
     if _operators.is_empty(call):
         return _without_kernel("none", "no query sees a key, and O is zero")

@@ -58,6 +58,8 @@ def refusal(call: Call, anywhere: bool = False) -> Optional[str]:
         return f"q is {list(call.q.shape)}, and k is {list(call.k.shape)}: an extent is over 2^31 - 1"
     if call.smooth_k and call.sinks is not None:
         return "smooth_k is set, and sinks is given: smoothing shifts the scores, but not the sinks"
+    if call.smooth_k and call.softcap:
+        return f"smooth_k is set, and softcap is {call.softcap}: smoothing shifts the scores, but not their cap"
     if call.smooth_k and call.return_lse and call.cu_seqlens_q is not None:
         return "smooth_k and return_lse are set: that is for sdpa, and not for packed sequences"
     return None
@@ -207,11 +209,12 @@ def _operator(q: Tensor, k: Tensor, v: Tensor, descale_q: Optional[Tensor], desc
               sinks: Optional[Tensor], return_lse: bool, smooth_k: bool = False, hadamard: bool = False,
               cu_seqlens_q: Optional[Tensor] = None, cu_seqlens_k: Optional[Tensor] = None, max_seqlen_q: int = 0,
               max_seqlen_k: int = 0, lengths: Optional[Tensor] = None, page_table: Optional[Tensor] = None,
-              fallback: bool = False, precision: str = "auto") -> tuple[Tensor, Tensor]:  # fmt: skip
+              fallback: bool = False, precision: str = "auto",
+              softcap: float = 0.0) -> tuple[Tensor, Tensor]:  # fmt: skip
     call = Call(q, k, v, causal, None if scale < 0 else scale, (window_left, window_right), sinks,
                 _factors(descale_q, descale_k, descale_v), return_lse, new_output(q, lengths is not None), smooth_k,
                 hadamard, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, lengths, page_table,
-                _precision(precision))  # fmt: skip
+                _precision(precision), softcap)  # fmt: skip
     with _workspace.temporary():
         result = _run(call, fallback)
     return (result, q.new_empty(0, dtype=torch.float32)) if isinstance(result, Tensor) else result
@@ -223,10 +226,11 @@ def _operator_out(q: Tensor, k: Tensor, v: Tensor, descale_q: Optional[Tensor], 
                   hadamard: bool = False, cu_seqlens_q: Optional[Tensor] = None, cu_seqlens_k: Optional[Tensor] = None,
                   max_seqlen_q: int = 0, max_seqlen_k: int = 0, lengths: Optional[Tensor] = None,
                   page_table: Optional[Tensor] = None, fallback: bool = False,
-                  precision: str = "auto") -> Tensor:  # fmt: skip
+                  precision: str = "auto", softcap: float = 0.0) -> Tensor:  # fmt: skip
     call = Call(q, k, v, causal, None if scale < 0 else scale, (window_left, window_right), sinks,
                 _factors(descale_q, descale_k, descale_v), return_lse, out, smooth_k, hadamard,
-                cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, lengths, page_table, _precision(precision))  # fmt: skip
+                cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, lengths, page_table, _precision(precision),
+                softcap)  # fmt: skip
     with _workspace.temporary():
         result = _run(call, fallback)
     return q.new_empty(0, dtype=torch.float32) if isinstance(result, Tensor) else result[1]
@@ -273,7 +277,8 @@ def _through_dispatcher(call: Call, fallback: bool) -> Result:
     descale = (None, None, None) if call.descale is None else (None, *call.descale)[-3:]
     first = (call.q, call.k, call.v, *descale, bool(call.causal), -1.0 if call.scale is None else float(call.scale),
              *call.window_size, call.sinks, bool(call.return_lse))  # fmt: skip
-    last = (bool(call.smooth_k), bool(call.hadamard), *call[12:-1], bool(fallback), call.precision)
+    last = (bool(call.smooth_k), bool(call.hadamard), *call[12:-2], bool(fallback), call.precision,
+            float(call.softcap or 0))  # fmt: skip
     if call.out is None:
         o, lse = _sdpa_op(*first, *last)
     else:

@@ -21,8 +21,8 @@ _AT_ONCE = 1 << 24
 def attention(call: Call, basic: bool = False) -> Result:
     """A call of attune.sdpa, sdpa_varlen, decode or prefill, computed without attune.
 
-    PyTorch's function computes it, for masks by blocks of rows. A log-sum-exp and sinks, which that function does not
-    have, take explicit scores, by blocks of rows too. basic: all calls take them, because every transform of PyTorch
+    PyTorch's function computes it, for masks by blocks of rows. A log-sum-exp, sinks and a softcap, which that function
+    does not have, take explicit scores, by blocks of rows too. basic: all calls take them, because every transform of PyTorch
     knows their operators.
     """
     dtype = call.q.dtype if call.q.dtype.itemsize > 1 else torch.float16
@@ -39,7 +39,7 @@ def attention(call: Call, basic: bool = False) -> Result:
 def _attended(q: Tensor, k: Tensor, v: Tensor, call: Call, lengths: Optional[Tensor], offsets: Optional[Tensor],
               basic: bool) -> tuple[Tensor, Optional[Tensor]]:  # fmt: skip
     """(o, lse) of [batch, heads, rows, head_dim], lse where it was computed."""
-    needs_scores = basic or call.return_lse or call.sinks is not None
+    needs_scores = basic or call.return_lse or call.sinks is not None or bool(call.softcap)
     if not needs_scores and lengths is None and _is_plain(q, k, call):
         grouped = q.shape[1] != k.shape[1]
         if grouped and not call.causal:
@@ -58,7 +58,7 @@ def _attended(q: Tensor, k: Tensor, v: Tensor, call: Call, lengths: Optional[Ten
         hidden = _hidden(queries, keys, call.causal, *call.window_size, lengths, q.device, rows, columns, offsets)
         some_k, some_v = k[:, :, columns], v[:, :, columns]
         if needs_scores:
-            o, lse = _by_scores(q[:, :, rows], some_k, some_v, call.scale, hidden, call.sinks)
+            o, lse = _by_scores(q[:, :, rows], some_k, some_v, call.scale, hidden, call.sinks, call.softcap)
             lses.append(lse)
         else:
             o = _by_mask(q[:, :, rows], some_k, some_v, call.scale, hidden)
@@ -100,11 +100,14 @@ def _by_mask(q: Tensor, k: Tensor, v: Tensor, scale: Optional[float], hidden: Te
 
 
 def _by_scores(q: Tensor, k: Tensor, v: Tensor, scale: Optional[float], hidden: Tensor,
-               sinks: Optional[Tensor]) -> tuple[Tensor, Tensor]:  # fmt: skip
+               sinks: Optional[Tensor], softcap: Optional[float]) -> tuple[Tensor, Tensor]:  # fmt: skip
     """(o, lse) in float32 with the scores in memory."""
     group, keys = q.shape[1] // k.shape[1], k.shape[2]
     k, v = (x.float().repeat_interleave(group, dim=1) for x in (k, v))
     scores = q.float() @ k.transpose(-2, -1) * (q.shape[3] ** -0.5 if scale is None else scale)
+    if softcap:
+        softcap = max(softcap, torch.finfo(torch.float32).tiny)
+        scores = softcap * torch.tanh(scores / softcap)
     hidden = hidden[:, None]
     v = torch.where(hidden.all(dim=2)[..., None], 0.0, v)  # NaN behind the last key has no effect
     scores = scores.masked_fill(hidden, -torch.inf)
@@ -216,11 +219,11 @@ def _hidden(queries: int, keys: int, causal: bool, window_left: int, window_righ
 
 def explicit(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: Optional[float], window_left: int,
              window_right: int, sinks: Optional[Tensor], lengths: Optional[Tensor] = None,
-             ) -> tuple[Tensor, Tensor]:  # fmt: skip
+             softcap: Optional[float] = None) -> tuple[Tensor, Tensor]:  # fmt: skip
     """(o, lse) in float32 with all scores in memory, for tests."""
     rows, columns = slice(0, q.shape[2]), slice(0, k.shape[2])
     hidden = _hidden(rows.stop, columns.stop, causal, window_left, window_right, lengths, q.device, rows, columns, None)
-    return _by_scores(q, k, v, scale, hidden, sinks)
+    return _by_scores(q, k, v, scale, hidden, sinks, softcap)
 
 
 def append(k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor, lengths: Tensor, page_table: Optional[Tensor],

@@ -175,7 +175,7 @@ def _attention(
         reason = "a mask that is not causal, a window or padding, or padding in a decode step"
     if reason is None and says is not None:
         try:
-            o = _attend(query, key, value, scaling, says, others.get("s_aux"), precision)
+            o = _attend(query, key, value, scaling, says, others.get("s_aux"), others.get("softcap"), precision)
             _door.record(_calls, layer, query, "attune", precision.get("precision"))
             return o.transpose(1, 2).contiguous(), None
         except NotImplementedError as problem:
@@ -197,6 +197,7 @@ def _attend(
     scaling: Optional[float],
     says: Description,
     sinks: Optional[Tensor],
+    softcap: Optional[float],
     precision: dict[str, Any],
 ) -> Tensor:
     """By attune, or NotImplementedError."""
@@ -206,6 +207,7 @@ def _attend(
         "scale": scaling,
         "window_size": says.window_size,
         "sinks": None if sinks is None else sinks.float(),
+        "softcap": softcap,
         **precision,
     }
     if says.packing is None:
@@ -237,8 +239,6 @@ def _reason(
     query: Tensor, key: Tensor, value: Tensor, dropout: float, scaling: Optional[float], others: dict[str, Any]
 ) -> Optional[str]:
     """Why attune is not called, or None."""
-    if others.get("softcap") is not None:
-        return "softcap"
     if dropout != 0:
         return "dropout"
     for name in ("position_bias", "cache", "output_attentions"):  # cache: of continuous batching

@@ -428,6 +428,7 @@ enum {
   CU_SEQLENS_Q, CU_SEQLENS_K, MAX_SEQLEN_Q, MAX_SEQLEN_K, /* packed sequences */
   LENGTHS, PAGE_TABLE,                                    /* a cache */
   PRECISION,                                              /* "auto", "fp8" or "16" */
+  SOFTCAP,                                                /* None or 0 for none */
   TRUSTED,                                                /* the caller is the dispatcher: nothing observes */
   ARGUMENTS
 };
@@ -456,12 +457,27 @@ static bool set_window(PyObject *window, attune_sdpa_params *p) {
   return true;
 }
 
-static bool set_scale(PyObject *scale, attune_sdpa_params *p) {
-  if (scale == Py_None) return true;
-  const double value = PyFloat_AsDouble(scale);
+/* A number that is finite and not negative; None leaves what is there. */
+static bool read_factor(PyObject *number, double *into) {
+  if (number == Py_None) return true;
+  const double value = PyFloat_AsDouble(number);
   if (PyErr_Occurred()) return PyErr_Clear(), false;
   if (!(value >= 0 && value <= FLT_MAX)) return false;
-  p->scale = value == 0 ? FLT_MIN : (float)value; /* 0 stands for the default */
+  *into = value;
+  return true;
+}
+
+static bool set_scale(PyObject *scale, attune_sdpa_params *p) {
+  double value = -1;
+  if (!read_factor(scale, &value)) return false;
+  if (value >= 0) p->scale = value == 0 ? FLT_MIN : (float)value; /* 0 stands for the default */
+  return true;
+}
+
+static bool set_softcap(PyObject *softcap, attune_sdpa_params *p) {
+  double value = 0;
+  if (!read_factor(softcap, &value)) return false;
+  p->softcap = value > 0 && value < FLT_MIN ? FLT_MIN : (float)value; /* 0 stands for none */
   return true;
 }
 
@@ -485,7 +501,8 @@ static bool set_flags(PyObject *const *args, attune_sdpa_params *p) {
   if (!set_precision(args[PRECISION], p)) return false;
   /* No quantiser, no options of it. */
   if (p->precision == ATTUNE_SDPA_PRECISION_16 && (p->smooth_k || p->hadamard)) return false;
-  return set_scale(args[SCALE], p) && set_window(args[WINDOW_SIZE], p);
+  return set_scale(args[SCALE], p) && set_softcap(args[SOFTCAP], p) &&
+         set_window(args[WINDOW_SIZE], p);
 }
 
 /* Sizes of k and v, [batch, kv_heads, keys, head_dim] or pages, beside those of q. */

@@ -32,7 +32,8 @@ class Forward(ctypes.Structure):
         **_all("int", "max_pages page_size pages smooth_k hadamard"),
         workspace="pointer",
         **_all("size", "workspace_bytes flags"),
-        **_all("int", "precision"),
+        precision="int",
+        softcap="float",
     )
 
 

@@ -15,6 +15,8 @@ def _attend(*arguments):
         raise NotImplementedError(
             f"head_dim is {call.q.shape[-1]}, of {call.q.dtype}; the kernels have 64, 128 and 256"
         )
+    if call.softcap and call.precision == "fp8":
+        raise NotImplementedError(f"softcap is {call.softcap}; with it nothing is quantised")
     if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
         return None  # the caller says why
     assert call.sinks is None or call.sinks.dtype == torch.float32, "the kernels take sinks in float32"

@@ -40,7 +40,7 @@ def problem(paged, dtype, q_dtype=torch.bfloat16, heads=4, kv_heads=2, dim=64):
     return (q, *(x.to(dtype) for x in caches), lengths, offsets(QUERIES), max(QUERIES)), options
 
 
-def by_sequences(arguments, options, causal=True, window=(-1, -1), sinks=None):
+def by_sequences(arguments, options, causal=True, window=(-1, -1), sinks=None, softcap=None):
     """(o, lse) in float32, each sequence by itself over its own keys."""
     q, k, v, lengths, cu, _ = arguments
     table, descale = options.get("page_table"), options.get("descale")
@@ -55,7 +55,7 @@ def by_sequences(arguments, options, causal=True, window=(-1, -1), sinks=None):
         rows = q[cu[b] : cu[b + 1]].float().transpose(0, 1)[None]
         if rows.shape[2] == 0:
             continue
-        o, lse = _reference.explicit(rows, *keys, causal, None, *window, sinks)
+        o, lse = _reference.explicit(rows, *keys, causal, None, *window, sinks, softcap=softcap)
         parts.append(o[0].transpose(0, 1))
         lses.append(lse[0])
     return torch.cat(parts), torch.cat(lses, dim=1)
