@@ -55,13 +55,13 @@ def _attention(
     reason = _reason(q, k, attn_mask, dropout_p, is_causal, enable_gqa, return_lse, _parallel_config)
     reason = reason or _door.refusal(q, k, v, scale)
     if reason is None:
-        precision = _door.PRECISIONS[name]
+        options = {"causal": is_causal, "scale": scale, **_door.PRECISIONS[name]}
         try:
             converted = _as_autocast(q, k, v)
             # A compiled call learns only when it runs that a problem is not supported.
             fallback = torch.compiler.is_compiling()
-            o: Tensor = sdpa(*converted, causal=is_causal, scale=scale, fallback=fallback, **precision)
-            _door.record(_calls, "", q, "attune", precision.get("precision"))
+            o: Tensor = sdpa(*converted, fallback=fallback, **options)
+            _door.record(_calls, "", q, "attune", _door.computed(converted[0], converted[1], converted[2], options))
             return o.transpose(1, 2)
         except NotImplementedError as problem:
             reason = _door.first_words(problem)

@@ -175,13 +175,13 @@ def _attention(
         reason = "a mask that is not causal, a window or padding, or padding in a decode step"
     if reason is None and says is not None:
         try:
-            o = _attend(query, key, value, scaling, says, others.get("s_aux"), others.get("softcap"), precision)
-            _door.record(_calls, layer, query, "attune", precision.get("precision"))
+            o, found = _attend(query, key, value, scaling, says, others.get("s_aux"), others.get("softcap"), precision)
+            _door.record(_calls, layer, query, "attune", found)
             return o.transpose(1, 2).contiguous(), None
         except NotImplementedError as problem:
             reason = _door.first_words(problem)
     path = "sdpa" if others.get("softcap") is None and others.get("s_aux") is None else "eager"
-    _door.record(_calls, layer, query, path, reason=reason)
+    _door.record(_calls, layer, query, path, reason=reason or "")
     options = {**others, "dropout": dropout, "scaling": scaling}
     if path == "eager":
         return _eager(module, query, key, value, attention_mask, causal, options)
@@ -199,8 +199,8 @@ def _attend(
     sinks: Optional[Tensor],
     softcap: Optional[float],
     precision: dict[str, Any],
-) -> Tensor:
-    """By attune, or NotImplementedError."""
+) -> tuple[Tensor, tuple[str, str]]:
+    """By attune, with its precision and kernel, or NotImplementedError."""
     q, k, v = _as_autocast(query, key[:, :, : says.keys], value[:, :, : says.keys])
     options: dict[str, Any] = {
         "causal": says.causal,
@@ -213,14 +213,15 @@ def _attend(
     if says.packing is None:
         # A compiled call learns only when it runs that a problem is not supported.
         o: Tensor = sdpa(q, k, v, fallback=torch.compiler.is_compiling(), **options)
-        return o
+        return o, _door.computed(q, k, v, options)
     at = says.packing
     q_rows, k_rows, v_rows = (x.transpose(1, 2)[index] for x, index in ((q, at.queries), (k, at.keys), (v, at.keys)))
-    rows: Tensor = sdpa_varlen(q_rows, k_rows, v_rows, at.cu_seqlens_q, at.cu_seqlens_k, at.max_seqlen_q,
-                               at.max_seqlen_k, **options)  # fmt: skip
+    options.update(cu_seqlens_q=at.cu_seqlens_q, cu_seqlens_k=at.cu_seqlens_k, max_seqlen_q=at.max_seqlen_q,
+                   max_seqlen_k=at.max_seqlen_k)  # fmt: skip
+    rows: Tensor = sdpa_varlen(q_rows, k_rows, v_rows, **options)
     o = q.new_zeros(q.shape[0], q.shape[2], q.shape[1], q.shape[3])  # as transformers' flash attention: 0 for padding
     o[at.queries] = rows
-    return o.transpose(1, 2)
+    return o.transpose(1, 2), _door.computed(q_rows, k_rows, v_rows, options)
 
 
 def _description(query: Tensor, key: Tensor, mask: Optional[Tensor], causal: bool) -> Optional[Description]:

@@ -10,7 +10,6 @@ of the record are in docs/trained.md.
 import argparse
 import copy
 import datetime
-import inspect
 import json
 import math
 import pathlib
@@ -24,8 +23,6 @@ import torch.nn.functional as functional
 from train_gpt import GPT, Sizes, parameters
 
 import attune
-
-HAS_PRECISION = "precision" in inspect.signature(attune.sdpa).parameters
 
 NEEDLES = 8  # of a context, each one a trial
 LIMITS = {"attune auto": 0.002, "attune fp8": 0.01}  # of the loss over PyTorch's
@@ -47,19 +44,17 @@ def fp8(**recipe):
     """In E4M3, whatever the number of keys. Without a GPU the same quantisation, and PyTorch for the rest."""
 
     def attend(q, k, v, causal):
-        if q.is_cuda and HAS_PRECISION:
+        if q.is_cuda:
             return attune.sdpa(q, k, v, causal=causal, precision="fp8", **recipe)
         q8, k8, v8, descale = attune.quantize(q, k, v, **recipe)
-        return attune.sdpa(q8, k8, v8, causal=causal, descale=descale, out=torch.empty_like(q), fallback=not q.is_cuda)
+        return attune.sdpa(q8, k8, v8, causal=causal, descale=descale, out=torch.empty_like(q), fallback=True)
 
     return attend
 
 
 def all_means():
     """The ways to compute attention, by name; the first is what the others are compared with."""
-    found = {"pytorch": flash, "attune auto": by_attune()}
-    if HAS_PRECISION:
-        found["attune 16"] = by_attune(precision="16")
+    found = {"pytorch": flash, "attune auto": by_attune(), "attune 16": by_attune(precision="16")}
     for name, recipe in example.RECIPES.items():
         found["attune fp8" if name == "plain" else f"attune fp8 {name}"] = fp8(**recipe)
     return found
@@ -262,8 +257,7 @@ def head(saved, model, options):
     sizes = {**saved["sizes"], "parameters": parameters(model)}
     versions = {"pytorch": str(torch.__version__), "attune": attune.version() if options.device == "cuda" else None}
     return {"schema_version": 1, "kind": "trained-model", "time": now, "device": example.device_name(options.device),
-            **versions, "has_precision": HAS_PRECISION, "model": sizes, "corpus": saved["corpus"],
-            "training": saved["training"]}  # fmt: skip
+            **versions, "model": sizes, "corpus": saved["corpus"], "training": saved["training"]}  # fmt: skip
 
 
 @torch.no_grad()

@@ -16,6 +16,7 @@ if HAS_DIFFUSERS:
     from diffusers.models import attention_dispatch
 
     import attune.diffusers
+    from attune import _door
 
 
 def flux():
@@ -101,6 +102,17 @@ class Diffusers(unittest.TestCase):
             for name in ("attune", "attune-fp8", "attune-16"):
                 attention_dispatch.dispatch_attention_fn(q, q, q, backend=name)
         self.assertEqual(asked, [None, "fp8", "16"])
+
+    def test_computed_precision(self):
+        q = torch.zeros(1, 16, 2, 64, dtype=torch.bfloat16)
+        found = attune.Explanation("form", "mixed", "fp8", 1, 0, 0.056, "a test")
+        asking = mock.patch.object(_door, "explain", return_value=found)
+        with asking as explain, mock.patch.dict(_door._known, clear=True), standin.library():
+            for name in ("attune", "attune-fp8"):
+                attention_dispatch.dispatch_attention_fn(q, q, q, backend=name, is_causal=True)
+        self.assertEqual([call.kwargs.get("precision") for call in explain.call_args_list], [None, "fp8"])
+        self.assertEqual([call.kwargs["causal"] for call in explain.call_args_list], [True, True])
+        self.assertRegex(str(attune.diffusers.calls()), "2 +1x2x16x64 +attune +fp8 +mixed")
 
     def test_names(self):
         """The enumeration is as if the names had been in it, and a second import changes nothing."""

@@ -8,7 +8,7 @@ import standin
 import torch
 
 import attune
-from attune import _register
+from attune import _door, _register
 
 HAS_REGISTRY = hasattr(torch.nn.attention, "register_flash_attention_impl") and hasattr(torch.library, "get_kernel")
 OPERATORS = torch.ops.aten
@@ -144,6 +144,30 @@ class Registered(unittest.TestCase):
             attune.register(precision="16")
             OPERATORS._scaled_dot_product_flash_attention(q, q, q)
         self.assertEqual(asked, [None, "16"])
+
+    def test_computed_precision(self):
+        """A cache in 16 bits is read as it is, also with precision="fp8"."""
+        from torch.nn.attention import varlen
+
+        asked = []
+
+        def explain(q, k, v, **options):
+            asked.append({name: options.get(name) for name in ("lengths", "page_table", "cu_seqlens_q", "precision")})
+            return attune.Explanation("form", "decode", "16" if "lengths" in options else "fp8", 1, 0, 0.1, "a test")
+
+        q, rows, pages = random(1, 2, 24, 64), random(20, 2, 64), random(2, 16, 2, 64)
+        offsets, lengths = torch.tensor([0, 20], dtype=torch.int32), torch.tensor([20], dtype=torch.int32)
+        table = torch.tensor([[0, 1]], dtype=torch.int32)
+        calls = attune.register(precision="fp8")
+        asking = mock.patch.object(_door, "explain", explain)
+        with asking, mock.patch.dict(_door._known, clear=True), standin.library(), torch.no_grad():
+            OPERATORS._scaled_dot_product_flash_attention(q, q, q)
+            varlen.varlen_attn(rows, rows, rows, offsets, offsets, 20, 20)
+            varlen.varlen_attn(rows[:1], pages, pages, offsets // 20, None, 1, 32, seqused_k=lengths, block_table=table)
+        self.assertEqual([call["precision"] for call in asked], ["fp8", "fp8", None])
+        self.assertEqual([call["cu_seqlens_q"] is not None for call in asked], [False, True, False])
+        self.assertIs(asked[2]["page_table"], table)
+        self.assertEqual([row.precision for row in calls.rows], ["fp8", "fp8", "16"])
 
     def test_restore(self):
         self.assertEqual(torch.nn.attention.current_flash_attention_impl(), "attune")
