@@ -61,8 +61,9 @@ class Calls:
         if not self.rows:
             return f"attune computed {self.taken} calls and left {self.fallback}"
         table = [("calls", *(name for name in Row._fields)), *((str(n), *row) for row, n in self.rows.items())]
-        widths = [max(map(len, column)) for column in zip(*table)]
-        return "\n".join("  ".join(map(str.ljust, cells, widths)).rstrip() for cells in table)
+        columns = [column for column in zip(*table) if any(column[1:])]  # the first cell is the name
+        widths = [max(map(len, column)) for column in columns]
+        return "\n".join("  ".join(map(str.ljust, cells, widths)).rstrip() for cells in zip(*columns))
 
 
 # The blocks that are entered, of all threads, and the function that was there before the first.

@@ -100,6 +100,12 @@ class Table(unittest.TestCase):
         self.assertRegex(lines[1], r"^1 +Layer 0 +1x4x24x64 +attune +fp8 +dense$")
         self.assertRegex(lines[2], r"^1 +Layer 1 +1x4x24x64 +sdpa +bfloat16 +softcap$")
 
+    def test_empty_columns(self):
+        """Without a call by attune there is no kernel, and diffusers names no layers."""
+        calls = Calls()
+        _door.record(calls, "", torch.empty(4, 64), "native", reason="a mask")
+        self.assertEqual(str(calls), "calls  shape  path    precision  reason\n1      4x64   native  float32    a mask")
+
     def test_without_rows(self):
         """attune.patch counts, and records no rows."""
         with attune.patch() as calls:
