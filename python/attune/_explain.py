@@ -19,7 +19,7 @@ class Explanation:
     """What a call does on a Hopper GPU. Without a kernel PyTorch computes it, with fallback=True."""
 
     form: Optional[str]  # the variant of the kernel; None without one
-    kernel: str  # dense, decode, prefill, native, pingpong or mixed; pytorch; none where there is nothing to compute
+    kernel: str  # dense, decode, prefill, prefill16, native, pingpong or mixed; pytorch; none where no query sees a key
     precision: Optional[str]  # of k and v: "fp8" or "16"; None without a kernel
     launches: int  # of kernels of attune
     workspace_bytes: int

@@ -179,6 +179,18 @@ class Attention(OnGPU):
         sinks = torch.linspace(-1, 6, 8, device="cuda")
         self.compare(attune.sdpa(q, k, v, causal=True, sinks=sinks), q, k, v, True, sinks=sinks)
 
+    def test_softcap(self):
+        """By prefill16, which quantises nothing; a decode step too."""
+        for head_dim in (64, 128, 256):
+            for dtype in (torch.float16, torch.bfloat16):
+                for queries in (1, 300):
+                    q, k, v = tensors(2, 8, 2, queries, 400, head_dim, dtype=dtype)
+                    with self.subTest(head_dim=head_dim, dtype=dtype, queries=queries):
+                        o = attune.sdpa(8 * q, k, v, causal=True, softcap=5.0)
+                        want, _ = _reference.explicit(8 * q, k, v, True, None, -1, -1, None, softcap=5.0)
+                        error = (o - want).square().mean().sqrt() / want.square().mean().sqrt()
+                        self.assertLess(error.item(), 0.01)
+
     def test_packed(self):
         q, k, v = randn(700, 8, 64, seed=1), randn(900, 2, 64, seed=2), randn(900, 2, 64, seed=3)
         cu_seqlens_q, cu_seqlens_k = (

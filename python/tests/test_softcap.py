@@ -42,7 +42,7 @@ def exact(q, k, v, softcap, causal=False, window=(-1, -1), sinks=None, scale=Non
 
 
 def loud(*shape, dtype=torch.bfloat16):
-    """Its scores have a standard deviation of 16 / sqrt(head_dim) times 8, far over the caps of the tests."""
+    """Scaled scores of two such tensors have a standard deviation of 16, so that caps matter."""
     return test_call.random(*shape, dtype=torch.float32).mul(4).to(dtype)
 
 
@@ -119,7 +119,7 @@ class Arguments(unittest.TestCase):
         )
         for call in calls:
             for value in (-1, -0.5, float("nan"), float("inf"), -float("inf"), 1e39):
-                with self.assertRaisesRegex(ValueError, "softcap is .*: it must be finite in float32, and not negative"):
+                with self.assertRaisesRegex(ValueError, "softcap is .*: it must be finite in float32"):
                     call(value)
             for value in ("30", [30.0], torch.tensor([1.0, 2.0])):
                 with self.assertRaisesRegex(TypeError, f"softcap is a {type(value).__name__}, not a number"):
