@@ -43,6 +43,14 @@ ifndef ATTUNE_PYTHON
 export ATTUNE_PYTHON = $(shell test -x .tools/python/bin/python3 && echo $(CURDIR)/.tools/python/bin/python3)
 endif
 
+# Wheels for glibc 2.17 and later (manylinux2014), and what builds and checks them.
+PLATFORMS := manylinux_2_17_x86_64 manylinux_2_17_aarch64
+WHEEL_TOOLS := ziglang==0.15.2 auditwheel==6.8.2 packaging==26.3 pyelftools==0.33 setuptools==80.9.0
+
+# pip downloads setuptools to build a package, unless this Python has one that knows the fields of pyproject.toml.
+OWN_SETUPTOOLS = $(shell python3 -c 'import setuptools; exit(int(setuptools.__version__.split(".")[0]) < 77)' 2>/dev/null && \
+	echo --no-build-isolation)
+
 # The version of a release, from the source unless another is given.
 VERSION ?= $(shell sed -n 's/^var release = "\(.*\)"/\1/p' cmd/attune/version.go)
 
@@ -53,10 +61,10 @@ STAMP = -X main.release=$(VERSION) -X main.branch=$(shell git rev-parse --abbrev
 
 START := $(shell date +%s)
 
-.PHONY: help build release check test verify tools numpy vet style format unit whole lab rest coverage plain race bench fuzz hostile mutants ship docs picture wheel gpu-tests clean
+.PHONY: help build release check test verify tools numpy vet style format unit whole lab rest coverage plain race bench fuzz hostile mutants ship docs picture wheel local-wheel wheel-tools wheel-sources gpu-tests clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## the program, with the revision it is built from
 	$(GO) build -buildvcs=false -ldflags "$(STAMP)" -o bin/attune ./cmd/attune
@@ -175,10 +183,36 @@ docs: ## rewrite the outputs and generated tables of README.md and docs/, after 
 picture: ## the picture of the dashboard in the README, after a change of its pages or of results/
 	$(GO) test ./internal/web -count=1 -run '^TestBrowserScreenshot$$' -screenshot $(CURDIR)/docs/images/serve.png
 
-wheel: ## the Python package with the C library inside, in dist/
-	rm -rf python/csrc python/build
+# The bytes of a wheel depend on the sources, these packages, Python's headers and its zlib; its times are those of the commit.
+wheel: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)
+wheel: export ZIG_GLOBAL_CACHE_DIR = $(CURDIR)/.tools/zig
+wheel: wheel-tools wheel-sources ## the Python package with the C library inside, for x86_64 and aarch64, in dist/
+	@umask 022; for platform in $(PLATFORMS); do \
+		rm -rf python/build; \
+		ATTUNE_PLATFORM=$$platform .tools/wheel/bin/python3 -m pip wheel -q --no-deps --no-build-isolation -w dist ./python || exit 1; \
+		.tools/wheel/bin/auditwheel show --json dist/attune-*-$$platform.whl > dist/audit.json || exit 1; \
+		grep -q "\"overall_tag\": \"$$platform\"" dist/audit.json || \
+			{ cat dist/audit.json; echo "auditwheel does not take the wheel for $$platform" >&2; exit 1; }; \
+		rm dist/audit.json; \
+	done
+	$(GO) test -count=1 -run '^TestWheels$$' ./clib
+	cd dist && sha256sum attune-*.whl && du -b attune-*.whl
+
+local-wheel: wheel-sources ## the same for this machine only, by its C compiler; without Zig
+	python3 -m pip wheel -q --no-deps $(OWN_SETUPTOOLS) -w dist ./python
+
+wheel-tools: # Zig, which is a C compiler for all processors and versions of glibc, and the audit: in a Python of their own
+	@test "$$(cat .tools/wheel/pins 2>/dev/null)" = '$(WHEEL_TOOLS)' || { \
+		rm -rf .tools/wheel && python3 -m venv .tools/wheel && \
+		.tools/wheel/bin/python3 -m pip install -q --disable-pip-version-check $(WHEEL_TOOLS) && \
+		echo '$(WHEEL_TOOLS)' > .tools/wheel/pins; } || { \
+		echo "make wheel: .tools/wheel could not be set up; it needs python3 with venv, and $(WHEEL_TOOLS) from PyPI" >&2; \
+		echo "without network, give pip a folder that has them: PIP_NO_INDEX=1 PIP_FIND_LINKS=FOLDER make wheel" >&2; \
+		echo "or build for this machine only, by its C compiler: make local-wheel" >&2; exit 1; }
+
+wheel-sources:
+	rm -rf python/csrc python/build dist/attune-*.whl
 	$(GO) run ./cmd/attune export stage7 --with bf16,lse -o python/csrc
-	python3 -m pip wheel -q --no-deps -w dist ./python
 
 gpu-tests: ## test binaries for a machine with a GPU and no Go
 	mkdir -p bin

@@ -14,6 +14,7 @@
 #include <dlfcn.h>
 #include <float.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "attune_sdpa.h"
@@ -38,6 +39,18 @@ typedef struct dl_exchange {
   int (*view)(void *object, dl_tensor *into);
   int (*current_stream)(int32_t device_type, int32_t device_id, void **stream);
 } dl_exchange;
+
+/* PyTorch and Python are compiled by others: the layouts are those of 64-bit Linux. */
+_Static_assert(sizeof(void *) == 8 && sizeof(long) == 8 && sizeof(Py_ssize_t) == 8, "64 bits");
+_Static_assert(SIZEOF_VOID_P == 8 && SIZEOF_LONG == 8 && SIZEOF_SIZE_T == 8 &&
+                   SIZEOF_WCHAR_T == sizeof(wchar_t),
+               "pyconfig.h of this target");
+_Static_assert(offsetof(PyObject, ob_type) == 8, "PyObject of a release build");
+_Static_assert(sizeof(dl_tensor) == 48 && offsetof(dl_tensor, rank) == 16 &&
+                   offsetof(dl_tensor, code) == 20 && offsetof(dl_tensor, shape) == 24,
+               "DLTensor of dlpack.h");
+_Static_assert(offsetof(dl_exchange, previous) == 8 && offsetof(dl_exchange, view) == 40,
+               "DLPackExchangeAPI of dlpack.h");
 
 enum { DL_CPU = 1, DL_CUDA = 2, DL_MAJOR = 1 };
 

@@ -38,7 +38,9 @@ def flux():
 @unittest.skipUnless(HAS_DIFFUSERS, "no diffusers")
 class Diffusers(unittest.TestCase):
     def setUp(self):
-        attune.diffusers.calls().clear()
+        calls = attune.diffusers.calls()
+        calls.clear()
+        self.addCleanup(calls.clear)  # test_examples counts calls of the same table
         registry = attention_dispatch._AttentionBackendRegistry
         self.addCleanup(registry.set_active_backend, registry._active_backend)
 
