@@ -1,7 +1,7 @@
 """attune.quantize: FP16 and BF16 to E4M3 with one factor per head."""
 
 from collections.abc import Sequence
-from typing import Literal, Optional, overload
+from typing import List, Literal, Optional, overload
 
 import torch
 from torch import Tensor
@@ -178,7 +178,8 @@ def _hadamard(x: Tensor) -> Tensor:
     return x * _INVERSE_ROOTS[dim]
 
 
-def _operator(q: Tensor, k: Optional[Tensor], v: Optional[Tensor], smooth_k: bool, hadamard: bool) -> list[Tensor]:
+# List: PyTorch 2.6 makes no schema of list[Tensor].
+def _operator(q: Tensor, k: Optional[Tensor], v: Optional[Tensor], smooth_k: bool, hadamard: bool) -> List[Tensor]:
     with _workspace.temporary():
         return _run(q, k, v, smooth_k, hadamard)
 
