@@ -134,12 +134,12 @@ func outcome(runs []*run.Run) error {
 
 func runCode(r *run.Run) int {
 	switch {
-	case r.TimedOut:
-		return exitTimeout
 	case r.Gates.Resources == gate.Fail:
 		return exitResources
 	case r.Gates.Correctness == gate.Fail:
 		return exitCorrectness
+	case r.TimedOut:
+		return exitTimeout
 	case r.Gates.Performance == gate.Fail:
 		return exitPerformance
 	case r.Gates.Profile == gate.Fail:

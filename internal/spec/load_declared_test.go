@@ -366,6 +366,10 @@ func TestDeclaredRun(t *testing.T) {
 		Shapes: []string{"a", "b"}, Benchmark: []string{"a", "b"}, Seeds: seeds,
 		SimShapes: []string{"b"}, SimSeeds: first, Quick: []string{"a"}, SimQuick: []string{"b"},
 	})
+	check("a = { rows = 4, n = 2 }\nb = { rows = 4, n = 5 }\nc = { rows = 4, n = 3 }", "", Run{
+		Shapes: []string{"a", "b", "c"}, Benchmark: []string{"a", "b", "c"}, Seeds: seeds,
+		SimShapes: []string{"a", "b", "c"}, SimSeeds: first, Quick: []string{"a", "b"}, SimQuick: []string{"a", "b", "c"},
+	})
 	check("a = { rows = 4, n = 5 }\nb = { rows = 4, n = 2 }\nbenchmark = 'b'", "[run]\nseeds = [3, 4]\nshapes = ['a', 'b', 'rows=1,n=1']\n", Run{
 		Shapes: []string{"a", "b", "rows=1,n=1"}, Benchmark: []string{"b"}, Seeds: []uint64{3, 4},
 		SimShapes: []string{"a", "b", "rows=1,n=1"}, SimSeeds: []uint64{3}, Quick: []string{"a", "b"}, SimQuick: []string{"a", "b", "rows=1,n=1"},

@@ -96,10 +96,11 @@ func (l *loader) allShapes(items []string) []Shape {
 }
 
 // simDefaults chooses the shapes that the file does not: small ones for the simulator, and for a
-// quick run the first of all and the first of the benchmark. It needs a variant that is valid.
+// quick run the first of all, the first of the benchmark and the largest, where indices and counts
+// overflow. It needs a variant that is valid.
 func (l *loader) simDefaults(v Variant) {
 	r := &l.Run
-	least, smallest := 0, ""
+	least, smallest, most, largest := 0, "", 0, ""
 	var small []string
 	for _, item := range r.Shapes {
 		elements := l.elements(v, item)
@@ -108,6 +109,9 @@ func (l *loader) simDefaults(v Variant) {
 		}
 		if smallest == "" || elements < least {
 			least, smallest = elements, item
+		}
+		if elements >= most {
+			most, largest = elements, item
 		}
 	}
 	if len(small) == 0 {
@@ -126,7 +130,11 @@ func (l *loader) simDefaults(v Variant) {
 		return
 	}
 	r.SimQuick = r.SimShapes
-	r.Quick = slices.Compact([]string{r.Shapes[0], r.Benchmark[0]})
+	for _, item := range []string{r.Shapes[0], r.Benchmark[0], largest} {
+		if !slices.Contains(r.Quick, item) {
+			r.Quick = append(r.Quick, item)
+		}
+	}
 }
 
 // elements is the largest number of elements over all buffers of an item's shapes.
