@@ -55,9 +55,11 @@ def quantize(
     FP16 and BF16 on a Hopper GPU take one launch; elsewhere PyTorch computes the same.
     """
     _check_tensors(q, k, v)
+    smooth_k, hadamard = _check.flag("smooth_k", smooth_k), _check.flag("hadamard", hadamard)
+    return_mean = _check.flag("return_mean", return_mean)
     if (smooth_k or return_mean) and k is None:
         raise ValueError(f"{'smooth_k' if smooth_k else 'return_mean'} is set, and there is no k")
-    if hadamard and q.shape[3] & (q.shape[3] - 1):
+    if hadamard and (q.shape[3] == 0 or q.shape[3] & (q.shape[3] - 1)):
         raise ValueError(f"hadamard is set, and head_dim is {q.shape[3]}: it must be a power of two")
     results = _computed(q, k, v, smooth_k, hadamard)
     if k is None:
