@@ -291,8 +291,8 @@ def _check_apart(k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor, *small:
 def _launch_append(k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor, lengths: Tensor,
                    page_table: Optional[Tensor], descale_k: Tensor, descale_v: Tensor) -> None:  # fmt: skip
     small = [x if x is None else x.contiguous().resolve_neg() for x in (lengths, page_table, descale_k, descale_v)]
+    library = _library.load_for_launch()
     with torch.cuda.device(k.device):
-        library = _library.load()
         if library.append(k, v, k_cache, v_cache, *small, True) is None:
             # New rows are few; a cache is contiguous, so that only they can lie at a wrong place.
             k, v = (x.clone(memory_format=torch.contiguous_format).resolve_neg() for x in (k, v))

@@ -99,7 +99,7 @@ def is_empty(call: Call) -> bool:
 
 
 def _launch(call: Call) -> Result:
-    library = _library.load()
+    library = _library.load_for_launch()
     if call.smooth_k and call.return_lse:
         return _launch_smooth(call)
     call = _readable(call)

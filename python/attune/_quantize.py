@@ -122,7 +122,7 @@ def _run(q: Tensor, k: Optional[Tensor], v: Optional[Tensor], smooth_k: bool, ha
 def _launch(q: Tensor, k: Optional[Tensor], v: Optional[Tensor], smooth_k: bool, hadamard: bool) -> list[Tensor]:
     if not q.is_cuda or q.numel() == 0 or (k is not None and k.numel() == 0):
         raise NotImplementedError("there is nothing on a GPU")
-    library = _library.load()
+    library = _library.load_for_launch()
     q, k, v = q.resolve_neg(), None if k is None else k.resolve_neg(), None if v is None else v.resolve_neg()
     outputs = _outputs(q, k, v)
     y, descale, mean = outputs[0:6:2], outputs[1:6:2], None if k is None else outputs[6]

@@ -140,7 +140,7 @@ def jobs(options: argparse.Namespace) -> list[tuple[Call, str]]:
             continue
         if call.heavy and not options.heavy:
             continue
-        found += [(call, way) for way in call.ways]
+        found += [(call, way) for way in call.ways if way in (options.way or way)]
     return found
 
 
@@ -228,6 +228,7 @@ def main() -> int:
     parser.add_argument("--direct", action="store_true", help="in this process, which a crash ends")
     parser.add_argument("--heavy", action="store_true", help="also calls that take seconds or gigabytes")
     parser.add_argument("--only", default="", help="a regular expression that names of calls have")
+    parser.add_argument("--way", choices=("fallback", "library"), default="", help="one way of each call only")
     parser.add_argument("--list", default="", help="a Python file with other CALLS")
     parser.add_argument("--limit", type=float, default=LIMIT, help="seconds of a call (default %(default)s)")
     parser.add_argument("--first", type=int, default=0, help=argparse.SUPPRESS)

@@ -1047,8 +1047,8 @@ def add_c(function, name, status, pattern, **fields):
 add_c("forward", "right", OK, "")
 add_c("quantize", "right", OK, "")
 add_c("append", "right", OK, "")
-for function, size in (("forward", 336), ("quantize", 232), ("append", 160)):
-    for value in (0, 1, 8, size - 9, 4097, 2**63):
+for function, size in ((name, ctypes.sizeof(kind)) for name, kind in STRUCTS.items()):
+    for value in (0, 1, 8, size - 9, size - 1, size + 1, 4097, 2**63):
         add_c(function, f"struct_size {value}", INVALID, "struct_size is", struct_size=value)
     add_c(function, "unknown flags", INVALID, "flags is", flags=2**63)
     add_c(function, "batch 0", INVALID, "batch is 0", batch=0)
@@ -1085,7 +1085,7 @@ for fields, status, text in (
     add_c("forward", ", ".join(f"{k} {v}" for k, v in fields.items())[:60], status, text, **fields)
 for fields, status, text in (
     ({"q": None, "k": None, "v": None}, INVALID, "NULL"), ({"head_dim": 12}, UNSUPPORTED, "head_dim is 12"),
-    ({"head_dim": 512}, UNSUPPORTED, "head_dim is 512"), ({"hadamard": 1, "head_dim": 72}, INVALID, "head_dim is 72"),
+    ({"head_dim": 512}, UNSUPPORTED, "head_dim is 512"), ({"hadamard": 1, "head_dim": 72}, UNSUPPORTED, "head_dim 72"),
     ({"workspace": None}, INVALID, "workspace is NULL"), ({"workspace_bytes": 0}, SMALL, "workspace_bytes is 0"),
     ({"y_k": None}, INVALID, "y_k is NULL"), ({"dtype": 1}, UNSUPPORTED, "dtype is"), ({"keys": -5}, INVALID, "keys is -5"),
 ):
@@ -1122,7 +1122,7 @@ def later_struct(s, byte):
     area = (ctypes.c_uint8 * (size + 16))()
     ctypes.memmove(area, ctypes.byref(c_struct(s, "forward")), size)
     ctypes.c_size_t.from_buffer(area).value, area[size + 9] = size + 16, byte
-    return c_judge(s, LIBRARY.attune_sdpa_forward(ctypes.byref(area), None), UNSUPPORTED if byte else OK, "byte 345" if byte else "")
+    return c_judge(s, LIBRARY.attune_sdpa_forward(ctypes.byref(area), None), UNSUPPORTED if byte else OK, f"byte {size + 9} of" if byte else "")
 
 
 for byte in (0, 7):

@@ -13,7 +13,7 @@ import hostile
 import hostile_calls
 import test_gpu
 
-ALL = argparse.Namespace(only="", heavy=False, list="")
+ALL = argparse.Namespace(only="", heavy=False, list="", way="")
 
 
 class Hostile(unittest.TestCase):
