@@ -11,7 +11,6 @@ import signal
 import sys
 import threading
 import time
-import traceback
 import warnings
 from unittest import mock
 
@@ -1350,6 +1349,3 @@ def other_device(s):
     with contextlib.suppress(NotImplementedError):
         attune.sdpa(*s.qkv)
     return "left" if not launched else fail("a launch on another device")
-
-
-__all__ = ["CALLS", "traceback"]
