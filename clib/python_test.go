@@ -27,8 +27,9 @@ func TestPythonModuleCompiles(t *testing.T) {
 	command(t, ".", "gcc", flags...)
 }
 
-// The tests of the Python package that need no GPU pass, where PyTorch is installed.
-func TestPythonPackage(t *testing.T) {
+// withTorch is a Python that has PyTorch, or skips the test.
+func withTorch(t *testing.T) string {
+	t.Helper()
 	if testing.Short() {
 		t.Skip("PyTorch takes seconds to start")
 	}
@@ -36,5 +37,42 @@ func TestPythonPackage(t *testing.T) {
 	if err := exec.Command(python, "-c", "import torch").Run(); err != nil {
 		t.Skip("no PyTorch")
 	}
-	command(t, "../python/tests", python, "-B", "-m", "unittest", "discover")
+	return python
+}
+
+// The tests of the Python package that need no GPU pass, where PyTorch is installed.
+func TestPythonPackage(t *testing.T) {
+	command(t, "../python/tests", withTorch(t), "-B", "-m", "unittest", "discover")
+}
+
+// preloaded is the path of a library of gcc.
+func preloaded(t *testing.T, name string) string {
+	t.Helper()
+	return strings.TrimSpace(command(t, ".", "gcc", "-print-file-name="+name))
+}
+
+// The hostile calls of the Python package go through the library and a double of the driver, without an
+// access outside of an allocation and without undefined behaviour in the library, the module and the
+// double.
+func TestHostileCallsWithSanitizers(t *testing.T) {
+	python := withTorch(t)
+	c := shippedProbe(t)
+	driver := t.TempDir()
+	if err := compileDriver(driver, append(slices.Clone(sanitizers), "-Wl,-soname,libcuda.so.1")...); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(python, "-B", "hostile.py", "--direct")
+	cmd.Dir = "../python/tests"
+	cmd.Env = append(os.Environ(),
+		"LD_PRELOAD="+preloaded(t, "libasan.so")+":"+preloaded(t, "libstdc++.so.6"), // whose exceptions ASan intercepts
+		"ASAN_OPTIONS=detect_leaks=0", // Python and PyTorch keep memory until the end
+		"CFLAGS=-g "+strings.Join(sanitizers, " "),
+		"ATTUNE_SOURCES="+c.library,
+		"HOSTILE_DRIVER="+filepath.Join(driver, "libcuda.so.1"))
+	out, err := cmd.CombinedOutput()
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	if err != nil {
+		t.Fatalf("%v\n%s", err, strings.Join(lines[max(0, len(lines)-60):], "\n"))
+	}
+	t.Log(lines[len(lines)-1])
 }

@@ -75,7 +75,7 @@ attune_sdpa_status attune_copy_params(const char *type, const void *given, void 
   attune_clear_error();
   if (given == NULL) return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT, "params is NULL");
   const size_t have = *(const size_t *)given; /* struct_size is the first field */
-  if (have < first || have > MAX_BYTES) {
+  if (have < first || have > MAX_BYTES || have % sizeof(size_t) != 0) { /* cuts a field in two */
     return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
                        "struct_size is %zu; sizeof(%s) is %zu in the header of this library", have,
                        type, size);

@@ -80,6 +80,8 @@ def sdpa(
         except NotImplementedError:
             pass  # said below, or computed by PyTorch
     sides = _check.window(window_size)
+    causal, return_lse = _check.flag("causal", causal), _check.flag("return_lse", return_lse)
+    smooth_k, hadamard = _check.flag("smooth_k", smooth_k), _check.flag("hadamard", hadamard)
     call = Call(q, k, v, causal, scale, sides, sinks, descale, return_lse, out, smooth_k, hadamard, precision=precision,
                 softcap=softcap)  # fmt: skip
     check_dense(call)
@@ -157,6 +159,8 @@ def sdpa_varlen(
         except NotImplementedError:
             pass  # said below, or computed by PyTorch
     sides = _check.window(window_size)
+    causal, return_lse = _check.flag("causal", causal), _check.flag("return_lse", return_lse)
+    smooth_k, hadamard = _check.flag("smooth_k", smooth_k), _check.flag("hadamard", hadamard)
     call = Call(q, k, v, causal, scale, sides, sinks, descale, return_lse, out, smooth_k, hadamard,
                 cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, precision=precision, softcap=softcap)  # fmt: skip
     check_packed(call)

@@ -75,6 +75,7 @@ def decode(
         except NotImplementedError:
             pass  # said below, or computed by PyTorch
     sides = _check.window(window_size)
+    causal, return_lse = _check.flag("causal", causal), _check.flag("return_lse", return_lse)
     call = Call(q, k_cache, v_cache, causal, scale, sides, sinks, descale, return_lse, out,
                 lengths=lengths, page_table=page_table, precision=precision,
                 softcap=softcap)  # fmt: skip
@@ -175,6 +176,7 @@ def prefill(
         except NotImplementedError:
             pass  # said below, or computed by PyTorch
     sides = _check.window(window_size)
+    causal, return_lse = _check.flag("causal", causal), _check.flag("return_lse", return_lse)
     call = Call(q, k_cache, v_cache, causal, scale, sides, sinks, descale, return_lse, out, cu_seqlens_q=cu_seqlens_q,
                 max_seqlen_q=max_seqlen_q, lengths=lengths, page_table=page_table, precision=precision,
                 softcap=softcap)  # fmt: skip
@@ -268,6 +270,7 @@ def _run_append(k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor, lengths:
                 descale_k: Tensor, descale_v: Tensor, fallback: bool) -> None:  # fmt: skip
     if k.numel() == 0 or k_cache.numel() == 0 or (page_table is not None and page_table.numel() == 0):
         return
+    _check_apart(k, v, k_cache, v_cache, lengths, page_table, descale_k, descale_v)
     try:
         if not k.is_cuda:
             raise NotImplementedError(f"k is on {k.device}")
@@ -278,11 +281,18 @@ def _run_append(k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor, lengths:
         _reference.append(k, v, k_cache, v_cache, lengths, page_table, descale_k, descale_v)
 
 
+def _check_apart(k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor, *small: Optional[Tensor]) -> None:
+    """Nothing that is read lies in a cache."""
+    names = ("k", "v", "lengths", "page_table", "descale", "descale")
+    for name, cache in (("k_cache", k_cache), ("v_cache", v_cache)):
+        _check.apart(name, cache, tuple(zip(names, (k, v, *small))))
+
+
 def _launch_append(k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor, lengths: Tensor,
                    page_table: Optional[Tensor], descale_k: Tensor, descale_v: Tensor) -> None:  # fmt: skip
     small = [x if x is None else x.contiguous().resolve_neg() for x in (lengths, page_table, descale_k, descale_v)]
+    library = _library.load_for_launch()
     with torch.cuda.device(k.device):
-        library = _library.load()
         if library.append(k, v, k_cache, v_cache, *small, True) is None:
             # New rows are few; a cache is contiguous, so that only they can lie at a wrong place.
             k, v = (x.clone(memory_format=torch.contiguous_format).resolve_neg() for x in (k, v))

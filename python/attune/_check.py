@@ -19,10 +19,26 @@ def tensor(name: str, x: Tensor, shape: Sequence[str]) -> None:
     """x is a tensor of as many dimensions as shape names."""
     if not isinstance(x, Tensor):
         raise TypeError(f"{name} is a {type(x).__name__}, not a tensor")
-    if x.layout != torch.strided:
-        raise TypeError(f"{name} has the layout {x.layout}, not torch.strided")
+    strided(name, x)
     if x.dim() != len(shape):
         raise ValueError(f"{name} has {x.dim()} dimensions, not {len(shape)}: [{', '.join(shape)}]")
+
+
+def strided(name: str, x: Tensor) -> None:
+    """x has strides: it is not sparse, and not a list of tensors."""
+    if x.layout != torch.strided:
+        raise TypeError(f"{name} has the layout {x.layout}, not torch.strided")
+    if x.is_nested:
+        raise TypeError(f"{name} is nested, not one tensor with strides")
+
+
+def flag(name: str, value: object) -> bool:
+    """The value of an option that is on or off. A tensor would have to be read back, and a str is always on."""
+    if isinstance(value, (bool, int)):
+        return bool(value)
+    if not hasattr(value, "__bool__") or hasattr(value, "__len__"):
+        raise TypeError(f"{name} is a {type(value).__name__}, not a bool")
+    return bool(value)
 
 
 def beside(name: str, x: Tensor, q_name: str, q: Tensor) -> None:
@@ -37,6 +53,7 @@ def array(name: str, x: Optional[Tensor], dtype: torch.dtype, shape: Sequence[Op
     wanted = ", ".join("any" if size is None else str(size) for size in shape)
     if not isinstance(x, Tensor):
         raise TypeError(f"{name} is a {type(x).__name__}, not a tensor {what} [{wanted}]")
+    strided(name, x)
     sizes = x.dim() == len(shape) and all(want is None or have == want for have, want in zip(x.shape, shape))
     if x.dtype != dtype or not sizes:
         raise ValueError(f"{name} is {x.dtype} {list(x.shape)}, not {what} [{wanted}]")
@@ -114,7 +131,7 @@ def _factor(name: str, value: Optional[float]) -> None:
     if not isinstance(value, (int, float)):
         raise TypeError(f"{name} is a {type(value).__name__}, not a number")
     if not 0 <= value <= torch.finfo(torch.float32).max:
-        raise ValueError(f"{name} is {value}: it must be finite in float32, and not negative")
+        raise ValueError(f"{name} is {value!s:.40}: it must be finite in float32, and not negative")
 
 
 def sinks(value: Optional[Tensor], q: Tensor) -> None:
@@ -127,7 +144,7 @@ def options(q: Tensor, smooth_k: bool, hadamard: bool) -> None:
         if value and q.dtype == FP8:
             raise ValueError(f"{name} is set, and q is {q.dtype}: it is an option of the quantiser of FP16 and BF16")
     head_dim = q.shape[-1]
-    if hadamard and head_dim & (head_dim - 1):
+    if hadamard and (head_dim == 0 or head_dim & (head_dim - 1)):
         raise ValueError(f"hadamard is set, and head_dim is {head_dim}: it must be a power of two")
 
 
@@ -154,6 +171,7 @@ def out(value: Optional[Tensor], q: Tensor) -> None:
         return
     if not isinstance(value, Tensor):
         raise TypeError(f"out is a {type(value).__name__}, not a tensor")
+    strided("out", value)
     if value.shape != q.shape or value.device != q.device:
         raise ValueError(f"out is {list(value.shape)} on {value.device}, and q is {list(q.shape)} on {q.device}")
     if value.dtype not in HALVES:
@@ -162,24 +180,34 @@ def out(value: Optional[Tensor], q: Tensor) -> None:
         raise ValueError("out requires a gradient: it is overwritten without a backward pass")
     plain("out", value)
     rows = value.shape[-1] == 1 or value.stride(-1) == 1
-    if not rows or any(size > 1 and stride == 0 for size, stride in zip(value.shape, value.stride())):
+    if not rows or not is_apart(value):
         raise ValueError(f"out has strides {list(value.stride())}: its rows must be contiguous and not overlap")
 
 
-def apart(out: Tensor, inputs: Sequence[tuple[str, Tensor]]) -> None:
-    """No input has an element in the memory of out."""
-    for name, x in inputs:
-        if _overlap(out, x):
-            raise ValueError(f"out overlaps {name} in memory: kernels read {name} while they write out")
+def is_apart(x: Tensor) -> bool:
+    """Whether no two rows of a tensor with contiguous rows can overlap: each dimension steps over the smaller ones."""
+    extent = x.shape[-1]
+    for stride, size in sorted((stride, size) for stride, size in zip(x.stride()[:-1], x.shape[:-1]) if size > 1):
+        if stride < extent:
+            return False
+        extent += stride * (size - 1)
+    return True
+
+
+def apart(name: str, written: Tensor, inputs: Sequence[tuple[str, Optional[Tensor]]]) -> None:
+    """No input has an element in the memory of a tensor that is written."""
+    for of_input, x in inputs:
+        if x is not None and _overlap(written, x):
+            raise ValueError(f"{name} overlaps {of_input} in memory: kernels read {of_input} while they write {name}")
 
 
 def _overlap(a: Tensor, b: Tensor) -> bool:
-    """Whether two tensors with contiguous rows share memory. Slices of one tensor have equal strides, and may lie
+    """Whether two tensors share memory. Slices of one tensor have equal strides, and may lie
     between each other; of tensors with other strides the memory from the first to the last element counts."""
     start, end = zip(*((x.data_ptr(), x.data_ptr() + _bytes(x)) for x in (a, b)))
     if start[0] >= end[1] or start[1] >= end[0]:
         return False
-    if a.stride() != b.stride() or a.dtype != b.dtype:
+    if a.stride() != b.stride() or a.dtype != b.dtype or (a.shape[-1] > 1 and a.stride(-1) != 1):
         return True
     steps = sorted(step for step in zip(a.stride()[:-1], a.shape[:-1], b.shape[:-1]) if max(step[1:]) > 1)
     extent = a.shape[-1]

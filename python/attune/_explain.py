@@ -68,7 +68,9 @@ def explain(
     Tensors may be on any device, or fake: only their dtypes, shapes and strides are read.
     """
     sides = _check.window(window_size)
-    causal = lengths is not None if causal is None else causal
+    causal = lengths is not None if causal is None else _check.flag("causal", causal)
+    return_lse = _check.flag("return_lse", return_lse)
+    smooth_k, hadamard = _check.flag("smooth_k", smooth_k), _check.flag("hadamard", hadamard)
     call = Call(q, k, v, causal, scale, sides, sinks, descale, return_lse, out, smooth_k, hadamard, cu_seqlens_q,
                 cu_seqlens_k, max_seqlen_q, max_seqlen_k, lengths, page_table, precision, softcap)  # fmt: skip
     _check_call(call)
@@ -136,6 +138,7 @@ def _readable(call: Call) -> Call:
         if not _operators.has_aligned_strides(x):
             if call.lengths is not None and name != "q":
                 raise NotImplementedError(f"{name}_cache has strides {list(x.stride())}, not multiples of 16 bytes")
+            _operators.check_copy(name, x)
             changes[name] = _Like(x)
     for name in ("sinks", "cu_seqlens_q", "cu_seqlens_k", "lengths", "page_table"):
         if (x := getattr(call, name)) is not None:

@@ -104,6 +104,13 @@ def load() -> Any:
     return _call
 
 
+def load_for_launch() -> Any:
+    """The module, or RuntimeError where CUDA cannot be used."""
+    if getattr(torch._C, "_cuda_isInBadFork", lambda: False)():
+        raise RuntimeError("this process is a fork of one that had used CUDA, and cannot use it; start it by spawn")
+    return load()
+
+
 def version() -> str:
     """The version of the library and its selection of kernels."""
     text: str = load().version()

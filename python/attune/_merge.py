@@ -46,6 +46,7 @@ def _check_part(part: str, o: Tensor, lse: Tensor, like: Tensor) -> None:
     for name, x in ((f"o_{part}", o), (f"lse_{part}", lse)):
         if not isinstance(x, Tensor):
             raise TypeError(f"{name} is a {type(x).__name__}, not a tensor")
+        _check.strided(name, x)
         _check.beside(name, x, "o_a", like)
         if not x.is_floating_point():
             raise TypeError(f"{name} is {x.dtype}, not a floating-point type")

@@ -30,6 +30,12 @@ def _inputs(call: Call) -> list[Tensor]:
     return [call.q, call.k, call.v, *sinks, *(call.descale or ())]
 
 
+def _tensors(call: Call) -> list[tuple[str, Optional[Tensor]]]:
+    """All tensors that are read, by their names."""
+    names = ("q", "k", "v", "sinks", "cu_seqlens_q", "cu_seqlens_k", "lengths", "page_table")
+    return [*((name, getattr(call, name)) for name in names), *(("descale", x) for x in call.descale or ())]
+
+
 def _wants_gradient(call: Call) -> bool:
     return torch.is_grad_enabled() and any(x.requires_grad for x in _inputs(call))
 
@@ -67,7 +73,7 @@ def refusal(call: Call, anywhere: bool = False) -> Optional[str]:
 
 def _run(call: Call, fallback: bool) -> Result:
     if call.out is not None:
-        _check.apart(call.out, (("q", call.q), ("k", call.k), ("v", call.v)))
+        _check.apart("out", call.out, _tensors(call))
     if is_empty(call):
         return _without_keys(call)
     try:
@@ -93,7 +99,7 @@ def is_empty(call: Call) -> bool:
 
 
 def _launch(call: Call) -> Result:
-    library = _library.load()
+    library = _library.load_for_launch()
     if call.smooth_k and call.return_lse:
         return _launch_smooth(call)
     call = _readable(call)
@@ -162,6 +168,12 @@ def has_aligned_strides(x: Tensor) -> bool:
     return rows and all(n == 1 or (s * size % 16 == 0 and s >= x.shape[-1]) for n, s in strides)
 
 
+def check_copy(name: str, x: Tensor) -> None:
+    """A copy of x, which may be expanded, is not larger than what the kernels take."""
+    if x.numel() > 2**31:
+        raise NotImplementedError(f"{name} is {list(x.shape)}: a tensor would have more than 2^31 elements")
+
+
 def _is_aligned(x: Tensor) -> bool:
     return x.data_ptr() % 16 == 0 and has_aligned_strides(x) and not x.is_neg()
 
@@ -183,6 +195,7 @@ def _readable(call: Call) -> Call:
                     f"{name}_cache has strides {list(x.stride())} at {x.data_ptr():#x}: rows must lie at multiples "
                     "of 16 bytes, and not be a negative view"
                 )
+            check_copy(name, x)
             changes[name] = x.clone(memory_format=torch.contiguous_format).resolve_neg()
     for name in ("sinks", "cu_seqlens_q", "cu_seqlens_k", "lengths", "page_table"):
         if getattr(call, name) is not None:

@@ -55,9 +55,11 @@ def quantize(
     FP16 and BF16 on a Hopper GPU take one launch; elsewhere PyTorch computes the same.
     """
     _check_tensors(q, k, v)
+    smooth_k, hadamard = _check.flag("smooth_k", smooth_k), _check.flag("hadamard", hadamard)
+    return_mean = _check.flag("return_mean", return_mean)
     if (smooth_k or return_mean) and k is None:
         raise ValueError(f"{'smooth_k' if smooth_k else 'return_mean'} is set, and there is no k")
-    if hadamard and q.shape[3] & (q.shape[3] - 1):
+    if hadamard and (q.shape[3] == 0 or q.shape[3] & (q.shape[3] - 1)):
         raise ValueError(f"hadamard is set, and head_dim is {q.shape[3]}: it must be a power of two")
     results = _computed(q, k, v, smooth_k, hadamard)
     if k is None:
@@ -120,7 +122,7 @@ def _run(q: Tensor, k: Optional[Tensor], v: Optional[Tensor], smooth_k: bool, ha
 def _launch(q: Tensor, k: Optional[Tensor], v: Optional[Tensor], smooth_k: bool, hadamard: bool) -> list[Tensor]:
     if not q.is_cuda or q.numel() == 0 or (k is not None and k.numel() == 0):
         raise NotImplementedError("there is nothing on a GPU")
-    library = _library.load()
+    library = _library.load_for_launch()
     q, k, v = q.resolve_neg(), None if k is None else k.resolve_neg(), None if v is None else v.resolve_neg()
     outputs = _outputs(q, k, v)
     y, descale, mean = outputs[0:6:2], outputs[1:6:2], None if k is None else outputs[6]

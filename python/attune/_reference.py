@@ -32,8 +32,16 @@ def attention(call: Call, basic: bool = False) -> Result:
         k, v = _gathered(call)
         q, k, v = _dequantised(call.q, k, v, call.descale)
         o, lse = _attended(q, k, v, call, call.lengths, None, basic)
-    out = o.to(dtype) if call.out is None else call.out.copy_(o)
+    out = o.to(dtype) if call.out is None else _copy(o, call.out)
     return (out, lse) if call.return_lse and lse is not None else out
+
+
+def _copy(o: Tensor, into: Tensor) -> Tensor:
+    """PyTorch writes inference tensors in its inference mode only."""
+    if not torch.compiler.is_compiling() and into.is_inference():
+        with torch.inference_mode():
+            return into.copy_(o)
+    return into.copy_(o)
 
 
 def _attended(q: Tensor, k: Tensor, v: Tensor, call: Call, lengths: Optional[Tensor], offsets: Optional[Tensor],

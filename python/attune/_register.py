@@ -4,12 +4,12 @@ PyTorch's operators of flash attention get kernels that call attune, and PyTorch
 operators stay PyTorch's: where a gradient is wanted, PyTorch computes the forward pass too.
 """
 
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Optional, cast
 
 import torch
 from torch import Tensor
 
-from attune import _door
+from attune import _check, _door
 from attune._attention import sdpa, sdpa_varlen
 from attune._cache import decode
 from attune._patch import _MAX_DECODE_QUERIES, Calls
@@ -33,6 +33,8 @@ def register(precision: Optional[str] = None) -> Calls:
 
     precision: "fp8" or "16" for attune.sdpa; by default attune chooses. The result counts the calls.
     """
+    if precision is not None:
+        _check.known_precision(cast(_check.Precision, precision))
     attention: Any = torch.nn.attention
     if not hasattr(attention, "register_flash_attention_impl") or not hasattr(torch.library, "get_kernel"):
         raise NotImplementedError(

@@ -470,9 +470,11 @@ static bool set_window(PyObject *window, attune_sdpa_params *p) {
   return true;
 }
 
-/* A number that is finite and not negative; None leaves what is there. */
+/* A number that is finite and not negative; None leaves what is there. A tensor is no number: it may
+ * have a gradient, and would have to be read back. */
 static bool read_factor(PyObject *number, double *into) {
   if (number == Py_None) return true;
+  if (!PyFloat_Check(number) && !PyLong_Check(number)) return false;
   const double value = PyFloat_AsDouble(number);
   if (PyErr_Occurred()) return PyErr_Clear(), false;
   if (!(value >= 0 && value <= FLT_MAX)) return false;
@@ -506,11 +508,18 @@ static bool set_precision(PyObject *value, attune_sdpa_params *p) {
   return PyErr_Clear(), false;
 }
 
+/* An option that is on or off; an int, which a bool is, can have no other meaning. */
+static bool read_flag(PyObject *value, int32_t *into) {
+  if (!PyLong_Check(value)) return false;
+  *into = PyObject_IsTrue(value);
+  return true;
+}
+
 static bool set_flags(PyObject *const *args, attune_sdpa_params *p) {
-  p->causal = PyObject_IsTrue(args[CAUSAL]);
-  p->smooth_k = PyObject_IsTrue(args[SMOOTH_K]);
-  p->hadamard = PyObject_IsTrue(args[HADAMARD]);
-  if (PyErr_Occurred()) return PyErr_Clear(), false;
+  if (!read_flag(args[CAUSAL], &p->causal) || !read_flag(args[SMOOTH_K], &p->smooth_k) ||
+      !read_flag(args[HADAMARD], &p->hadamard)) {
+    return false;
+  }
   if (!set_precision(args[PRECISION], p)) return false;
   /* No quantiser, no options of it. */
   if (p->precision == ATTUNE_SDPA_PRECISION_16 && (p->smooth_k || p->hadamard)) return false;
@@ -552,6 +561,7 @@ static bool set_query_sizes(attention *a) {
 
 /* Offsets of packed rows of a tensor, and the most rows of a sequence. */
 static bool is_packing(const view *offsets, PyObject *most, const view *x, int32_t *rows) {
+  if (!PyLong_Check(most) || PyBool_Check(most)) return false;
   const long n = PyLong_AsLong(most);
   if (PyErr_Occurred()) return PyErr_Clear(), false;
   if (x->rank != 3 || n < 1 || n > x->shape[0] || n > INT32_MAX) return false;
@@ -656,29 +666,65 @@ static bool read_arguments(PyObject *const *args, attention *a) {
          set_strides(&a->v, p->v_stride);
 }
 
+/* Whether no two rows can overlap: each dimension steps over those with smaller strides. */
+static bool is_apart(const view *x) {
+  int64_t extent = x->shape[x->rank - 1], last = 0;
+  for (;;) {
+    int next = -1; /* of the dimensions not yet seen the one with the smallest stride */
+    for (int i = 0; i < x->rank - 1; ++i) {
+      if (x->shape[i] == 1 || x->stride[i] <= last) continue;
+      if (next < 0 || x->stride[i] < x->stride[next]) next = i;
+    }
+    if (next < 0) break;
+    last = x->stride[next];
+    if (last < extent) return false;
+    extent += last * (x->shape[next] - 1);
+  }
+  for (int i = 0; i < x->rank - 1; ++i) { /* equal strides, or none */
+    if (x->shape[i] > 1 && x->stride[i] == 0) return false;
+    for (int j = 0; j < i; ++j) {
+      if (x->shape[i] > 1 && x->shape[j] > 1 && x->stride[i] == x->stride[j]) return false;
+    }
+  }
+  return true;
+}
+
 /* The output that is given: of q's sizes, and no two elements in one place. */
 static bool set_output(PyObject *out, attention *a) {
   const view *q = &a->q, *o = &a->o;
   if (!a->look(out, &a->o) || !is_half(o)) return false;
   if (o->device != q->device || o->rank != q->rank) return false;
   if (memcmp(o->shape, q->shape, (size_t)q->rank * sizeof *q->shape) != 0) return false;
-  for (int i = 0; i < o->rank; ++i) {
-    if (o->shape[i] > 1 && o->stride[i] == 0) return false;
-  }
-  return set_strides(o, a->p.o_stride);
+  return set_strides(o, a->p.o_stride) && is_apart(o);
 }
 
-/* Whether the memory from the first to the last element of two tensors has a byte in common. */
+static int64_t bytes_of(int dtype) {
+  return dtype == E4M3 ? 1 : dtype == FLOAT32 || dtype == INT32 ? 4 : 2;
+}
+
+/* Whether the memory from the first to the last element of two tensors has a byte in common; not if
+ * one is missing. */
 static bool may_overlap(const view *a, const view *b) {
   uintptr_t end[2];
   const view *both[2] = {a, b};
+  if (a->data == NULL || b->data == NULL) return false;
   for (int t = 0; t < 2; ++t) {
     const view *x = both[t];
     int64_t last = 0;
     for (int i = 0; i < x->rank; ++i) last += (x->shape[i] - 1) * x->stride[i];
-    end[t] = (uintptr_t)x->data + (uintptr_t)((last + 1) * (x->dtype == E4M3 ? 1 : 2));
+    end[t] = (uintptr_t)x->data + (uintptr_t)((last + 1) * bytes_of(x->dtype));
   }
   return (uintptr_t)a->data < end[1] && (uintptr_t)b->data < end[0];
+}
+
+/* Whether the output may overlap something that the kernel reads. */
+static bool output_may_overlap(const attention *a) {
+  const view *inputs[] = {&a->q,          &a->k,       &a->v,       &a->descale[0], &a->descale[1], &a->descale[2],
+                          &a->cu_queries, &a->cu_keys, &a->lengths, &a->page_table, &a->sinks};
+  for (size_t i = 0; i < sizeof inputs / sizeof *inputs; ++i) {
+    if (may_overlap(&a->o, inputs[i])) return true;
+  }
+  return false;
 }
 
 /* A dense tensor on the current device, contiguous or, with rows_first, in the order of [batch, rows,
@@ -810,17 +856,15 @@ static PyObject *attend(PyObject *module, PyObject *const *args, Py_ssize_t coun
   attention a;
   memset(&a, 0, sizeof a);
   a.look = look;
-  const bool wants_lse = PyObject_IsTrue(args[RETURN_LSE]) == 1;
-  if (!read_arguments(args, &a)) Py_RETURN_NONE;
+  int32_t wants_lse = 0;
+  if (!read_flag(args[RETURN_LSE], &wants_lse) || !read_arguments(args, &a)) Py_RETURN_NONE;
   /* Smoothing shifts the scores, but not the sinks; and the log-sum-exp has to be shifted back. */
   if (a.p.smooth_k && (wants_lse || a.p.sinks != NULL)) Py_RETURN_NONE;
   if (current_device() != a.q.device) return PyErr_Clear(), Py_NewRef(Py_None);
   PyObject *o = args[OUT], *lse = NULL, *result = NULL;
   if (o != Py_None) {
     if (!set_output(o, &a)) Py_RETURN_NONE;
-    if (!trusted && (may_overlap(&a.o, &a.q) || may_overlap(&a.o, &a.k) || may_overlap(&a.o, &a.v))) {
-      Py_RETURN_NONE;
-    }
+    if (!trusted && output_may_overlap(&a)) Py_RETURN_NONE;
     Py_INCREF(o);
   } else {
     /* The library sees in the parameters that there will be a log-sum-exp. */
@@ -852,9 +896,10 @@ static PyObject *explain(PyObject *module, PyObject *const *args, Py_ssize_t cou
   attention a;
   memset(&a, 0, sizeof a);
   a.look = look_anywhere;
-  if (!read_arguments(args, &a)) Py_RETURN_NONE;
+  int32_t wants_lse = 0;
+  if (!read_flag(args[RETURN_LSE], &wants_lse) || !read_arguments(args, &a)) Py_RETURN_NONE;
   attune_sdpa_params *p = &a.p;
-  if (PyObject_IsTrue(args[RETURN_LSE]) == 1) p->lse = (float *)(void *)&given;
+  if (wants_lse) p->lse = (float *)(void *)&given;
   if (args[OUT] != Py_None) {
     if (!set_output(args[OUT], &a)) Py_RETURN_NONE;
     p->out_dtype = a.o.dtype;
@@ -946,6 +991,10 @@ static PyObject *append(PyObject *module, PyObject *const *args, Py_ssize_t coun
       (paged && !is_array(&x[TABLE], INT32, device, 2, table)) ||
       current_device() != device) {
     return PyErr_Clear(), Py_NewRef(Py_None);
+  }
+  for (int i = 0; i < IS_TRUSTED && args[IS_TRUSTED] != Py_True; ++i) {
+    if (i == K_CACHE || i == V_CACHE) continue;
+    if (may_overlap(&x[i], cache) || may_overlap(&x[i], &x[V_CACHE])) Py_RETURN_NONE;
   }
   p.k = k->data, p.v = v->data, p.k_cache = cache->data, p.v_cache = x[V_CACHE].data;
   p.descale_k = x[DESCALE_K].data, p.descale_v = x[DESCALE_V].data;

@@ -24,12 +24,19 @@ def _is_installed():
     return found is not None and any(pathlib.Path(found.origin).parent.glob("_call.*"))
 
 
+def _sources():
+    """Of the library in the folder ATTUNE_SOURCES, which `attune export` has written, or of its double."""
+    folder = os.environ.get("ATTUNE_SOURCES")
+    return sorted(pathlib.Path(folder).glob("attune_*.c")) if folder else [PYTHON / "tests" / "double.c"]
+
+
 def _compile(folder):
     compiler = os.environ.get("CC", "cc")
     flags = ["-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", f"-I{HEADER}"]
     flags += os.environ.get("CFLAGS", "").split()
     library, module = folder / "libattune_sdpa.so", folder / "_call.abi3.so"
-    subprocess.run([compiler, *flags, "-o", library, PYTHON / "tests" / "double.c"], check=True)
+    command = [compiler, *flags, "-Wl,-soname,libattune_sdpa.so", "-o", library, *_sources()]
+    subprocess.run([*command, "-lpthread", "-ldl", "-lm"], check=True)
     include = f"-I{sysconfig.get_path('include')}"
     command = [compiler, *flags, include, "-o", module, PYTHON / "src" / "call.c", library, "-Wl,-rpath,$ORIGIN"]
     subprocess.run(command, check=True)
