@@ -21,13 +21,12 @@ class Row(NamedTuple):
     reason: str  # why attune did not compute it
 
 
-class Computed(NamedTuple):
-    """The arguments of attune.explain for a call that attune has computed."""
+# q, k, v and the named arguments of attune.explain, of a call that attune has computed. To make a NamedTuple of them
+# would take longer than to count the call.
+Computed = tuple[Tensor, Tensor, Tensor, dict[str, Any]]
 
-    q: Tensor
-    k: Tensor
-    v: Tensor
-    options: dict[str, Any]
+
+_Caller = tuple[str, str, str, torch.Size]  # layer, path, reason and shape of q, of calls with the same row
 
 
 class _Sketch(NamedTuple):
@@ -49,17 +48,13 @@ class _Problem:
     """What attune.explain needs to know of calls with the same shapes, strides and options."""
 
     def __init__(self, call: Computed) -> None:
-        self.tensors = [_sketch(x) for x in call[:3]]
-        self.options = {name: _sketch(x) for name, x in call.options.items()}
-        self._explained: Optional[tuple[str, str]] = None
+        *tensors, options = call
+        self.tensors = [_sketch(x) for x in tensors]
+        self.options = {name: _sketch(x) for name, x in options.items()}
+        self.calls: dict[int, int] = {}  # by number of the caller
 
     def explained(self) -> tuple[str, str]:
         """The precision and the kernel. Without an answer the precision is the one that the caller chose."""
-        if self._explained is None:
-            self._explained = self._explain()
-        return self._explained
-
-    def _explain(self) -> tuple[str, str]:
         chosen: str = self.options.get("precision", "auto")
         try:
             q, k, v = (x.tensor() for x in self.tensors)
@@ -74,8 +69,8 @@ class _Problem:
 # The values of options that are not tensors. To ask for the type takes a fraction of the time of isinstance.
 _VALUES = frozenset({type(None), bool, int, float, str, tuple})
 
-# Each token that is decoded is another problem.
-_MAX_OPEN = 4096
+# Each token that is decoded is another problem: the oldest of more than these are explained before the table is read.
+_MAX_OPEN = 1024
 
 
 class Calls:
@@ -89,9 +84,10 @@ class Calls:
     def clear(self) -> None:
         self.taken = self.fallback = 0
         self._rows: Counter[Row] = Counter()
+        # Calls that are not in rows yet. Callers have numbers, so that decoding makes no objects for the garbage collector.
+        self._callers: dict[_Caller, int] = {}
         self._problems: dict[Any, _Problem] = {}
-        # Calls that are not in rows yet, by layer, path, reason, shape of q, and its dtype or the problem.
-        self._open: Counter[tuple[str, str, str, torch.Size, Any]] = Counter()
+        self._left: Counter[tuple[_Caller, torch.dtype]] = Counter()
 
     def record(self, layer: str, path: str, q: Tensor, call: Optional[Computed] = None, reason: str = "") -> None:
         """Counts a call that attune computed, or one of another implementation. attune.explain is asked about it when
@@ -100,13 +96,16 @@ class Calls:
             self.taken += 1
         else:
             self.fallback += 1
+        caller = (layer, path, reason, q.shape)
         try:
-            self._open[layer, path, reason, q.shape, q.dtype if call is None else self._problem(call)] += 1
+            if call is None:
+                self._left[caller, q.dtype] += 1
+            else:
+                counts = self._problem(call).calls
+                number = self._callers.setdefault(caller, len(self._callers))
+                counts[number] = counts.get(number, 0) + 1
         except TypeError:  # a trace has shapes that are no numbers, and no problem to explain
-            self._rows[Row(layer, _text(q.shape), path, "auto" if call else _name(q.dtype), "", reason)] += 1
-            return
-        if len(self._open) >= _MAX_OPEN:
-            self._close()
+            self._add(caller, 1, "auto" if call else _name(q.dtype))
 
     def _problem(self, call: Computed) -> _Problem:
         q, k, v, options = call
@@ -116,21 +115,31 @@ class Calls:
                None if out is None else (out.dtype, out.stride()))  # fmt: skip
         problem = self._problems.get(key)
         if problem is None:
+            if len(self._problems) >= _MAX_OPEN:
+                self._close(self._problems.pop(next(iter(self._problems))))
             self._problems[key] = problem = _Problem(call)
         return problem
 
     @property
     def rows(self) -> Counter[Row]:
         """The table."""
-        self._close()
+        problems, self._problems = self._problems, {}
+        for problem in problems.values():
+            self._close(problem)
+        left, self._left = self._left, Counter()
+        for (caller, dtype), n in left.items():
+            self._add(caller, n, _name(dtype))
         return self._rows
 
-    def _close(self) -> None:
-        """Explains the calls since the last time, and adds them to the table."""
-        calls, self._open, self._problems = self._open, Counter(), {}
-        for (layer, path, reason, shape, of), n in calls.items():
-            precision, kernel = of.explained() if isinstance(of, _Problem) else (_name(of), "")
-            self._rows[Row(layer, _text(shape), path, precision, kernel, reason)] += n
+    def _close(self, problem: _Problem) -> None:
+        """Explains calls, and adds them to the table."""
+        found, callers = problem.explained(), list(self._callers)
+        for number, n in problem.calls.items():
+            self._add(callers[number], n, *found)
+
+    def _add(self, caller: _Caller, n: int, precision: str, kernel: str = "") -> None:
+        layer, path, reason, shape = caller
+        self._rows[Row(layer, "x".join(map(str, shape)), path, precision, kernel, reason)] += n
 
     def __str__(self) -> str:
         rows = self.rows
@@ -140,10 +149,6 @@ class Calls:
         columns = [column for column in zip(*table) if any(column[1:])]  # the first cell is the name
         widths = [max(map(len, column)) for column in columns]
         return "\n".join("  ".join(map(str.ljust, cells, widths)).rstrip() for cells in zip(*columns))
-
-
-def _text(shape: torch.Size) -> str:
-    return "x".join(str(n) for n in shape)
 
 
 def _name(dtype: torch.dtype) -> str:

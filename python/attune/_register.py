@@ -96,7 +96,7 @@ def _dense(options: dict[str, Any], query: Tensor, key: Tensor, value: Tensor, d
     common: dict[str, Any] = {"causal": is_causal, "scale": scale, "return_lse": True, **options}
     o, lse = sdpa(query, key, value, **common)
     result = (o, lse, None, None, query.shape[2], key.shape[2], *_unused(query))
-    return result, Computed(query, key, value, common)
+    return result, (query, key, value, common)
 
 
 def _flash(options: dict[str, Any], query: Tensor, key: Tensor, value: Tensor, cum_seq_q: Optional[Tensor],
@@ -135,13 +135,13 @@ def _attend(options: dict[str, Any], out: Optional[Tensor], query: Tensor, key: 
         _refuse(_door.refusal(q, k, v, scale))
         common["out"] = None if out is None else out.transpose(1, 2)
         o, lse = sdpa(q, k, v, **common)
-        return o.transpose(1, 2), lse, Computed(q, k, v, common)
+        return o.transpose(1, 2), lse, (q, k, v, common)
     as_batch = [x.transpose(0, 1)[None] for x in (query, key, value)]
     _refuse(_door.refusal(as_batch[0], as_batch[1], as_batch[2], scale))
     common.update(cu_seqlens_q=cum_seq_q, cu_seqlens_k=cum_seq_k, max_seqlen_q=min(max_q, query.shape[0]),
                   max_seqlen_k=min(max_k, key.shape[0]), out=out)  # fmt: skip
     o, lse = sdpa_varlen(query, key, value, **common)
-    return o, lse, Computed(query, key, value, common)
+    return o, lse, (query, key, value, common)
 
 
 def _over_cache(common: dict[str, Any], out: Optional[Tensor], query: Tensor, key: Tensor, value: Tensor,
@@ -162,7 +162,7 @@ def _over_cache(common: dict[str, Any], out: Optional[Tensor], query: Tensor, ke
     common.update(lengths=lengths, page_table=table, out=into)
     o, lse = decode(q, k, v, **common)
     rows: Tensor = o.transpose(1, 2).reshape(query.shape)
-    return rows, lse.transpose(0, 1).reshape(query.shape[1], query.shape[0]), Computed(q, k, v, common)
+    return rows, lse.transpose(0, 1).reshape(query.shape[1], query.shape[0]), (q, k, v, common)
 
 
 def _unused(q: Tensor) -> tuple[Tensor, Tensor, Tensor]:

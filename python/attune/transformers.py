@@ -214,7 +214,7 @@ def _attend(
     if says.packing is None:
         # A compiled call learns only when it runs that a problem is not supported.
         o: Tensor = sdpa(q, k, v, fallback=torch.compiler.is_compiling(), **options)
-        return o, Computed(q, k, v, options)
+        return o, (q, k, v, options)
     at = says.packing
     q_rows, k_rows, v_rows = (x.transpose(1, 2)[index] for x, index in ((q, at.queries), (k, at.keys), (v, at.keys)))
     options.update(cu_seqlens_q=at.cu_seqlens_q, cu_seqlens_k=at.cu_seqlens_k, max_seqlen_q=at.max_seqlen_q,
@@ -222,7 +222,7 @@ def _attend(
     rows: Tensor = sdpa_varlen(q_rows, k_rows, v_rows, **options)
     o = q.new_zeros(q.shape[0], q.shape[2], q.shape[1], q.shape[3])  # as transformers' flash attention: 0 for padding
     o[at.queries] = rows
-    return o.transpose(1, 2), Computed(q_rows, k_rows, v_rows, options)
+    return o.transpose(1, 2), (q_rows, k_rows, v_rows, options)
 
 
 def _description(query: Tensor, key: Tensor, mask: Optional[Tensor], causal: bool) -> Optional[Description]:
