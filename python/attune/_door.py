@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from attune import _patch
-from attune._explain import explain
-from attune._patch import Calls, Row
+from attune._calls import Calls, Computed
 
 # The names by which other libraries select attune, and what they ask attune.sdpa for.
 PRECISIONS: dict[str, dict[str, Any]] = {
@@ -38,51 +37,10 @@ def refusal(q: Tensor, k: Tensor, v: Tensor, scale: Optional[float]) -> Optional
     return None
 
 
-# What attune.explain says of problems, (precision, kernel). Each token that is decoded is another problem.
-_known: dict[Any, tuple[str, str]] = {}
-_MAX_KNOWN = 4096
-
-
-def computed(q: Tensor, k: Tensor, v: Tensor, options: dict[str, Any]) -> tuple[str, str]:
-    """The precision and the kernel of a call that attune has computed, with the arguments of attune.explain. That is
-    asked once for each problem; without an answer the precision is the one that the caller chose."""
-    unknown = options.get("precision", "auto"), ""
-    if torch.compiler.is_compiling():
-        return unknown
-    key = (q.dtype, q.shape, q.stride(), k.shape, k.stride(), v.stride(), *options,
-           *[getattr(x, "shape", x) for x in options.values()])  # fmt: skip
-    if (out := options.get("out")) is not None:
-        key += (out.dtype, out.stride())
-    try:
-        known = _known.get(key)
-    except TypeError:  # a trace has shapes that are no numbers
-        return unknown
-    if known is None:
-        if len(_known) >= _MAX_KNOWN:
-            _known.clear()
-        _known[key] = known = _explained(q, k, v, options, unknown)
-    return known
-
-
-def _explained(
-    q: Tensor, k: Tensor, v: Tensor, options: dict[str, Any], unknown: tuple[str, str]
-) -> tuple[str, str]:
-    try:
-        found = explain(q, k, v, **options)
-    except RuntimeError:  # no library
-        return unknown
-    return found.precision or unknown[0], found.kernel
-
-
-def record(
-    calls: Calls, layer: str, q: Tensor, path: str, found: Optional[tuple[str, str]] = None, reason: str = ""
-) -> None:
-    """Counts a call that attune computed, with what computed() has found, or one of another implementation."""
-    if torch.compiler.is_compiling():
-        return  # compiled code runs without this function
-    precision, kernel = found or (str(q.dtype).removeprefix("torch."), "")
-    shape = "x".join(["%s"] * q.dim()) % q.shape  # half the time of joining strings
-    calls.record(Row(layer, shape, path, precision, kernel, reason))
+def record(calls: Calls, layer: str, q: Tensor, path: str, call: Optional[Computed] = None, reason: str = "") -> None:
+    """Counts a call that attune computed, or one of another implementation."""
+    if not torch.compiler.is_compiling():  # compiled code runs without this function
+        calls.record(layer, path, q, call, reason)
 
 
 def first_words(problem: Exception) -> str:

@@ -3,9 +3,8 @@
 import contextlib
 import math
 import threading
-from collections import Counter
 from collections.abc import Iterator
-from typing import Any, Callable, NamedTuple, Optional
+from typing import Any, Callable, Optional
 
 import torch
 import torch.nn.functional as functional
@@ -14,6 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from attune import _arguments, _check
 from attune._attention import sdpa
+from attune._calls import Calls
 from attune._check import Precision
 
 _HEAD_DIMS = (64, 128, 256)
@@ -23,47 +23,6 @@ _PLAIN_TYPES = (Tensor, torch.nn.Parameter, FakeTensor)
 # What the library computes by reading a 16-bit K and V once: docs/decode.md.
 _MAX_DECODE_QUERIES = 16
 _MAX_DECODE_ROWS = 128
-
-
-class Row(NamedTuple):
-    """Calls of one layer that went one way."""
-
-    layer: str  # "LlamaAttention 3"; empty where the caller is not known
-    shape: str  # of q, "1x32x4096x128"
-    path: str  # "attune", "sdpa" or "eager" of transformers, "native" of diffusers, "flash" of PyTorch
-    precision: str  # what attune computed in, "fp8" or "16", or the dtype that others computed in
-    kernel: str  # of attune, "pingpong"; empty for others
-    reason: str  # why attune did not compute it
-
-
-class Calls:
-    """How many calls of attention attune took, and how many it left to others. The integrations with other libraries
-    record each layer too; printed they are a table. attune.patch records no rows: that would take over 1 us a call."""
-
-    def __init__(self, precision: Precision = "auto") -> None:
-        self.precision = precision
-        self.taken = 0
-        self.fallback = 0
-        self.rows: Counter[Row] = Counter()
-
-    def record(self, row: Row) -> None:
-        self.rows[row] += 1
-        if row.path == "attune":
-            self.taken += 1
-        else:
-            self.fallback += 1
-
-    def clear(self) -> None:
-        self.taken = self.fallback = 0
-        self.rows.clear()
-
-    def __str__(self) -> str:
-        if not self.rows:
-            return f"attune computed {self.taken} calls and left {self.fallback}"
-        table = [("calls", *(name for name in Row._fields)), *((str(n), *row) for row, n in self.rows.items())]
-        columns = [column for column in zip(*table) if any(column[1:])]  # the first cell is the name
-        widths = [max(map(len, column)) for column in columns]
-        return "\n".join("  ".join(map(str.ljust, cells, widths)).rstrip() for cells in zip(*columns))
 
 
 # The blocks that are entered, of all threads, and the function that was there before the first.

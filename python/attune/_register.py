@@ -12,7 +12,8 @@ from torch import Tensor
 from attune import _check, _door
 from attune._attention import sdpa, sdpa_varlen
 from attune._cache import decode
-from attune._patch import _MAX_DECODE_QUERIES, Calls
+from attune._calls import Calls, Computed
+from attune._patch import _MAX_DECODE_QUERIES
 
 _KEY = "CUDA"  # the dispatch key; tests take another
 
@@ -68,11 +69,11 @@ def _kernel(attempt: Callable[..., Any], pytorch: Any, options: dict[str, Any]) 
     def kernel(keys: Any, *args: Any, **named: Any) -> Any:
         q = named["query"] if "query" in named else args[1 if attempt is _into else 0]
         try:
-            result, found = attempt(options, *args, **named)
+            result, call = attempt(options, *args, **named)
         except (Left, NotImplementedError) as problem:
             _door.record(_calls, "", q, "flash", reason=_door.first_words(problem))
             return pytorch.call_boxed(keys, *args, **named)
-        _door.record(_calls, "", q, "attune", found)
+        _door.record(_calls, "", q, "attune", call)
         return result
 
     return kernel
@@ -84,14 +85,12 @@ def _refuse(reason: Optional[str]) -> None:
 
 
 # ---- attempts: the arguments and results of PyTorch's operators ----------------------------------
-# Each returns the result of its operator, and what attune computed it with.
-
-_Found = tuple[str, str]
+# Each returns the result of its operator, and the call of attune.
 
 
 def _dense(options: dict[str, Any], query: Tensor, key: Tensor, value: Tensor, dropout_p: float = 0.0,
            is_causal: bool = False, return_debug_mask: bool = False, *, scale: Optional[float] = None,
-           ) -> tuple[tuple[Any, ...], _Found]:  # fmt: skip
+           ) -> tuple[tuple[Any, ...], Computed]:  # fmt: skip
     """_scaled_dot_product_flash_attention: tensors [batch, heads, rows, head_dim]."""
     _refuse("dropout" if dropout_p != 0 or return_debug_mask else _door.refusal(query, key, value, scale))
     if is_causal and query.shape[2] != key.shape[2]:
@@ -99,21 +98,21 @@ def _dense(options: dict[str, Any], query: Tensor, key: Tensor, value: Tensor, d
     common: dict[str, Any] = {"causal": is_causal, "scale": scale, "return_lse": True, **options}
     o, lse = sdpa(query, key, value, **common)
     result = (o, lse, None, None, query.shape[2], key.shape[2], *_unused(query))
-    return result, _door.computed(query, key, value, common)
+    return result, (query, key, value, common)
 
 
 def _flash(options: dict[str, Any], query: Tensor, key: Tensor, value: Tensor, cum_seq_q: Optional[Tensor],
            cum_seq_k: Optional[Tensor], max_q: int, max_k: int, dropout_p: float, is_causal: bool,
-           return_debug_mask: bool, **others: Any) -> tuple[tuple[Any, ...], _Found]:  # fmt: skip
+           return_debug_mask: bool, **others: Any) -> tuple[tuple[Any, ...], Computed]:  # fmt: skip
     """_flash_attention_forward: tensors [batch, rows, heads, head_dim], packed [rows, heads, head_dim]."""
     _refuse("dropout" if dropout_p != 0 or return_debug_mask else None)
-    o, lse, found = _attend(options, None, query, key, value, cum_seq_q, cum_seq_k, max_q, max_k, is_causal, **others)
-    return (o, lse, *_unused(query)), found
+    o, lse, call = _attend(options, None, query, key, value, cum_seq_q, cum_seq_k, max_q, max_k, is_causal, **others)
+    return (o, lse, *_unused(query)), call
 
 
 def _into(options: dict[str, Any], out: Tensor, query: Tensor, key: Tensor, value: Tensor,
           cum_seq_q: Optional[Tensor], cum_seq_k: Optional[Tensor], max_q: int, max_k: int, dropout_p: float,
-          is_causal: bool, return_debug_mask: bool, **others: Any) -> tuple[Tensor, _Found]:  # fmt: skip
+          is_causal: bool, return_debug_mask: bool, **others: Any) -> tuple[Tensor, Computed]:  # fmt: skip
     """_flash_attention_forward_no_dropout_inplace, which writes into out."""
     _refuse("dropout" if dropout_p != 0 or return_debug_mask else None)
     return _attend(options, out, query, key, value, cum_seq_q, cum_seq_k, max_q, max_k, is_causal, **others)[1:]
@@ -124,8 +123,8 @@ def _attend(options: dict[str, Any], out: Optional[Tensor], query: Tensor, key: 
             scale: Optional[float] = None, window_size_left: Optional[int] = None,
             window_size_right: Optional[int] = None, seqused_k: Optional[Tensor] = None,
             alibi_slopes: Optional[Tensor] = None, block_table: Optional[Tensor] = None,
-            num_splits: Optional[int] = None) -> tuple[Tensor, Tensor, _Found]:  # fmt: skip
-    """(o, lse, found) of tensors with rows before heads. A causal mask ends at the last key, as attune's does."""
+            num_splits: Optional[int] = None) -> tuple[Tensor, Tensor, Computed]:  # fmt: skip
+    """(o, lse, call) of tensors with rows before heads. A causal mask ends at the last key, as attune's does."""
     if alibi_slopes is not None or num_splits is not None:
         raise Left("ALiBi" if alibi_slopes is not None else "a number of splits")
     window = tuple(-1 if side is None else side for side in (window_size_left, window_size_right))
@@ -138,18 +137,18 @@ def _attend(options: dict[str, Any], out: Optional[Tensor], query: Tensor, key: 
         _refuse(_door.refusal(q, k, v, scale))
         common["out"] = None if out is None else out.transpose(1, 2)
         o, lse = sdpa(q, k, v, **common)
-        return o.transpose(1, 2), lse, _door.computed(q, k, v, common)
+        return o.transpose(1, 2), lse, (q, k, v, common)
     as_batch = [x.transpose(0, 1)[None] for x in (query, key, value)]
     _refuse(_door.refusal(as_batch[0], as_batch[1], as_batch[2], scale))
     common.update(cu_seqlens_q=cum_seq_q, cu_seqlens_k=cum_seq_k, max_seqlen_q=min(max_q, query.shape[0]),
                   max_seqlen_k=min(max_k, key.shape[0]), out=out)  # fmt: skip
     o, lse = sdpa_varlen(query, key, value, **common)
-    return o, lse, _door.computed(query, key, value, common)
+    return o, lse, (query, key, value, common)
 
 
 def _over_cache(common: dict[str, Any], out: Optional[Tensor], query: Tensor, key: Tensor, value: Tensor,
                 cum_seq_q: Optional[Tensor], max_q: int, lengths: Optional[Tensor], table: Optional[Tensor],
-                ) -> tuple[Tensor, Tensor, _Found]:  # fmt: skip
+                ) -> tuple[Tensor, Tensor, Computed]:  # fmt: skip
     """As many new queries of each sequence over pages [pages, page_size, kv_heads, head_dim]."""
     if lengths is None or table is None or cum_seq_q is None:
         raise Left("lengths of keys without a page table, or a page table without lengths")
@@ -165,8 +164,7 @@ def _over_cache(common: dict[str, Any], out: Optional[Tensor], query: Tensor, ke
     common.update(lengths=lengths, page_table=table, out=into)
     o, lse = decode(q, k, v, **common)
     rows: Tensor = o.transpose(1, 2).reshape(query.shape)
-    found = _door.computed(q, k, v, common)
-    return rows, lse.transpose(0, 1).reshape(query.shape[1], query.shape[0]), found
+    return rows, lse.transpose(0, 1).reshape(query.shape[1], query.shape[0]), (q, k, v, common)
 
 
 def _unused(q: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -17,7 +17,8 @@ from torch import Tensor
 
 from attune import _door
 from attune._attention import sdpa
-from attune._patch import Calls, _as_autocast
+from attune._calls import Calls
+from attune._patch import _as_autocast
 
 try:
     _dispatch: Any = importlib.import_module("diffusers.models.attention_dispatch")
@@ -61,7 +62,7 @@ def _attention(
             # A compiled call learns only when it runs that a problem is not supported.
             fallback = torch.compiler.is_compiling()
             o: Tensor = sdpa(*converted, fallback=fallback, **options)
-            _door.record(_calls, "", q, "attune", _door.computed(converted[0], converted[1], converted[2], options))
+            _door.record(_calls, "", q, "attune", (converted[0], converted[1], converted[2], options))
             return o.transpose(1, 2)
         except NotImplementedError as problem:
             reason = _door.first_words(problem)

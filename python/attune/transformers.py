@@ -19,7 +19,8 @@ from torch import Tensor
 
 from attune import _door
 from attune._attention import sdpa, sdpa_varlen
-from attune._patch import _MAX_DECODE_QUERIES, Calls, _as_autocast
+from attune._calls import Calls, Computed
+from attune._patch import _MAX_DECODE_QUERIES, _as_autocast
 
 try:
     _masks: Any = importlib.import_module("transformers.masking_utils")
@@ -175,8 +176,8 @@ def _attention(
         reason = "a mask that is not causal, a window or padding, or padding in a decode step"
     if reason is None and says is not None:
         try:
-            o, found = _attend(query, key, value, scaling, says, others.get("s_aux"), others.get("softcap"), precision)
-            _door.record(_calls, layer, query, "attune", found)
+            o, call = _attend(query, key, value, scaling, says, others.get("s_aux"), others.get("softcap"), precision)
+            _door.record(_calls, layer, query, "attune", call)
             return o.transpose(1, 2).contiguous(), None
         except NotImplementedError as problem:
             reason = _door.first_words(problem)
@@ -199,8 +200,8 @@ def _attend(
     sinks: Optional[Tensor],
     softcap: Optional[float],
     precision: dict[str, Any],
-) -> tuple[Tensor, tuple[str, str]]:
-    """By attune, with its precision and kernel, or NotImplementedError."""
+) -> tuple[Tensor, Computed]:
+    """By attune, with its call, or NotImplementedError."""
     q, k, v = _as_autocast(query, key[:, :, : says.keys], value[:, :, : says.keys])
     options: dict[str, Any] = {
         "causal": says.causal,
@@ -213,7 +214,7 @@ def _attend(
     if says.packing is None:
         # A compiled call learns only when it runs that a problem is not supported.
         o: Tensor = sdpa(q, k, v, fallback=torch.compiler.is_compiling(), **options)
-        return o, _door.computed(q, k, v, options)
+        return o, (q, k, v, options)
     at = says.packing
     q_rows, k_rows, v_rows = (x.transpose(1, 2)[index] for x, index in ((q, at.queries), (k, at.keys), (v, at.keys)))
     options.update(cu_seqlens_q=at.cu_seqlens_q, cu_seqlens_k=at.cu_seqlens_k, max_seqlen_q=at.max_seqlen_q,
@@ -221,7 +222,7 @@ def _attend(
     rows: Tensor = sdpa_varlen(q_rows, k_rows, v_rows, **options)
     o = q.new_zeros(q.shape[0], q.shape[2], q.shape[1], q.shape[3])  # as transformers' flash attention: 0 for padding
     o[at.queries] = rows
-    return o.transpose(1, 2), _door.computed(q_rows, k_rows, v_rows, options)
+    return o.transpose(1, 2), (q_rows, k_rows, v_rows, options)
 
 
 def _description(query: Tensor, key: Tensor, mask: Optional[Tensor], causal: bool) -> Optional[Description]:

@@ -16,7 +16,7 @@ if HAS_DIFFUSERS:
     from diffusers.models import attention_dispatch
 
     import attune.diffusers
-    from attune import _door
+    from attune import _calls
 
 
 def flux():
@@ -108,13 +108,15 @@ class Diffusers(unittest.TestCase):
     def test_computed_precision(self):
         q = torch.zeros(1, 16, 2, 64, dtype=torch.bfloat16)
         found = attune.Explanation("form", "mixed", "fp8", 1, 0, 0.056, "a test")
-        asking = mock.patch.object(_door, "explain", return_value=found)
-        with asking as explain, mock.patch.dict(_door._known, clear=True), standin.library():
+        attune.diffusers.calls().clear()
+        with standin.library():
             for name in ("attune", "attune-fp8"):
                 attention_dispatch.dispatch_attention_fn(q, q, q, backend=name, is_causal=True)
+        with mock.patch.object(_calls, "explain", return_value=found) as explain:
+            table = str(attune.diffusers.calls())
         self.assertEqual([call.kwargs.get("precision") for call in explain.call_args_list], [None, "fp8"])
         self.assertEqual([call.kwargs["causal"] for call in explain.call_args_list], [True, True])
-        self.assertRegex(str(attune.diffusers.calls()), "2 +1x2x16x64 +attune +fp8 +mixed")
+        self.assertRegex(table, "2 +1x2x16x64 +attune +fp8 +mixed")
 
     def test_names(self):
         """The enumeration is as if the names had been in it, and a second import changes nothing."""
