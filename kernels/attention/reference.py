@@ -111,7 +111,7 @@ def reference(axes, inputs):
             s = axes["softcap"] * np.tanh(s / axes["softcap"])
         s = np.where(visible(axes, last - first, k.shape[1]), s, -np.inf)
         row_o, row_lse = attend(s, v[:, None], sinks)
-        o[index, :, first:last] = row_o.reshape(heads, last - first, -1)
+        o[index, :, first:last] = row_o.reshape(heads, last - first, o.shape[-1])
         lse[index, :, first:last] = row_lse.reshape(heads, last - first)
     return outputs_of(axes, inputs, o, lse)
 
