@@ -15,7 +15,7 @@ def _attend(*arguments):
     in_16_bits = call.precision != "fp8" and head_dim % 8 == 0 and head_dim <= 256
     if call.q.dtype not in _check.HALVES or not (in_16_bits or head_dim in (64, 128, 256)):
         raise NotImplementedError(
-            f"head_dim is {head_dim}, of {call.q.dtype}; the kernels have 64, 128 and 256, and in 16 bits multiples of 8"
+            f"head_dim is {head_dim}, of {call.q.dtype}; the kernels have 64, 128 and 256, others in 16 bits"
         )
     if call.softcap and call.precision == "fp8":
         raise NotImplementedError(f"softcap is {call.softcap}; with it nothing is quantised")
