@@ -67,10 +67,11 @@ var asked = map[string]func(a spec.Axes, headDim int) []string{
 			setting("workspace", workspaceAddress), setting("workspace_bytes", 1<<30),
 		}
 	},
-	"prefill": optionLines,
-	"prefill16": func(a spec.Axes, headDim int) []string {
+	"prefill": func(a spec.Axes, headDim int) []string { return optionLines(a, headDim, headDim) },
+	"prefill16": func(a spec.Axes, columns int) []string {
+		headDim, vHeadDim := headDimsOf(a, columns)
 		scale := 1.5 * float64(a.Value("spread")) / math.Sqrt(float64(headDim)) / float64(max(a.Value("q_max"), 1)*max(a.Value("k_max"), 1))
-		return append(optionLines(a, headDim), setting("scale", float32(scale)), setting("softcap", a.Value("softcap")))
+		return append(optionLines(a, headDim, vHeadDim), setting("v_head_dim", vHeadDim), setting("scale", float32(scale)), setting("softcap", a.Value("softcap")))
 	},
 	"quantize": func(a spec.Axes, _ int) []string {
 		lines := []string{
@@ -100,8 +101,13 @@ var asked = map[string]func(a spec.Axes, headDim int) []string{
 	},
 }
 
+// headDimsOf are the head dims of Q and K, and of V, of a shape in a prefill16 form of some columns.
+func headDimsOf(a spec.Axes, columns int) (qk, v int) {
+	return columns * a.Value("dim") / 1024 * 8, columns * a.Value("v_dim") / 1024 * 8
+}
+
 // optionLines are the lines for a shape of prefill and prefill16.
-func optionLines(a spec.Axes, headDim int) []string {
+func optionLines(a spec.Axes, headDim, vHeadDim int) []string {
 	heads, keyRows := a.Value("kv_heads")*a.Value("group"), a.Value("keys")
 	if a.Value("pages") > 0 {
 		keyRows = a.Value("page_size")
@@ -116,11 +122,11 @@ func optionLines(a spec.Axes, headDim int) []string {
 		pointerIf(a.Value("pages") > 0, "page_table", "page_table"), pointerIf(a.Value("lengths") > 0, "key_lengths", "lengths"),
 		pointerIf(a.Value("sinks") > 0, "sinks", "sinks"), pointerIf(a.Value("lse") > 0, "lse", "lse"),
 	}
-	for _, name := range []string{"q", "o"} {
-		lines = append(lines, rowStrides(name, headDim, heads, a.Value("queries"), a.Value("rows_first"))...)
+	for name, columns := range map[string]int{"q": headDim, "o": vHeadDim} {
+		lines = append(lines, rowStrides(name, columns, heads, a.Value("queries"), a.Value("rows_first"))...)
 	}
-	for _, name := range []string{"k", "v"} {
-		lines = append(lines, rowStrides(name, headDim, a.Value("kv_heads"), keyRows, a.Value("rows_first"))...)
+	for name, columns := range map[string]int{"k": headDim, "v": vHeadDim} {
+		lines = append(lines, rowStrides(name, columns, a.Value("kv_heads"), keyRows, a.Value("rows_first"))...)
 	}
 	return lines
 }
@@ -229,9 +235,12 @@ func evenBlocks(units, tiles int, c *form.Form, multiprocessors int) int {
 
 // isChosen reports whether the library computes a shape by a companion: of the decode forms by the one
 // with the fewest units of a K/V head, of these by the one with the fewest rows, and of these by the
-// first. prefill16 gets what has no other form.
+// first. prefill16 gets what has no other form, and the one with the fewest columns gets other head dims.
 func isChosen(c *form.Form, all []*form.Form, s spec.Axes) bool {
 	if c.Kernel == form.Prefill16 {
+		if qk, v := headDimsOf(s, c.HeadDim); qk != c.HeadDim || v != c.HeadDim {
+			return c.HeadDim == 64 || max(qk, v) > c.HeadDim/2
+		}
 		few := s.Value("queries")*s.Value("group") <= 128 && s.Value("queries") <= 16 && s.Value("packed") == 0 && s.Value("right") == 0 // decode
 		return s.Value("softcap") > 0 || !few && (s.Value("pages") > 0 || s.Value("packed") > s.Value("packed_keys"))
 	}

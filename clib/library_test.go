@@ -249,11 +249,14 @@ func TestArguments(t *testing.T) {
 		{[]string{"struct_size=312"}, invalid + "struct_size is 312; "}, // of 0.1.0, whose fields lie elsewhere
 		{[]string{"struct_size=100000"}, invalid + "struct_size is 100000; "},
 		// A later header appends fields. Without a value they are no option.
-		{[]string{"struct_size=336"}, ok},
-		{[]string{"struct_size=336", "later=1"}, unsupported + "byte 331 of attune_sdpa_params is not 0; this library knows 328 bytes of a later header"},
-		// An earlier header has no precision and no softcap: what lies behind its struct is not read.
+		{[]string{"struct_size=344"}, ok},
+		{[]string{"struct_size=344", "later=1"}, unsupported + "byte 339 of attune_sdpa_params is not 0; this library knows 336 bytes of a later header"},
+		// An earlier header has fewer fields: what lies behind its struct is not read.
+		{[]string{"struct_size=328"}, ok},
+		{[]string{"struct_size=328", "v_head_dim=9", "reserved=1"}, ok},
 		{[]string{"struct_size=320"}, ok},
 		{[]string{"struct_size=320", "precision=9", "softcap=9"}, ok},
+		{[]string{"reserved=1"}, invalid + "reserved is 1; it must be 0"},
 		{[]string{"flags=2"}, invalid + "flags is 2; it must be 0 or ATTUNE_SDPA_TRUST_POINTERS"},
 		{[]string{"heads=6", "kv_heads=4"}, invalid + "kv_heads is 4, which does not divide heads, 6"},
 		{[]string{"batch=1000", "heads=1000", "kv_heads=1000"}, unsupported + "batch is 1000, kv_heads 1000, keys 512 and head_dim 64: a tensor would have more than 2^31 elements"},
@@ -289,7 +292,9 @@ func TestArguments(t *testing.T) {
 		{[]string{"softcap=nan"}, invalid + "softcap is nan; "},
 		{[]string{"softcap=30"}, unsupported + "softcap is 30; with it q, k, v and o must all be FP16 or all BF16, without smooth_k, hadamard and"},
 		{[]string{"softcap=30", "dtype=3", "out_dtype=3", "descale_q=0", "descale_k=0", "descale_v=0"}, ok},
-		{[]string{"head_dim=96"}, unsupported + "head_dim is 96; the forms of this library have 64, 128, 256"},
+		{[]string{"head_dim=96"}, unsupported + "head_dim is 96; the forms of this library have 64, 128, 256, and those in 16 bits multiples of 8 up to 256"},
+		{[]string{"v_head_dim=-1"}, invalid + "v_head_dim is -1; it must be from 1 to 16777216"},
+		{[]string{"v_head_dim=128"}, unsupported + "head_dim is 64 and v_head_dim 128; the forms in FP8 of this library have one for all tensors, and those in 16 bits multiples of 8 up to 256"},
 		{[]string{"q_stride[0]=1", "q_stride[1]=32768", "q_stride[2]=64"}, ok}, // one batch: its stride does not matter
 		{[]string{"batch=2", "k_stride[0]=262144", "k_stride[1]=32768", "k_stride[2]=64"}, ok},
 		{[]string{"batch=2", "k_stride[1]=32768", "k_stride[2]=64"}, unsupported + "k_stride[0] is 0; rows may not overlap, so it must be at least head_dim, 64"},

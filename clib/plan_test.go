@@ -1,6 +1,7 @@
 package clib
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -28,12 +29,13 @@ func randomProblem(r *rand.Rand) form.Problem {
 		some = func(string) device.Address { return 0 }
 	}
 	p := form.Problem{
-		Batch: pick(1, 2, 3), KVHeads: pick(1, 2, 5), Queries: pick(1, 2, 5, 17, 64, 200, 700, 4000), Keys: pick(1, 30, 64, 300, 1000, 5000), HeadDim: pick(64, 128, 256, 64, 128, 96),
-		Causal: r.IntN(2) == 0, WindowLeft: -1, WindowRight: -1, Sinks: some("sinks"), LSE: some("lse"), KeyLengths: some("lengths"),
+		Batch: pick(1, 2, 3), KVHeads: pick(1, 2, 5), Queries: pick(1, 2, 5, 17, 64, 200, 700, 4000), Keys: pick(1, 30, 64, 300, 1000, 5000), HeadDim: pick(64, 128, 256, 64, 128, 8*(1+r.IntN(33))),
+		VHeadDim: pick(0, 0, 0, 0, 0, 0, 0, 8*(1+r.IntN(33))),
+		Causal:   r.IntN(2) == 0, WindowLeft: -1, WindowRight: -1, Sinks: some("sinks"), LSE: some("lse"), KeyLengths: some("lengths"),
 	}
 	p.Heads = p.KVHeads * pick(1, 1, 2, 8)
 	if plain && r.IntN(8) == 0 { // long, as the mixed kernel has them
-		p.Batch, p.KVHeads, p.Heads, p.Queries, p.Keys, p.HeadDim, p.Causal = 3, 2, 4, 800, 3200, 64, false
+		p.Batch, p.KVHeads, p.Heads, p.Queries, p.Keys, p.HeadDim, p.VHeadDim, p.Causal = 3, 2, 4, 800, 3200, 64, 0, false
 	}
 	if !plain && r.IntN(3) == 0 {
 		p.WindowLeft, p.WindowRight = pick(-1, 0, 9, 128, 5000), pick(-1, 0, 3, 900)
@@ -71,9 +73,13 @@ func randomProblem(r *rand.Rand) form.Problem {
 				rows = p.PageSize
 			}
 		}
-		t.Strides = [3]int{heads * rows * p.HeadDim, rows * p.HeadDim, p.HeadDim}
+		columns := p.HeadDim
+		if t == &p.V || t == &p.O {
+			columns = cmp.Or(p.VHeadDim, p.HeadDim)
+		}
+		t.Strides = [3]int{heads * rows * columns, rows * columns, columns}
 		if !plain && r.IntN(3) == 0 { // rows before heads
-			t.Strides = [3]int{heads * rows * p.HeadDim, p.HeadDim, heads * p.HeadDim}
+			t.Strides = [3]int{heads * rows * columns, columns, heads * columns}
 		}
 	}
 	if p.Q.Type == array.E4M3 {
@@ -91,7 +97,7 @@ func problemLines(p form.Problem) []string {
 	flag := map[bool]int{true: 1}
 	lines := []string{"reset", setting("window", fmt.Sprintf("%d,%d", p.WindowLeft, p.WindowRight)), setting("workspace", workspaceAddress), setting("workspace_bytes", 1<<40)}
 	for name, value := range map[string]int{
-		"precision": int(p.Precision), "batch": p.Batch, "heads": p.Heads, "kv_heads": p.KVHeads, "queries": p.Queries, "keys": p.Keys, "head_dim": p.HeadDim, "causal": flag[p.Causal],
+		"precision": int(p.Precision), "batch": p.Batch, "heads": p.Heads, "kv_heads": p.KVHeads, "queries": p.Queries, "keys": p.Keys, "head_dim": p.HeadDim, "v_head_dim": p.VHeadDim, "causal": flag[p.Causal],
 		"dtype": codes[p.K.Type], "q_dtype": codes[p.Q.Type], "out_dtype": codes[p.O.Type], "total_queries": p.TotalQueries, "total_keys": p.TotalKeys,
 		"max_pages": p.MaxPages, "page_size": p.PageSize, "pages": p.Pages, "sinks": int(p.Sinks), "lse": int(p.LSE), "key_lengths": int(p.KeyLengths),
 		"page_table": int(p.PageTable), "cu_queries": int(p.CuQueries), "cu_keys": int(p.CuKeys),

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"attune/internal/device"
 	simdevice "attune/internal/device/sim"
 	"attune/internal/run"
 )
@@ -51,9 +52,9 @@ func TestPrefill16IsCorrect(t *testing.T) {
 		{"prefill16_d128", all},
 		{"prefill16_d64", all},
 		{"prefill16_d256", all},
-		{"prefill16_d128_fp16", []string{"more", "narrow", "packed", "short", "paged_16", "peaks", "softcap"}},
-		{"prefill16_d64_fp16", []string{"more", "narrow", "packed", "short", "paged_16", "peaks", "softcap"}},
-		{"prefill16_d256_fp16", []string{"more", "narrow", "packed", "short", "paged_16", "peaks", "softcap"}},
+		{"prefill16_d128_fp16", []string{"more", "narrow", "packed", "short", "paged_16", "peaks", "softcap", "dim_72"}},
+		{"prefill16_d64_fp16", []string{"more", "narrow", "packed", "short", "paged_16", "peaks", "softcap", "dim_72"}},
+		{"prefill16_d256_fp16", []string{"more", "narrow", "packed", "short", "paged_16", "peaks", "softcap", "dim_72"}},
 		{"prefill16_d64+TILE_N=64+K_STAGES=2+V_STAGES=3+USE_SUM_COLUMNS=0+USE_PACK_EARLY=1+USE_Q_IN_SHARED=1", few},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -85,6 +86,60 @@ func TestPrefill16RepeatsItself(t *testing.T) {
 		}
 		before = result.Outputs
 	}
+}
+
+// The columns beyond a head dim are those of other heads where Q, K and V are views of one tensor. They
+// are NaN here, and no output has them; those of O stay as they were.
+func TestPrefill16KeepsToItsColumns(t *testing.T) {
+	for _, test := range [][2]string{
+		{"prefill16_d128", "dim_72"},
+		{"prefill16_d64", "dim_80"},  // packed
+		{"prefill16_d128", "dim_96"}, // pages
+		{"prefill16_d256", "dim_40"},
+		{"prefill16_d256", "mla"},
+	} {
+		t.Run(strings.Join(test[:], " "), func(t *testing.T) {
+			t.Parallel()
+			j := newPrefillJob(t, test[0], test[1])
+			const gap = 40 // columns
+			for _, name := range []string{"q", "k", "v"} {
+				m := j.arg(name + "_map").TensorMap
+				columns := m.Dims[0]
+				j.arg(name).Input = widen(j.arg(name).Input, 2*columns, 2*gap, 0xff)
+				m.Strides = slices.Clone(m.Strides)
+				for i := range m.Strides {
+					m.Strides[i] = m.Strides[i] / columns * (columns + gap)
+				}
+			}
+			columns := j.scalar("o_columns")
+			o := j.arg("o_bf16")
+			*o = device.Arg{Name: o.Name, InOut: widen(make([]byte, o.Output), 2*columns, 2*gap, 0xab)}
+			for _, name := range []string{"o_stride_batch", "o_stride_head", "o_stride_row"} {
+				stride := binary.LittleEndian.Uint64(j.arg(name).Scalar)
+				j.arg(name).Scalar = binary.LittleEndian.AppendUint64(nil, stride/uint64(columns)*uint64(columns+gap))
+			}
+			outputs := j.run(t)
+			index := slices.IndexFunc(outputs, func(x []byte) bool { return len(x) == len(o.InOut) })
+			var rows []byte
+			for data := outputs[index]; len(data) > 0; data = data[2*(columns+gap):] {
+				rows = append(rows, data[:2*columns]...)
+				if !slices.Equal(data[2*columns:2*(columns+gap)], slices.Repeat([]byte{0xab}, 2*gap)) {
+					t.Fatalf("bytes behind a row of O are %x", data[2*columns:2*(columns+gap)])
+				}
+			}
+			outputs[index] = rows
+			j.compare(t, outputs)
+		})
+	}
+}
+
+// widen puts bytes behind each row.
+func widen(data []byte, row, gap int, value byte) []byte {
+	var wide []byte
+	for ; len(data) > 0; data = data[row:] {
+		wide = append(append(wide, data[:row]...), slices.Repeat([]byte{value}, gap)...)
+	}
+	return wide
 }
 
 // prefillJob is a launch of a kernel with options.
@@ -153,6 +208,7 @@ func TestPrefillIgnoresUnusedKeys(t *testing.T) {
 		{"prefill16_d128", "paged_16"},
 		{"prefill16_d256", "paged_128"},
 		{"prefill16_d64", "paged_short"},
+		{"prefill16_d128", "dim_96"},
 	} {
 		t.Run(strings.Join(test[:], " "), func(t *testing.T) {
 			t.Parallel()

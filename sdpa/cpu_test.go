@@ -272,6 +272,38 @@ func TestProperties(t *testing.T) {
 	})
 }
 
+// V may have more or fewer columns than Q and K. Each column of O is that of its column of V.
+func TestHeadDimOfV(t *testing.T) {
+	random := rand.New(rand.NewPCG(2, 3))
+	q := randomTensor(t, random, FP32, [4]int{2, 4, 37, 48})
+	k := randomTensor(t, random, FP32, [4]int{2, 2, 190, 48})
+	v := randomTensor(t, random, FP32, [4]int{2, 2, 190, 96})
+	attend := func(p Problem, v *Tensor) []float32 {
+		o, err := NewTensor(FP32, outputShape(q.Shape, v.Shape))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return forward(t, p, q, k, v, o)
+	}
+	for _, p := range []Problem{{Causal: true}, {KeyLengths: []int{100, 190}}} {
+		wide := attend(p, v)
+		for first, columns := range map[int]int{0: 48, 48: 48, 80: 16} { // the first has the head dim of Q
+			part, err := NewTensor(FP32, [4]int{2, 2, 190, columns})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for row := range 2 * 2 * 190 {
+				copy(part.Data[4*columns*row:][:4*columns], v.Data[4*(96*row+first):])
+			}
+			var want []float64
+			for row := range 2 * 4 * 37 {
+				want = append(want, widened(wide[96*row+first:][:columns])...)
+			}
+			near(t, "o", attend(p, part), want, 2e-6)
+		}
+	}
+}
+
 func seq(n int) func(func(int) bool) {
 	return func(yield func(int) bool) {
 		for i := range n {

@@ -303,7 +303,7 @@ func (x *Tensor) clone() *Tensor {
 
 // Forward computes o = softmax(scale · q·kᵀ)·v for each head, with the mask and sinks of the problem.
 // q and o are [batch, heads, queries, head dim]. k and v are [batch, kv heads, keys, head dim]; kv
-// heads divide heads, and neighbouring heads share one. o is overwritten and must not overlap with
+// heads divide heads, and neighbouring heads share one. v and o may have another head dim. o is overwritten and must not overlap with
 // the inputs. A row that sees no key is zero.
 //
 // Forward returns when o is complete. If ctx is done before that, it returns the context's error,

@@ -11,7 +11,7 @@
 //
 // [CPU] computes every problem, in float32 on all cores, with AVX2 or AVX-512 where the processor
 // has it. [GPU] has the kernels of the C library: E4M3, FP16 or BF16 in, FP16 or BF16 out, head dims
-// 64, 128 and 256, with windows, sinks, packed and paged sequences. Any other problem is
+// 64, 128 and 256, and in 16 bits multiples of 8, with windows, sinks, packed and paged sequences. Any other problem is
 // [ErrUnsupported] with its reason, unless Problem.Fallback is set: then the CPU computes it. [Auto]
 // takes the first GPU that has kernels and falls back to the CPU, so that a program runs everywhere.
 //

@@ -55,7 +55,7 @@ func (c *call) maxPages(pageSize int) int { return ceilDiv(c.keys, pageSize) }
 // problem is a call as the kernels see it.
 func (c *call) problem(all [4]*operand, at func(name string) gpuTensor) form.Problem {
 	p := form.Problem{
-		Batch: c.batch, Heads: c.heads, KVHeads: c.kvHeads, Queries: c.queries, Keys: c.keys, HeadDim: c.dim,
+		Batch: c.batch, Heads: c.heads, KVHeads: c.kvHeads, Queries: c.queries, Keys: c.keys, HeadDim: c.dim, VHeadDim: c.vDim,
 		Precision: form.Precision(c.Precision), Causal: c.Causal, WindowLeft: c.left, WindowRight: c.right, Scale: float32(c.scale), Softcap: float32(c.Softcap),
 	}
 	types := map[DType]array.DType{E4M3: array.E4M3, FP16: array.F16, BF16: array.BF16}

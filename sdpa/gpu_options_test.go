@@ -35,6 +35,7 @@ func optionTests(t *testing.T) []optionTest {
 	packed := newSequences(t, r, E4M3, E4M3, 4, 2, 64, 64, []int{20, 0, 33}, []int{30, 9, 70})
 	halves := newSequences(t, r, BF16, BF16, 4, 2, 64, 64, []int{20, 1, 33}, []int{30, 9, 70})
 	longCache := newSequences(t, r, BF16, BF16, 4, 2, 64, 48, []int{20, 0, 33}, []int{30, 9, 70})
+	narrow := newSequences(t, r, BF16, BF16, 4, 2, 72, 48, []int{20, 0, 33}, []int{30, 9, 70})
 	decode := &Tensor{DType: BF16, Shape: [4]int{3, 4, 2, 64}, Data: slices.Concat(cache.q[0].Data, cache.q[1].Data, cache.q[2].Data)}
 	halfDecode := &Tensor{DType: BF16, Shape: [4]int{3, 4, 2, 64}, Data: slices.Concat(halfCache.q[0].Data, halfCache.q[1].Data, halfCache.q[2].Data)}
 	return []optionTest{
@@ -97,6 +98,30 @@ func optionTests(t *testing.T) []optionTest {
 			0.01, false,
 		},
 		{
+			"BF16, head dim 96",
+			Problem{Causal: true, LSE: make([]float32, 4*70)},
+			draw(BF16, 1, 4, 70, 96), draw(BF16, 1, 2, 80, 96), draw(BF16, 1, 2, 80, 96), BF16,
+			[]string{"prefill16"},
+			0.01, false,
+		},
+		{
+			"FP16, head dim 40, one query", Problem{}, draw(FP16, 2, 4, 1, 40), draw(FP16, 2, 2, 80, 40), draw(FP16, 2, 2, 80, 40), FP16,
+			[]string{"prefill16"},
+			0.01, true,
+		},
+		{
+			"packed over pages in BF16, head dim 72",
+			Problem{Causal: true, QueryOffsets: offsets(narrow.queries), PageTable: narrow.table, KeyLengths: narrow.keys},
+			narrow.packed[0], narrow.pages[1], narrow.pages[2], BF16,
+			[]string{"prefill16"},
+			0.01, true,
+		},
+		{
+			"BF16, head dims 192 and 128", Problem{Causal: true}, draw(BF16, 1, 2, 40, 192), draw(BF16, 1, 2, 50, 192), draw(BF16, 1, 2, 50, 128), BF16,
+			[]string{"prefill16"},
+			0.01, true,
+		},
+		{
 			"a step over a paged cache in BF16 with a softcap",
 			Problem{Softcap: 0.5, Causal: true, PageTable: halfCache.table, KeyLengths: halfCache.keys},
 			halfDecode, halfCache.pages[1], halfCache.pages[2], BF16,
@@ -117,7 +142,7 @@ func optionTests(t *testing.T) []optionTest {
 func (o optionTest) check(t *testing.T, d *Device) {
 	t.Helper()
 	on := func(d *Device) (values, lse []float32) {
-		out, err := NewTensor(o.out, o.q.Shape)
+		out, err := NewTensor(o.out, outputShape(o.q.Shape, o.v.Shape))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -152,7 +177,11 @@ func TestGPUOptions(t *testing.T) {
 			continue
 		}
 		d, m := openSim(t)
-		if err := d.Supports(test.problem, test.q, test.k, test.v, &Tensor{DType: test.out, Shape: test.q.Shape, Data: make([]byte, 2*test.q.elements())}); err != nil {
+		out, err := NewTensor(test.out, outputShape(test.q.Shape, test.v.Shape))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Supports(test.problem, test.q, test.k, test.v, out); err != nil {
 			t.Errorf("%s: %v", test.name, err)
 		}
 		test.check(t, d)

@@ -61,6 +61,7 @@ type Window struct{ Left, Right int }
 type call struct {
 	Problem
 	batch, heads, kvHeads, queries, keys, dim int
+	vDim                                      int // columns of v and o
 	left, right                               int // of the window; -1 for no limit
 	scale                                     float64
 }
@@ -84,7 +85,7 @@ const minSoftcap = 0x1p-126
 func newCall(p Problem, q, k, v, o tensorForm) (*call, error) {
 	c := &call{
 		Problem: p, batch: q.shape[0], heads: q.shape[1], kvHeads: k.shape[1],
-		queries: q.shape[2], keys: k.shape[2], dim: q.shape[3], left: -1, right: -1, scale: p.Scale,
+		queries: q.shape[2], keys: k.shape[2], dim: q.shape[3], vDim: v.shape[3], left: -1, right: -1, scale: p.Scale,
 	}
 	if err := checkForms(c.hasSequences(), q, k, v, o); err != nil {
 		return nil, err
@@ -92,8 +93,8 @@ func newCall(p Problem, q, k, v, o tensorForm) (*call, error) {
 	if err := c.setSequences(q, k); err != nil {
 		return nil, err
 	}
-	if c.dim > maxHeadDim {
-		return nil, fmt.Errorf("sdpa: the head dim is %d; want at most %d", c.dim, maxHeadDim)
+	if most := max(c.dim, c.vDim); most > maxHeadDim {
+		return nil, fmt.Errorf("sdpa: the head dim is %d; want at most %d", most, maxHeadDim)
 	}
 	if !(p.Scale >= 0) || math.IsInf(p.Scale, 0) {
 		return nil, fmt.Errorf("sdpa: Scale is %v; want a positive number, or 0 for 1/√(head dim)", p.Scale)
@@ -165,17 +166,20 @@ func checkForms(sequences bool, q, k, v, o tensorForm) error {
 	if !sequences && k.shape[0] != q.shape[0] || k.shape[3] != q.shape[3] {
 		return fmt.Errorf("sdpa: k has the shape %v and q %v; batch and head dim must agree", k.shape, q.shape)
 	}
-	if v.shape != k.shape {
-		return fmt.Errorf("sdpa: v has the shape %v and k %v; they must agree", v.shape, k.shape)
+	if [3]int(v.shape[:3]) != [3]int(k.shape[:3]) {
+		return fmt.Errorf("sdpa: v has the shape %v and k %v; all but the head dims must agree", v.shape, k.shape)
 	}
-	if o.shape != q.shape {
-		return fmt.Errorf("sdpa: o has the shape %v and q %v; they must agree", o.shape, q.shape)
+	if o.shape != outputShape(q.shape, v.shape) {
+		return fmt.Errorf("sdpa: o has the shape %v and q %v; they must agree, but the head dim is that of v, %d", o.shape, q.shape, v.shape[3])
 	}
 	if q.shape[1]%k.shape[1] != 0 {
 		return fmt.Errorf("sdpa: k and v have %d heads, which do not divide the %d heads of q", k.shape[1], q.shape[1])
 	}
 	return nil
 }
+
+// outputShape is that of o: the rows of q with the columns of v.
+func outputShape(q, v [4]int) [4]int { return [4]int{q[0], q[1], q[2], v[3]} }
 
 func checkPrecision(p Precision, q, k tensorForm) error {
 	if p < PrecisionAuto || p > Precision16 {

@@ -11,7 +11,7 @@ type worker struct {
 	*call
 	*vectorSet
 	q, k, v, o *Tensor
-	width      int // the head dim, rounded up to whole tiles
+	width      int // the head dim of v, rounded up to whole tiles
 	stride     int // of the rows of values
 	block      int // keys of a block
 	*memory
@@ -25,7 +25,7 @@ type memory struct {
 	keyRows   []float32 // [block+tileRows][dim]
 	valueRows []float32 // [block][stride]
 	scores    []float32 // [block+tileRows][lanes]: scores, then their exponentials
-	rows      []float32 // [lanes][dim]: rows of q or o
+	rows      []float32 // [lanes][dim] or [lanes][vDim]: rows of q or o
 }
 
 // memories keeps the memory of finished calls for later ones.
@@ -52,10 +52,10 @@ const line = 16
 const spread = 16
 
 func newWorker(c *call, set *vectorSet, q, k, v, o *Tensor) *worker {
-	w := &worker{call: c, vectorSet: set, q: q, k: k, v: v, o: o, width: ceilDiv(c.dim, tileRows) * tileRows}
+	w := &worker{call: c, vectorSet: set, q: q, k: k, v: v, o: o, width: ceilDiv(c.vDim, tileRows) * tileRows}
 	w.stride, w.block = w.width+spread, scoreElements/w.lanes
 	w.memory = memories.Get().(*memory)
-	sizes := []int{(w.block + tileRows) * c.dim, w.block * w.stride, (w.block + tileRows) * w.lanes, w.lanes * c.dim}
+	sizes := []int{(w.block + tileRows) * c.dim, w.block * w.stride, (w.block + tileRows) * w.lanes, w.lanes * max(c.dim, c.vDim)}
 	total := maxPanels*(c.dim+w.width)*w.lanes + (len(sizes)+2*maxPanels)*line
 	for _, n := range sizes {
 		total += n
@@ -151,11 +151,10 @@ func (w *worker) load(p *panel, t *task, skip int) {
 
 // loadBlock converts a block of K and V of a head to float32, without their descale factors.
 func (w *worker) loadBlock(kvHead, start, n int) {
-	size := w.dim * w.k.DType.Bytes()
-	offset := (kvHead*w.keys + start) * size
-	w.widen(w.keyRows[:n*w.dim], w.k.Data[offset:][:n*size], w.k.DType)
+	first, size, vSize := kvHead*w.keys+start, w.dim*w.k.DType.Bytes(), w.vDim*w.v.DType.Bytes()
+	w.widen(w.keyRows[:n*w.dim], w.k.Data[first*size:][:n*size], w.k.DType)
 	for i := range n {
-		w.widen(w.valueRows[i*w.stride:][:w.dim], w.v.Data[offset+i*size:][:size], w.v.DType)
+		w.widen(w.valueRows[i*w.stride:][:w.vDim], w.v.Data[(first+i)*vSize:][:vSize], w.v.DType)
 	}
 }
 
@@ -219,13 +218,13 @@ func (w *worker) store(p *panel, kvHead, first int) {
 			factors[lane] = float32(float64(w.v.descale(kvHead)) / float64(sum))
 		}
 	}
-	w.rescale(p.sums[:w.dim*w.lanes], &factors)
-	w.transpose(w.rows, w.dim, p.sums, w.lanes, w.dim, w.lanes)
-	size := w.dim * w.o.DType.Bytes()
+	w.rescale(p.sums[:w.vDim*w.lanes], &factors)
+	w.transpose(w.rows, w.vDim, p.sums, w.lanes, w.vDim, w.lanes)
+	size := w.vDim * w.o.DType.Bytes()
 	for lane := range p.rows {
 		_, head, query := w.place(kvHead, first+lane)
 		at := head*w.queries + query
-		w.narrow(w.o.Data[at*size:][:size], w.rows[lane*w.dim:][:w.dim], w.o.DType)
+		w.narrow(w.o.Data[at*size:][:size], w.rows[lane*w.vDim:][:w.vDim], w.o.DType)
 		if w.LSE != nil {
 			w.LSE[at] = float32((float64(p.rowMax[lane]) + math.Log2(float64(p.rowSum[lane]))) * math.Ln2)
 		}

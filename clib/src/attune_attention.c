@@ -154,7 +154,7 @@ static attune_sdpa_status encode_map(const problem *x, const attune_sdpa_map *ma
   const tensor *all[] = {&x->q, &x->k, &x->v, &x->o}, *t = all[map->tensor];
   const bool paged = x->p.page_table != NULL && (map->tensor == TENSOR_K || map->tensor == TENSOR_V),
              fp16 = map->tensor == TENSOR_O && x->p.out_dtype == ATTUNE_SDPA_FP16;
-  const uint64_t size = (uint64_t)map->element_bytes, columns = (uint64_t)x->p.head_dim,
+  const uint64_t size = (uint64_t)map->element_bytes, columns = (uint64_t)t->columns,
                  batch = (uint64_t)t->extents[0], heads = (uint64_t)t->extents[1],
                  rows = (uint64_t)t->extents[2];
   tensor_map whole = {.type = size == 1 ? MAP_U8 : fp16 ? MAP_F16 : MAP_BF16, /* loads copy bits */
@@ -195,7 +195,7 @@ attune_sdpa_status attune_launch_attention(const problem *x, context *c,
        *counters = x->counters;
   int32_t heads = p.batch * p.heads, group = p.heads / p.kv_heads, causal = x->causal,
           window_left = x->window_left, window_right = x->window_right,
-          head_rows = CONSUMER_ROWS / x->packed;
+          head_rows = CONSUMER_ROWS / x->packed, o_columns = x->o.columns;
   float scale = x->scale, softcap = p.softcap;
   /* A decode form takes q in 16 bits by another argument, and mixed forms take its type. */
   const void *q = p.q, *q_fp16 = NULL, *q_bf16 = NULL;
@@ -256,7 +256,8 @@ attune_sdpa_status attune_launch_attention(const problem *x, context *c,
       [ATTUNE_ARG_O_STRIDE_HEAD] = &output.strides[1],
       [ATTUNE_ARG_O_STRIDE_ROW] = &output.strides[2],
       [ATTUNE_ARG_LSE_STRIDE_BATCH] = &lse_batch,
-      [ATTUNE_ARG_LSE_STRIDE_HEAD] = &lse_head};
+      [ATTUNE_ARG_LSE_STRIDE_HEAD] = &lse_head,
+      [ATTUNE_ARG_O_COLUMNS] = &o_columns};
   for (int i = 0; i < form->map_count; ++i) {
     TRY(encode_map(x, &form->maps[i], &maps[i]));
     values[ATTUNE_ARG_MAP_0 + i] = &maps[i];

@@ -61,7 +61,9 @@ static void explain_precision(const call_plan *plan, char *text, size_t size) {
     }
     why = "FP8 is at least 1.1x faster";
   } else if (plan->form->kernel == ATTUNE_KERNEL_PREFILL16) {
-    why = p->softcap != 0 ? "only a form in 16 bits has a softcap" : "no quantiser reads such k and v";
+    why = plan->x.other_head_dim ? "only forms in 16 bits have this head dim"
+          : p->softcap != 0      ? "only a form in 16 bits has a softcap"
+                                 : "no quantiser reads such k and v";
   } else if (plan->form->kernel == ATTUNE_KERNEL_DECODE) {
     why = "nothing is quantised for few query rows";
   }
@@ -78,6 +80,10 @@ static void explain_kernel(const call_plan *plan, char *text, size_t size) {
     case ATTUNE_KERNEL_DENSE: why = "; the tensors are contiguous, without options"; break;
     case ATTUNE_KERNEL_PREFILL:
     case ATTUNE_KERNEL_PREFILL16:
+      if (x->other_head_dim) {
+        snprintf(text, size, "; prefill16 has it in %d columns, not tuned", plan->form->head_dim);
+        return;
+      }
       if (option != NULL) {
         snprintf(text, size, "; %s has %s", kernel_name(plan->form->kernel), option);
         return;

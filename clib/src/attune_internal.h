@@ -168,8 +168,10 @@ typedef struct tensor {
   const void *address;
   const int64_t *given; /* strides as given, all zero for contiguous */
   int64_t extents[3];
-  int64_t strides[3]; /* in elements, after attune_set_strides */
+  /* after attune_set_strides: */
+  int64_t strides[3]; /* in elements */
   bool contiguous;    /* batch, head, row from the outside to the inside, without gaps */
+  int32_t columns;
 } tensor;
 
 /* Sets the strides, and checks them for elements of some bytes. With rows_first a contiguous tensor
@@ -235,6 +237,7 @@ typedef struct problem {
   void *parts;     /* of a decode form */
   bool converts_q; /* a decode form takes q in 16 bits */
   void *counters;  /* of the tiles of a pingpong form; NULL for an order without */
+  bool other_head_dim; /* that only prefill16 computes */
   int32_t packed;  /* query heads in a tile of a pingpong form; else 1 */
   bool dependent; /* attention is launched before the end of the cast */
 } problem;

@@ -253,8 +253,8 @@ static attune_sdpa_status read_append(const attune_append_params *p, tensor *k, 
     return attune_fail(ATTUNE_SDPA_UNSUPPORTED, "head_dim is %d; append takes multiples of %d",
                        p->head_dim, CHUNK_ELEMENTS);
   }
-  *k = (tensor){"k", "k_stride", p->k, p->k_stride, {p->batch, p->kv_heads, p->rows}, {0}, false};
-  *v = (tensor){"v", "v_stride", p->v, p->v_stride, {p->batch, p->kv_heads, p->rows}, {0}, false};
+  *k = (tensor){"k", "k_stride", p->k, p->k_stride, {p->batch, p->kv_heads, p->rows}, {0}, false, 0};
+  *v = (tensor){"v", "v_stride", p->v, p->v_stride, {p->batch, p->kv_heads, p->rows}, {0}, false, 0};
   TRY(check_elements(k, "rows", p->head_dim));
   TRY(attune_set_strides(k, p->head_dim, 2, false));
   TRY(attune_set_strides(v, p->head_dim, 2, false));

@@ -13,7 +13,11 @@ static attune_sdpa_status copy_params(const attune_sdpa_params *given, attune_sd
   const size_t first = offsetof(attune_sdpa_params, precision); /* of 0.2.0 */
   TRY(attune_copy_params("attune_sdpa_params", given, p, sizeof *p, first));
   TRY(attune_check_flags(p->flags));
+  if (p->reserved != 0) {
+    return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT, "reserved is %d; it must be 0", p->reserved);
+  }
   if ((int)p->q_dtype == 0) p->q_dtype = p->dtype;
+  if (p->v_head_dim == 0) p->v_head_dim = p->head_dim;
   return ATTUNE_SDPA_OK;
 }
 
@@ -26,7 +30,8 @@ static attune_sdpa_status too_many_elements(const attune_sdpa_params *p, extent 
 
 /* Whether a tensor would have more elements than kernels index by 32 bits. */
 static bool has_many(const attune_sdpa_params *p, int32_t batch, int32_t heads, int32_t rows) {
-  return (double)batch * heads * rows * p->head_dim > MAX_ELEMENTS;
+  const int32_t columns = p->head_dim > p->v_head_dim ? p->head_dim : p->v_head_dim;
+  return (double)batch * heads * rows * columns > MAX_ELEMENTS;
 }
 
 static attune_sdpa_status too_many_keys(const attune_sdpa_params *p) {
@@ -87,8 +92,9 @@ static attune_sdpa_status check_pages(const attune_sdpa_params *p) {
 
 static attune_sdpa_status check_sizes(const attune_sdpa_params *p) {
   const extent sizes[] = {{"batch", p->batch},     {"heads", p->heads}, {"kv_heads", p->kv_heads},
-                          {"queries", p->queries}, {"keys", p->keys},   {"head_dim", p->head_dim}};
-  TRY(attune_check_extents(sizes, 6));
+                          {"queries", p->queries}, {"keys", p->keys},   {"head_dim", p->head_dim},
+                          {"v_head_dim", p->v_head_dim}};
+  TRY(attune_check_extents(sizes, 7));
   if (p->heads % p->kv_heads != 0) {
     return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
                        "kv_heads is %d, which does not divide heads, %d", p->kv_heads, p->heads);
@@ -216,14 +222,14 @@ static attune_sdpa_status set_tensors(call_plan *plan) {
                 q_rows = packed_q ? p->total_queries : p->queries,
                 k_batch = packed_k ? 1 : paged ? p->pages : p->batch,
                 k_rows = packed_k ? p->total_keys : paged ? p->page_size : p->keys;
-  x->q = (tensor){"q", "q_stride", p->q, p->q_stride, {q_batch, p->heads, q_rows}, {0}, false};
-  x->k = (tensor){"k", "k_stride", p->k, p->k_stride, {k_batch, p->kv_heads, k_rows}, {0}, false};
-  x->v = (tensor){"v", "v_stride", p->v, p->v_stride, {k_batch, p->kv_heads, k_rows}, {0}, false};
-  x->o = (tensor){"o", "o_stride", p->o, p->o_stride, {q_batch, p->heads, q_rows}, {0}, false};
+  x->q = (tensor){"q", "q_stride", p->q, p->q_stride, {q_batch, p->heads, q_rows}, {0}, false, 0};
+  x->k = (tensor){"k", "k_stride", p->k, p->k_stride, {k_batch, p->kv_heads, k_rows}, {0}, false, 0};
+  x->v = (tensor){"v", "v_stride", p->v, p->v_stride, {k_batch, p->kv_heads, k_rows}, {0}, false, 0};
+  x->o = (tensor){"o", "o_stride", p->o, p->o_stride, {q_batch, p->heads, q_rows}, {0}, false, 0};
   TRY(attune_set_strides(&x->q, p->head_dim, element_bytes(p->q_dtype), packed_q));
   TRY(attune_set_strides(&x->k, p->head_dim, element_bytes(p->dtype), packed_k));
-  TRY(attune_set_strides(&x->v, p->head_dim, element_bytes(p->dtype), packed_k));
-  return attune_set_strides(&x->o, p->head_dim, 2, packed_q);
+  TRY(attune_set_strides(&x->v, p->v_head_dim, element_bytes(p->dtype), packed_k));
+  return attune_set_strides(&x->o, p->v_head_dim, 2, packed_q);
 }
 
 /* Replaces a tensor by what the quantiser makes of it: contiguous, heads before rows. */
@@ -259,8 +265,8 @@ static attune_sdpa_status check_softcap(const attune_sdpa_params *p) {
   if (p->softcap == 0) return ATTUNE_SDPA_OK;
   return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
                      "softcap is %g; with it q, k, v and o must all be FP16 or all BF16, without "
-                     "smooth_k, hadamard and ATTUNE_SDPA_PRECISION_FP8, and head_dim one that the "
-                     "library has",
+                     "smooth_k, hadamard and ATTUNE_SDPA_PRECISION_FP8, and the library exported with "
+                     "prefill16",
                      (double)p->softcap);
 }
 
@@ -431,22 +437,26 @@ static const attune_sdpa_form_info *find_native(const problem *x) {
   return NULL;
 }
 
+enum { COLUMN_UNIT = 8 }; /* strides of tensor maps are multiples of 16 bytes */
+
 /* The form for a problem in 16 bits with options, which then needs no quantiser; NULL if it has
  * another form. It is not timed yet, so that without a precision it gets what has no other form: a
- * softcap, and k and v of many queries that the quantiser cannot read. */
+ * softcap, k and v of many queries that the quantiser cannot read, and other head dims, which take
+ * the form of the next larger one. */
 static const attune_sdpa_form_info *find_options16(const problem *x) {
   const attune_sdpa_params *p = &x->p;
   const bool wanted = p->precision == ATTUNE_SDPA_PRECISION_16 || p->softcap != 0 ||
-                      !is_quantisable(p);
+                      !is_quantisable(p) || x->other_head_dim;
   if (!wanted || p->dtype == ATTUNE_SDPA_E4M3 || attune_why_not_halves(x) != NULL) return NULL;
+  if (p->head_dim % COLUMN_UNIT != 0 || p->v_head_dim % COLUMN_UNIT != 0) return NULL;
+  const attune_sdpa_form_info *narrowest = NULL; /* that has all columns */
   for (int i = attune_sdpa_dense_count; i < attune_sdpa_form_count; ++i) {
     const attune_sdpa_form_info *f = &attune_sdpa_forms[i];
-    if (f->kernel == ATTUNE_KERNEL_PREFILL16 && f->head_dim == p->head_dim &&
-        f->bf16 == (p->dtype == ATTUNE_SDPA_BF16)) {
-      return f;
-    }
+    if (f->kernel != ATTUNE_KERNEL_PREFILL16 || f->bf16 != (p->dtype == ATTUNE_SDPA_BF16)) continue;
+    if (f->head_dim < p->head_dim || f->head_dim < p->v_head_dim) continue;
+    if (narrowest == NULL || f->head_dim < narrowest->head_dim) narrowest = f;
   }
-  return NULL;
+  return narrowest;
 }
 
 /* The mixed form for a problem with q in 16 bits, of which k and v alone are quantised; NULL if it
@@ -484,7 +494,29 @@ static int32_t packed_heads(const attune_sdpa_params *p, const attune_sdpa_form_
   return packed;
 }
 
-static attune_sdpa_status no_head_dim(int32_t head_dim) {
+/* Whether the head dim is none of the dense forms, which all kernels have. */
+static bool is_other_head_dim(const attune_sdpa_params *p) {
+  if (p->v_head_dim != p->head_dim) return true;
+  for (int i = 0; i < attune_sdpa_dense_count; ++i) {
+    if (attune_sdpa_forms[i].head_dim == p->head_dim) return false;
+  }
+  return true;
+}
+
+/* Why no form computes another head dim. */
+static attune_sdpa_status no_head_dim(const problem *x) {
+  const attune_sdpa_params *p = &x->p;
+  const char *why = attune_why_not_halves(x);
+  if (p->dtype != ATTUNE_SDPA_E4M3 && p->precision != ATTUNE_SDPA_PRECISION_FP8 && why != NULL) {
+    return attune_fail(ATTUNE_SDPA_UNSUPPORTED, "head_dim is %d; no form in 16 bits of this library %s",
+                       p->head_dim, why);
+  }
+  if (p->v_head_dim != p->head_dim) {
+    return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
+                       "head_dim is %d and v_head_dim %d; the forms in FP8 of this library have one "
+                       "for all tensors, and those in 16 bits multiples of %d up to 256",
+                       p->head_dim, p->v_head_dim, COLUMN_UNIT);
+  }
   char dims[128] = "";
   size_t used = 0;
   for (int i = 0; i < attune_sdpa_dense_count; ++i) {
@@ -494,8 +526,10 @@ static attune_sdpa_status no_head_dim(int32_t head_dim) {
     used += (size_t)snprintf(dims + used, sizeof dims - used, "%s%d", used == 0 ? "" : ", ",
                              attune_sdpa_forms[i].head_dim);
   }
-  return attune_fail(ATTUNE_SDPA_UNSUPPORTED, "head_dim is %d; the forms of this library have %s",
-                     head_dim, dims);
+  return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
+                     "head_dim is %d; the forms of this library have %s, and those in 16 bits "
+                     "multiples of %d up to 256",
+                     p->head_dim, dims, COLUMN_UNIT);
 }
 
 static attune_sdpa_status no_output(const attune_sdpa_params *p) {
@@ -512,9 +546,6 @@ static attune_sdpa_status no_output(const attune_sdpa_params *p) {
 
 /* Why no form computes a problem with precision 16. */
 static attune_sdpa_status refuse_halves(const problem *x) {
-  const attune_sdpa_shape shape = shape_of(x);
-  const int index = attune_sdpa_choices[attune_sdpa_choose(&shape)][0];
-  if (attune_sdpa_forms[index].head_dim != x->p.head_dim) return no_head_dim(x->p.head_dim);
   const char *why = attune_why_not_halves(x);
   return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
                      "precision is ATTUNE_SDPA_PRECISION_16; no form in 16 bits of this library %s",
@@ -533,8 +564,6 @@ static attune_sdpa_status select_form(call_plan *plan, bool has_workspace) {
   const attune_sdpa_params *p = &x->p;
   const attune_sdpa_shape shape = shape_of(x);
   const int *outputs = attune_sdpa_choices[attune_sdpa_choose(&shape)];
-  /* Every choice has the plain form. */
-  if (attune_sdpa_forms[outputs[0]].head_dim != p->head_dim) return no_head_dim(p->head_dim);
   const int index = outputs[(p->out_dtype == ATTUNE_SDPA_BF16) + 2 * (p->lse != NULL)];
   const bool plain = is_plain(x);
   const attune_sdpa_form_info *dense = plain && index >= 0 ? &attune_sdpa_forms[index] : NULL,
@@ -556,10 +585,11 @@ static attune_sdpa_status select_form(call_plan *plan, bool has_workspace) {
 }
 
 /* Chooses a form for a problem in BF16 or FP16 that is not quantised: decode, or without a workspace,
- * which that needs, native or pingpong where they apply, or prefill16, which alone has a softcap. */
+ * which that needs, native or pingpong where they apply, or prefill16, which alone has a softcap and
+ * other head dims. */
 static void select_halves(call_plan *plan, bool has_workspace) {
   problem *x = &plan->x;
-  if (x->p.softcap == 0) {
+  if (x->p.softcap == 0 && !x->other_head_dim) {
     const attune_sdpa_form_info *decode = find_decode_halves(x), *native = find_native(x);
     x->converts_q = decode != NULL && (has_workspace || native == NULL);
     plan->form = x->converts_q ? decode : native;
@@ -649,6 +679,7 @@ attune_sdpa_status attune_make_plan(const attune_sdpa_params *params, bool has_w
   TRY(set_tensors(plan));
   set_masks(&plan->x);
   plan->x.packed = 1;
+  plan->x.other_head_dim = is_other_head_dim(&plan->x.p);
   const int32_t precision = plan->x.p.precision;
   if (precision != ATTUNE_SDPA_PRECISION_FP8) select_halves(plan, has_workspace);
   if (plan->form != NULL) {
@@ -656,6 +687,7 @@ attune_sdpa_status attune_make_plan(const attune_sdpa_params *params, bool has_w
     lay_out(plan);
     return ATTUNE_SDPA_OK;
   }
+  if (plan->x.other_head_dim) return no_head_dim(&plan->x);
   if (precision == ATTUNE_SDPA_PRECISION_16) return refuse_halves(&plan->x);
   TRY(check_softcap(&plan->x.p));
   plan->form = find_mixed(&plan->x);

@@ -63,7 +63,9 @@ typedef struct attune_sdpa_params {
   int32_t kv_heads; /* of k and v; divides heads: heads / kv_heads consecutive heads share one */
   int32_t queries;  /* rows of q and o in a sequence; of packed sequences the most of one */
   int32_t keys;     /* rows of k and v in a sequence; of packed or paged ones the most of one */
-  int32_t head_dim; /* columns */
+  /* Columns: 64, 128 or 256. For FP16 and BF16 that are not quantised also other multiples of 8 up
+   * to 256, by kernels that are not tuned for them. */
+  int32_t head_dim;
 
   /* ---- formats ---- */
   attune_sdpa_dtype dtype;     /* of k and v, and of q. Whether FP16 and BF16 are quantised to E4M3
@@ -84,8 +86,8 @@ typedef struct attune_sdpa_params {
   /* ---- tensors, aligned to 16 bytes ---- */
   const void *q; /* [batch, heads, queries, head_dim] */
   const void *k; /* [batch, kv_heads, keys, head_dim] */
-  const void *v; /* [batch, kv_heads, keys, head_dim] */
-  void *o;       /* [batch, heads, queries, head_dim] */
+  const void *v; /* [batch, kv_heads, keys, v_head_dim] */
+  void *o;       /* [batch, heads, queries, v_head_dim] */
 
   /* Strides of batch, head and row, in elements. All zero: contiguous in the order above. */
   int64_t q_stride[3], k_stride[3], v_stride[3], o_stride[3];
@@ -136,6 +138,10 @@ typedef struct attune_sdpa_params {
   /* A score s, scaled, becomes softcap * tanh(s / softcap). For tensors of one type, FP16 or BF16,
    * not quantised: without smooth_k, hadamard and ATTUNE_SDPA_PRECISION_FP8. 0: no cap. */
   float softcap;
+
+  /* ---- since the struct of 328 bytes ---- */
+  int32_t v_head_dim; /* columns of v and o, if they are not head_dim; 0: head_dim */
+  int32_t reserved;   /* 0 */
 } attune_sdpa_params;
 
 /* Launches the computation on a stream of the current context and returns. NULL is the default

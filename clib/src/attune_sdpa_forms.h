@@ -42,7 +42,7 @@ typedef enum attune_argument {
   ATTUNE_ARG_Q_STRIDE_BATCH, ATTUNE_ARG_Q_STRIDE_HEAD, ATTUNE_ARG_Q_STRIDE_ROW,
   ATTUNE_ARG_O_STRIDE_BATCH, ATTUNE_ARG_O_STRIDE_HEAD, ATTUNE_ARG_O_STRIDE_ROW,
   ATTUNE_ARG_LSE_STRIDE_BATCH, ATTUNE_ARG_LSE_STRIDE_HEAD,
-  ATTUNE_ARG_SOFTCAP,   /* of prefill16 */
+  ATTUNE_ARG_SOFTCAP, ATTUNE_ARG_O_COLUMNS, /* of prefill16 */
   ATTUNE_ARG_HEAD_ROWS, /* of pingpong */
   ATTUNE_ARG_COUNTERS,  /* of pingpong, and of quantisers */
   /* quantisers, beside some of the above */

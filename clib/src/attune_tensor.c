@@ -33,6 +33,7 @@ attune_sdpa_status attune_set_strides(tensor *t, int32_t head_dim, int element_b
   const int64_t limit = (int64_t)1 << (40 - shift); /* of a tensor map */
   const bool all_zero = s[0] == 0 && s[1] == 0 && s[2] == 0;
   t->contiguous = true;
+  t->columns = head_dim;
   for (int d = 0; d < 3; ++d) {
     const bool usable = s[d] >= head_dim && (s[d] & (unit - 1)) == 0 && s[d] < limit;
     t->strides[d] = all_zero || (e[d] == 1 && !usable) ? packed[d] : s[d];

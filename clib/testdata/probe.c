@@ -83,7 +83,7 @@ static void set(const char *function, const char *field, const char *text) {
     NUMBER(p, head_dim) NUMBER(p, window_left) NUMBER(p, window_right) NUMBER(p, max_pages)
     NUMBER(p, page_size) NUMBER(p, pages) NUMBER(p, total_queries) NUMBER(p, total_keys)
     NUMBER(p, smooth_k) NUMBER(p, hadamard) FLAGS(p, flags)
-    NUMBER(p, precision) DTYPE(p, dtype) DTYPE(p, out_dtype) DTYPE(p, q_dtype)
+    NUMBER(p, v_head_dim) NUMBER(p, reserved) NUMBER(p, precision) DTYPE(p, dtype) DTYPE(p, out_dtype) DTYPE(p, q_dtype)
     STRIDES(p, q_stride) STRIDES(p, k_stride) STRIDES(p, v_stride) STRIDES(p, o_stride)
     if (strcmp(field, "scale") == 0) { p.scale = strtof(text, NULL); return; }
     if (strcmp(field, "softcap") == 0) { p.softcap = strtof(text, NULL); return; }

@@ -120,7 +120,7 @@ func (c *Call) quantisation(workspace device.Address, p *Problem) Launch {
 		if !t.quantise {
 			t.in.Address, t.y, t.factors = 0, 0, 0
 		}
-		v.pointer(t.name, t.in.Address, t.in.bytes(dim))
+		v.pointer(t.name, t.in.Address, t.in.bytes())
 		v.pointer("y_"+t.name, t.y, t.in.extents[0]*t.in.extents[1]*t.in.extents[2]*dim)
 		v.pointer("descale_"+t.name, t.factors, 4*p.Batch*t.heads)
 	}
@@ -140,18 +140,18 @@ func (p *Problem) values(f *Form) values {
 	if f.Kernel == Decode && p.Q.Type != array.E4M3 {
 		q, q16[toInt(p.Q.Type == array.BF16)] = 0, q
 	}
-	v.pointer("q", q, p.Q.bytes(p.HeadDim))
-	v.pointer("q_fp16", q16[0], p.Q.bytes(p.HeadDim))
-	v.pointer("q_bf16", q16[1], p.Q.bytes(p.HeadDim))
+	v.pointer("q", q, p.Q.bytes())
+	v.pointer("q_fp16", q16[0], p.Q.bytes())
+	v.pointer("q_bf16", q16[1], p.Q.bytes())
 	if f.Kernel == Mixed {
 		v.int32s(map[string]int{"q_bf16": toInt(p.Q.Type == array.BF16)})
 	}
-	v.pointer("k", p.K.Address, p.K.bytes(p.HeadDim))
-	v.pointer("v", p.V.Address, p.V.bytes(p.HeadDim))
+	v.pointer("k", p.K.Address, p.K.bytes())
+	v.pointer("v", p.V.Address, p.V.bytes())
 	outputs := map[array.DType]device.Address{p.O.Type: p.O.Address}
-	v.pointer("output", p.O.Address, p.O.bytes(p.HeadDim))
-	v.pointer("o", outputs[array.F16], p.O.bytes(p.HeadDim))
-	v.pointer("o_bf16", outputs[array.BF16], p.O.bytes(p.HeadDim))
+	v.pointer("output", p.O.Address, p.O.bytes())
+	v.pointer("o", outputs[array.F16], p.O.bytes())
+	v.pointer("o_bf16", outputs[array.BF16], p.O.bytes())
 	heads, queries := p.Batch*p.Heads, p.Queries
 	qStrides, oStrides, lseStrides := p.Q.Strides, p.O.Strides, [3]int{p.Heads * p.Queries, p.Queries}
 	lse := heads * queries
@@ -174,6 +174,7 @@ func (p *Problem) values(f *Form) values {
 	})
 	v.pointer("counters", 0, 0)
 	v.int32s(map[string]int{"head_rows": consumerRows / max(p.packed, 1)})
+	v.int32s(map[string]int{"o_columns": p.O.columns})
 	v["softmax_scale"] = value{arg: device.Float32(p.Scale)}
 	v["softcap"] = value{arg: device.Float32(p.Softcap)}
 	v.strides("q_stride_%s", qStrides)
@@ -184,8 +185,8 @@ func (p *Problem) values(f *Form) values {
 }
 
 // bytes is the memory from the first element of a tensor to its last.
-func (t *Tensor) bytes(dim int) int {
-	elements := dim
+func (t *Tensor) bytes() int {
+	elements := t.columns
 	for i, extent := range t.extents {
 		elements += (extent - 1) * t.Strides[i]
 	}
@@ -215,11 +216,11 @@ func (p *Problem) tensorMap(m *Map) *tensormap.Map {
 	}
 	batch, heads, count := t.extents[0], t.extents[1], t.extents[2]
 	if m.Rank == 3 {
-		row := p.HeadDim * size
-		whole.Dims, whole.Strides, whole.L2Promotion = []int{p.HeadDim, count, batch * heads}, []int{row, count * row}, "256B"
+		row := t.columns * size
+		whole.Dims, whole.Strides, whole.L2Promotion = []int{t.columns, count, batch * heads}, []int{row, count * row}, "256B"
 		return whole
 	}
-	whole.Dims, whole.Box, whole.L2Promotion = []int{p.HeadDim, count, heads, batch}, append(whole.Box, 1), "128B"
+	whole.Dims, whole.Box, whole.L2Promotion = []int{t.columns, count, heads, batch}, append(whole.Box, 1), "128B"
 	for i := range t.Strides {
 		whole.Strides = append(whole.Strides, size*t.Strides[2-i])
 	}
@@ -252,7 +253,7 @@ func Job(image *toolchain.Image, code []byte, facts device.Facts, shape tensor.S
 	v := p.values(f)
 	for name, arg := range map[string]device.Arg{
 		"q": in.Q, "k": in.K, "v": in.V, "descale_q": in.DescaleQ, "descale_k": in.DescaleK, "descale_v": in.DescaleV,
-		"output": device.Out(p.O.bytes(p.HeadDim)), "lse": device.Out(4 * shape.Rows()),
+		"output": device.Out(p.O.bytes()), "lse": device.Out(4 * shape.Rows()),
 	} {
 		v[name] = value{arg: arg}
 	}

@@ -38,6 +38,8 @@ const (
 	// not depend on the device.
 	h200Multiprocessors = 132
 
+	columnUnit = 8 // divides the head dim of tensors in 16 bits: strides of TMA are multiples of 16 bytes
+
 	maxElements = 1 << 31 // of a tensor that kernels index by 32 bits
 )
 
@@ -147,8 +149,8 @@ func (t *Table) Plan(p Problem) (*Call, error) {
 		return nil, err
 	}
 	p.simplify()
-	if !slices.Contains(t.headDims, p.HeadDim) {
-		return nil, unsupported("the head dim is %d; the kernels have %s", p.HeadDim, strings.Trim(fmt.Sprint(t.headDims), "[]"))
+	if !t.hasHeadDim(&p) {
+		return t.planOtherHeadDim(p)
 	}
 	rules, err := t.choose(p.shape())
 	if err != nil {
@@ -176,6 +178,29 @@ func (t *Table) Plan(p Problem) (*Call, error) {
 	t.convertInDecode(c)
 	c.layOut()
 	return c, nil
+}
+
+// hasHeadDim reports whether the head dim is that of forms of all kernels.
+func (t *Table) hasHeadDim(p *Problem) bool {
+	return p.VHeadDim == p.HeadDim && slices.Contains(t.headDims, p.HeadDim)
+}
+
+// planOtherHeadDim plans a problem of another head dim. prefill16 alone computes it, in 16 bits.
+func (t *Table) planOtherHeadDim(p Problem) (*Call, error) {
+	if p.K.Type != array.E4M3 && p.Precision != FP8 {
+		if why := p.whyNotHalves(); why != "" {
+			return nil, unsupported("the head dim is %d; no form in 16 bits %s", p.HeadDim, why)
+		}
+		if f := t.options16(&p); f != nil {
+			return &Call{Form: f, problem: p}, nil
+		}
+	}
+	dims := strings.Trim(fmt.Sprint(t.headDims), "[]")
+	largest := t.headDims[len(t.headDims)-1]
+	if p.VHeadDim != p.HeadDim {
+		return nil, unsupported("the head dim is %d, and that of v %d; the kernels in FP8 have one for all, and those in 16 bits multiples of %d up to %d", p.HeadDim, p.VHeadDim, columnUnit, largest)
+	}
+	return nil, unsupported("the head dim is %d; the kernels have %s, and those in 16 bits multiples of %d up to %d", p.HeadDim, dims, columnUnit, largest)
 }
 
 // selectHalves chooses a form for a problem in 16 bits that is not quantised: decode, else native or
@@ -245,14 +270,21 @@ func (t *Table) native(p *Problem, rules choice) *Form {
 }
 
 // options16 is the form for a problem in 16 bits with options that is not quantised. It is not timed
-// yet, so that without a precision it gets what has no other form: a softcap, and K and V of many
-// queries that the quantiser cannot read.
+// yet, so that without a precision it gets what has no other form: a softcap, K and V of many queries
+// that the quantiser cannot read, and other head dims, which take the next larger one's form.
 func (t *Table) options16(p *Problem) *Form {
-	wanted := p.Precision == Bits16 || p.Softcap != 0 || !p.isQuantisable()
-	if !wanted || p.whyNotHalves() != "" {
+	wanted := p.Precision == Bits16 || p.Softcap != 0 || !p.isQuantisable() || !t.hasHeadDim(p)
+	if !wanted || p.whyNotHalves() != "" || p.HeadDim%columnUnit != 0 || p.VHeadDim%columnUnit != 0 {
 		return nil
 	}
-	return t.find(Prefill16, p.HeadDim, func(f *Form) bool { return f.BF16 == (p.K.Type == array.BF16) })
+	var narrowest *Form // that has all columns
+	for _, f := range t.declared {
+		holds := f.Kernel == Prefill16 && f.BF16 == (p.K.Type == array.BF16) && f.HeadDim >= max(p.HeadDim, p.VHeadDim)
+		if holds && (narrowest == nil || f.HeadDim < narrowest.HeadDim) {
+			narrowest = f
+		}
+	}
+	return narrowest
 }
 
 // packedHeads are the query heads of a group that share a tile of some rows where queries are few

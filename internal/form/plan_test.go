@@ -1,6 +1,7 @@
 package form
 
 import (
+	"cmp"
 	"errors"
 	"strings"
 	"testing"
@@ -42,7 +43,12 @@ func TestUnsupported(t *testing.T) {
 		return p
 	}
 	for want, p := range map[string]Problem{
-		"the head dim is 96; the kernels have 64 128 256": typed(with(func(p *Problem) { p.HeadDim = 96 }), array.E4M3, array.E4M3, array.F16),
+		"the head dim is 96; the kernels have 64 128 256, and those in 16 bits": typed(with(func(p *Problem) { p.HeadDim = 96 }), array.E4M3, array.E4M3, array.F16),
+		"the head dim is 80; the kernels have 64 128 256, and those in 16 bits": typed(with(func(p *Problem) { p.HeadDim, p.Precision = 80, FP8 }), array.F16, array.F16, array.F16),
+		"in 16 bits multiples of 8 up to 256":                                   typed(with(func(p *Problem) { p.HeadDim = 264 }), array.F16, array.F16, array.F16),
+		"the head dim is 68; the kernels":                                       typed(with(func(p *Problem) { p.HeadDim = 68 }), array.F16, array.F16, array.F16),
+		"the head dim is 72; no form in 16 bits has o of another type":          typed(with(func(p *Problem) { p.HeadDim = 72 }), array.F16, array.F16, array.BF16),
+		"the head dim is 64, and that of v 128; the kernels in FP8 have one":    typed(with(func(p *Problem) { p.VHeadDim = 128 }), array.E4M3, array.E4M3, array.F16),
 		"paged keys of many queries, and keys beside packed queries that are not packed, have the type of o or are E4M3": typed(with(func(p *Problem) {
 			p.PageTable, p.PageSize, p.Pages, p.MaxPages = 1, 64, 9, 5
 		}), array.F16, array.F16, array.BF16),
@@ -100,6 +106,45 @@ func TestOptionsIn16Bits(t *testing.T) {
 				}
 				if f.Kernel != want || f.HeadDim != dim || want == Prefill16 && (f.BF16 != (dtype == array.BF16) || c.Quantiser != nil || c.WorkspaceBytes != 0) {
 					t.Errorf("%s, %s, head dim %d: the form is %s, quantiser %v, workspace %d", what, dtype, dim, f.Variant(), c.Quantiser, c.WorkspaceBytes)
+				}
+			}
+		}
+	}
+}
+
+// Other head dims in 16 bits take prefill16, in the form with the fewest columns that has them. Its maps
+// have the extents of the tensors.
+func TestOtherHeadDims(t *testing.T) {
+	table := newTable(t)
+	for _, test := range []struct{ dim, vDim, queries, columns int }{
+		{8, 0, 300, 64},
+		{72, 0, 300, 128},
+		{72, 0, 1, 128},
+		{96, 96, 300, 128},
+		{136, 0, 300, 256},
+		{248, 0, 300, 256},
+		{192, 128, 300, 256},
+		{64, 128, 300, 128},
+		{128, 64, 1, 128},
+	} {
+		for _, dtype := range []array.DType{array.F16, array.BF16} {
+			for _, precision := range []Precision{Auto, Bits16} {
+				p := typed(Problem{Batch: 2, Heads: 4, KVHeads: 2, Queries: test.queries, Keys: 300, HeadDim: test.dim, VHeadDim: test.vDim, Precision: precision}, dtype, dtype, dtype)
+				p.Q.Address, p.K.Address, p.V.Address, p.O.Address = 1<<40, 2<<40, 3<<40, 4<<40
+				c, err := table.Plan(p)
+				if err != nil {
+					t.Errorf("%+v, %s: %v", test, dtype, err)
+					continue
+				}
+				if f := c.Form; f.Kernel != Prefill16 || f.HeadDim != test.columns || f.BF16 != (dtype == array.BF16) || c.Quantiser != nil || c.WorkspaceBytes != 0 {
+					t.Errorf("%+v, %s: %+v", test, dtype, c)
+				}
+				vDim := cmp.Or(test.vDim, test.dim)
+				want := map[string]int{"q_map": test.dim, "k_map": test.dim, "v_map": vDim, "o_columns": vDim}
+				for _, a := range c.Launches(0, device.Facts{Multiprocessors: 132})[0].Job.Args {
+					if n, known := want[a.Name]; known && (a.TensorMap != nil && a.TensorMap.Dims[0] != n || a.TensorMap == nil && int(a.Scalar[0])|int(a.Scalar[1])<<8 != n) {
+						t.Errorf("%+v, %s: %s is %+v", test, dtype, a.Name, a)
+					}
 				}
 			}
 		}

@@ -17,6 +17,7 @@ var ErrUnsupported = errors.New("no kernel computes this")
 // are those that package tensor accepts. An address of 0 is none.
 type Problem struct {
 	Batch, Heads, KVHeads, Queries, Keys, HeadDim int // of packed sequences the most rows of one
+	VHeadDim                                      int // columns of v and o; 0 for HeadDim
 
 	Q, K, V, O                   Tensor
 	DescaleQ, DescaleK, DescaleV device.Address // of tensors in E4M3
@@ -56,12 +57,13 @@ type Tensor struct {
 	Strides [3]int
 
 	extents    [3]int
+	columns    int
 	contiguous bool
 }
 
 // setStrides sets the extents and, of a tensor without strides, those of a contiguous one.
 func (t *Tensor) setStrides(batch, heads, rows, dim int) {
-	t.extents = [3]int{batch, heads, rows}
+	t.extents, t.columns = [3]int{batch, heads, rows}, dim
 	packed := [3]int{heads * rows * dim, rows * dim, dim}
 	if t.Strides == [3]int{} {
 		t.Strides = packed
@@ -87,10 +89,13 @@ func (p *Problem) simplify() {
 	case p.PageTable != 0:
 		pages, keys = p.Pages, p.PageSize
 	}
+	if p.VHeadDim == 0 {
+		p.VHeadDim = p.HeadDim
+	}
 	p.Q.setStrides(batch, p.Heads, queries, p.HeadDim)
-	p.O.setStrides(batch, p.Heads, queries, p.HeadDim)
+	p.O.setStrides(batch, p.Heads, queries, p.VHeadDim)
 	p.K.setStrides(pages, p.KVHeads, keys, p.HeadDim)
-	p.V.setStrides(pages, p.KVHeads, keys, p.HeadDim)
+	p.V.setStrides(pages, p.KVHeads, keys, p.VHeadDim)
 	if p.WindowRight == 0 {
 		p.Causal = true
 	}
@@ -136,7 +141,7 @@ func (p *Problem) fewRows() bool { return p.rows() <= fewRows }
 // manyKeys reports whether k and v have more elements than kernels index by 32 bits. The decode
 // kernel reads them by tensor maps alone, and has no limit.
 func (p *Problem) manyKeys() bool {
-	return p.PageTable == 0 && p.CuKeys == 0 && float64(p.Batch)*float64(p.KVHeads)*float64(p.Keys)*float64(p.HeadDim) > maxElements
+	return p.PageTable == 0 && p.CuKeys == 0 && float64(p.Batch)*float64(p.KVHeads)*float64(p.Keys)*float64(max(p.HeadDim, p.VHeadDim)) > maxElements
 }
 
 // shape is the problem as the rules of a selection see it.

@@ -9,12 +9,15 @@ namespace attention {
 
 // Stores the columns of the lane's upper (half = 0) or lower row. Neighbours exchange pairs, so
 // that four lanes write 32 adjacent bytes: even lanes have columns 2t .. 2t+3 of the first of two
-// blocks of eight, odd lanes 2t-2 .. 2t+1 of the second.
-template <bool kBf16, int kHeadDim>
+// blocks of eight, odd lanes 2t-2 .. 2t+1 of the second. With kMaskColumns only the first `columns`
+// are stored, a multiple of 4.
+template <bool kBf16, int kHeadDim, bool kMaskColumns = false>
 __device__ __forceinline__ void store_columns16(const float* o, int half, float scale,
-                                                uint16_t* row, int t, bool inside) {
+                                                uint16_t* row, int t, bool inside,
+                                                int columns = kHeadDim) {
   const bool odd = t % 2;
-  uint16_t* to = row + (odd ? 2 * t + 6 : 2 * t);
+  const int column = odd ? 2 * t + 6 : 2 * t;
+  uint16_t* to = row + column;
 #pragma unroll
   for (int i = 0; i < kHeadDim / 8; i += 2) {
     const float* pairs = &o[4 * i + 2 * half];
@@ -22,7 +25,9 @@ __device__ __forceinline__ void store_columns16(const float* o, int half, float 
     const uint32_t second = pack_output<kBf16>(pairs[4] * scale, pairs[5] * scale);
     const uint32_t other = __shfl_xor_sync(0xFFFFFFFF, odd ? first : second, 1);
     const uint2 four = odd ? make_uint2(other, second) : make_uint2(first, other);
-    if (inside) *reinterpret_cast<uint2*>(to + 8 * i) = four;
+    if (inside && (!kMaskColumns || column + 8 * i < columns)) {
+      *reinterpret_cast<uint2*>(to + 8 * i) = four;
+    }
   }
 }
 

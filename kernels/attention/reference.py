@@ -99,7 +99,8 @@ def reference(axes, inputs):
     if axes.get("sinks"):
         sinks = inputs["sinks"].astype(np.float64)
     sinks = sinks.reshape(kv_heads, group, 1, 1)
-    o, lse = np.zeros(all_q.shape), np.zeros(all_q.shape[:-1])
+    lse = np.zeros(all_q.shape[:-1])
+    o = np.zeros((*lse.shape, all_v.shape[-1]))
     for b in range(axes["batch"]):
         first, last, index = bounds(axes, inputs, "queries", b)
         q = descaled(inputs, "q", b, all_q[index, :, first:last])
@@ -110,7 +111,7 @@ def reference(axes, inputs):
             s = axes["softcap"] * np.tanh(s / axes["softcap"])
         s = np.where(visible(axes, last - first, k.shape[1]), s, -np.inf)
         row_o, row_lse = attend(s, v[:, None], sinks)
-        o[index, :, first:last] = row_o.reshape(heads, last - first, d)
+        o[index, :, first:last] = row_o.reshape(heads, last - first, o.shape[-1])
         lse[index, :, first:last] = row_lse.reshape(heads, last - first)
     return outputs_of(axes, inputs, o, lse)
 

@@ -59,7 +59,7 @@ def refusal(call: Call, anywhere: bool = False) -> Optional[str]:
     if not call.q.is_cuda and not anywhere:
         return f"q is on {call.q.device}: attune runs on CUDA devices; fallback=True computes it by PyTorch"
     if call.q.shape[-1] % 8:
-        return f"head_dim is {call.q.shape[-1]}; the kernels have 64, 128 and 256"
+        return f"head_dim is {call.q.shape[-1]}; the kernels have 64, 128 and 256, and in 16 bits multiples of 8"
     if _has_large_extent(call):
         return f"q is {list(call.q.shape)}, and k is {list(call.k.shape)}: an extent is over 2^31 - 1"
     if call.smooth_k and call.sinks is not None:

@@ -34,6 +34,7 @@ class Forward(ctypes.Structure):
         **_all("size", "workspace_bytes flags"),
         precision="int",
         softcap="float",
+        **_all("int", "v_head_dim reserved"),
     )
 
 

@@ -11,9 +11,11 @@ from attune import _arguments, _attention, _cache, _check, _reference
 def _attend(*arguments):
     call = _arguments.Call(*arguments[:-1])  # the last says whether the caller has checked them
     tensors = [call.q, call.k, call.v]
-    if call.q.dtype not in _check.HALVES or call.q.shape[-1] not in (64, 128, 256):
+    head_dim = call.q.shape[-1]
+    in_16_bits = call.precision != "fp8" and head_dim % 8 == 0 and head_dim <= 256
+    if call.q.dtype not in _check.HALVES or not (in_16_bits or head_dim in (64, 128, 256)):
         raise NotImplementedError(
-            f"head_dim is {call.q.shape[-1]}, of {call.q.dtype}; the kernels have 64, 128 and 256"
+            f"head_dim is {head_dim}, of {call.q.dtype}; the kernels have 64, 128 and 256, others in 16 bits"
         )
     if call.softcap and call.precision == "fp8":
         raise NotImplementedError(f"softcap is {call.softcap}; with it nothing is quantised")

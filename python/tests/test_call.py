@@ -200,6 +200,17 @@ class Attention(WithDouble):
             attune.sdpa(q, q, q)
         self.assertEqual(self.calls(), before)
 
+    def test_other_head_dim(self):
+        """Slices of a packed QKV tensor are read where they are."""
+        for head_dim in (8, 72, 96, 112, 200):
+            qkv = random(2, 9, 3, 4, head_dim)  # batch, row, tensor, head
+            q, k, v = (qkv[:, :, i].transpose(1, 2) for i in range(3))
+            o = attune.sdpa(q, k, v)
+            self.assertEqual(o.shape, q.shape)
+            rows = (9 * 3 * 4 * head_dim, head_dim, 3 * 4 * head_dim)
+            self.expect(self.received(), q=q, k=k, v=v, head_dim=head_dim, v_head_dim=0, q_stride=rows, v_stride=rows,
+                        o_stride=(9 * 4 * head_dim, head_dim, 4 * head_dim))  # fmt: skip
+
     def test_packed(self):
         q, k = random(11, 4, 64), random(13, 2, 64)
         cu_queries, cu_keys = torch.tensor([0, 5, 11], dtype=torch.int32), torch.tensor([0, 6, 13], dtype=torch.int32)

@@ -191,6 +191,20 @@ class Attention(OnGPU):
                         error = (o - want).square().mean().sqrt() / want.square().mean().sqrt()
                         self.assertLess(error.item(), 0.01)
 
+    def test_other_head_dims(self):
+        """By prefill16 in the form with more columns, from a packed QKV tensor whose other heads are NaN."""
+        for head_dim, queries in itertools.product((8, 40, 72, 80, 96, 112, 160, 248), (1, 300)):
+            qkv = randn(2, 300, 3, 4, head_dim)
+            q, k, v = (qkv[:, :, i, :2].transpose(1, 2) for i in range(3))
+            qkv[:, :, :, 2:] = torch.nan
+            q = q[:, :, -queries:]
+            with self.subTest(head_dim=head_dim, queries=queries):
+                o, lse = attune.sdpa(q, k, v, causal=True, return_lse=True)
+                want, want_lse = _reference.explicit(q, k, v, True, None, -1, -1, None)
+                error = (o - want).square().mean().sqrt() / want.square().mean().sqrt()
+                self.assertLess(error.item(), 0.01)
+                self.assertLess((lse - want_lse).abs().max().item(), 0.01)
+
     def test_packed(self):
         q, k, v = randn(700, 8, 64, seed=1), randn(900, 2, 64, seed=2), randn(900, 2, 64, seed=3)
         cu_seqlens_q, cu_seqlens_k = (

@@ -184,6 +184,7 @@ class Explain(test_call.WithDouble):
         self.assertEqual(attune.explain(q, q, q), attune.Explanation(None, "pytorch", None, 0, 0, None, want))
         self.answer(0)
         self.assertRegex(attune.explain(q[..., :60], q[..., :60], q[..., :60]).reason, "head_dim is 60; .* by PyTorch")
+        self.assertEqual(attune.explain(*[self.shape(2, 3, 5, 72)] * 3).kernel, "kernel")
         self.assertRegex(attune.explain(q.clone().requires_grad_(), q, q).reason, "no backward pass")
         self.assertEqual(attune.explain(q, q[:, :, :0], q[:, :, :0]).kernel, "none")
         self.assertEqual(str(attune.explain(q, q[:, :, :0], q[:, :, :0])).count("\n"), 1)

@@ -40,7 +40,8 @@ struct Output {
             log_sum_exp(row_sum, neg_row_max_scaled);
       }
       uint16_t* o = p.o + p.o_strides.offset(sequence, head, first_row + query);
-      store_columns16<Traits::kBf16, Traits::kHeadDim>(rows.o, half, scale, o, lane.t, inside);
+      store_columns16<Traits::kBf16, Traits::kHeadDim, true>(rows.o, half, scale, o, lane.t, inside,
+                                                             p.o_columns);
     }
   }
 };

@@ -2,6 +2,9 @@
 // Hopper (sm_90a): strides, packed sequences, paged K and V, windows, sinks, log-sum-exp, softcap.
 // docs/prefill16.md has the arguments.
 //
+// A head dim below HEAD_DIM needs no code but the mask of the stores of O: TMA fills the columns
+// beyond the extents of the tensor maps with zeros.
+//
 // The main loop is that of pingpong, and work tiles, masks and loads of K and V are those of
 // prefill. traits.cuh chooses the tile, the knobs and what differs:
 //   tiles.cuh   a tile as the warps pass it on; bounds of masks stay in shared memory
@@ -23,7 +26,7 @@ prefill16(const uint16_t*, const uint16_t*, const uint16_t*, uint16_t* __restric
           int64_t o_stride_batch, int64_t o_stride_head, int64_t o_stride_row,
           int64_t lse_stride_batch, int64_t lse_stride_head,
           const __grid_constant__ TensorMap q_map, const __grid_constant__ TensorMap k_map,
-          const __grid_constant__ TensorMap v_map) {
+          const __grid_constant__ TensorMap v_map, int o_columns) {
   constexpr float kLog2e = 1.4426950408889634f;
   Traits::Problem p = {};
   p.o = Traits::kBf16 ? o_bf16 : o, p.lse = lse;
@@ -38,5 +41,6 @@ prefill16(const uint16_t*, const uint16_t*, const uint16_t*, uint16_t* __restric
   p.softmax_scale_log2 = (softcap == 0.0f ? softmax_scale : softcap) * kLog2e;
   p.o_strides = {o_stride_batch, o_stride_head, o_stride_row};
   p.lse_strides = {lse_stride_batch, lse_stride_head, 1};
+  p.o_columns = o_columns;
   attention::pingpong::forward<Traits>(p, &q_map, &k_map, &v_map);
 }

@@ -8,6 +8,7 @@ namespace attention::prefill16 {
 struct Problem : prefill::Problem {
   float softcap;             // of the scores; 0: none
   float softmax_scale_log2;  // of the scores, in log2 units; of capped ones the cap
+  int o_columns;             // of V and O, a multiple of 8 up to HEAD_DIM
 };
 
 }  // namespace attention::prefill16
