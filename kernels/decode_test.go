@@ -17,7 +17,7 @@ const decodeFolder = "attention/decode"
 func TestDecodeIsCorrect(t *testing.T) {
 	kernel, builder := declaredBuilder(t, decodeFolder)
 	for i, name := range []string{
-		"decode", "decode_r16", "decode_r32", "decode_r48", "decode_m64", "decode64", "decode64_r16", "decode64_r32", "decode64_m64",
+		"decode", "decode_r16", "decode_r32", "decode_r48", "decode_m64", "decode64", "decode64_r16", "decode64_r32", "decode64_m64", "decode_m128", "decode64_m128",
 		"decode256", "decode256_r16", "decode256_r32", "decode_fp16", "decode_fp16_m128", "decode64_fp16", "decode64_fp16_m128", "decode256_fp16",
 		"decode_bf16", "decode_bf16_m128", "decode64_bf16", "decode64_bf16_m128", "decode256_bf16",
 		"decode+CONSUMERS=2+KV_STAGES=8", "decode64_r16+TILE_N=64+KV_STAGES=12",
