@@ -37,6 +37,12 @@ func declaredBuilder(t *testing.T, folder string) (*spec.Kernel, *toolchain.Buil
 // checkers, and through further checks of the run.
 func checkDeclared(t *testing.T, kernel *spec.Kernel, builder *toolchain.Builder, folder, variant string, shapes []string, further ...func(*run.Run)) {
 	t.Helper()
+	checkDeclaredOn(t, kernel, builder, folder, variant, "", shapes, further...)
+}
+
+// checkDeclaredOn is checkDeclared for an architecture, which replaces the newest of the kernel.
+func checkDeclaredOn(t *testing.T, kernel *spec.Kernel, builder *toolchain.Builder, folder, variant, arch string, shapes []string, further ...func(*run.Run)) {
+	t.Helper()
 	parsed, err := kernel.Shapes(strings.Join(shapes, ","))
 	if err != nil {
 		t.Fatal(err)
@@ -45,7 +51,7 @@ func checkDeclared(t *testing.T, kernel *spec.Kernel, builder *toolchain.Builder
 		Kernel: kernel, Builder: builder, Problem: lab.NewProblem(kernel, os.DirFS(folder), folder),
 		Device: simulator(simdevice.Options{Checks: true, Strict: true}),
 	}
-	request := lab.Request{Variants: []spec.Variant{variantOf(t, kernel, variant)}, Shapes: parsed, Seeds: kernel.Run.SimSeeds, Samples: 10}
+	request := lab.Request{Variants: []spec.Variant{variantOf(t, kernel, variant)}, Shapes: parsed, Seeds: kernel.Run.SimSeeds, Samples: 10, Arch: arch}
 	err = l.Run(t.Context(), request, func(r *run.Run) {
 		for _, check := range further {
 			check(r)

@@ -47,13 +47,16 @@ struct Scales {
   float descale_v;           // of O
 };
 
+// In log2 units. A head of zeros may have a descale factor of 0. A masked score is minus infinity,
+// and minus infinity times 0 is NaN.
+__device__ __forceinline__ float softmax_scale_log2(float softmax_scale) {
+  constexpr float kLog2e = 1.4426950408889634f;
+  const float scale = softmax_scale * kLog2e;
+  return scale == 0.0f ? 1e-30f : scale;
+}
 __device__ __forceinline__ float softmax_scale_log2(const Problem& p, float descale_q,
                                                     float descale_k) {
-  constexpr float kLog2e = 1.4426950408889634f;
-  const float scale = descale_q * descale_k * p.softmax_scale * kLog2e;
-  // A head of zeros may have a descale factor of 0. A masked score is minus infinity, and minus
-  // infinity times 0 is NaN.
-  return scale == 0.0f ? 1e-30f : scale;
+  return softmax_scale_log2(descale_q * descale_k * p.softmax_scale);
 }
 
 // Kernels load the scales after they issue their operand loads: the first use is after the first

@@ -29,10 +29,14 @@ __device__ __forceinline__ size_t opaque(size_t x) {
 
 // PTX ISA "cp.async": 16 bytes from global to shared memory, bypassing L1. Only the first `bytes`
 // (0 or 16) are read; the rest is filled with zeros.
-__device__ __forceinline__ void cp_async_cg_16(void* shared, const void* global, uint32_t bytes) {
+__device__ __forceinline__ void cp_async_cg_16(uint32_t shared, const void* global,
+                                               uint32_t bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n"
-               :: "r"(shared_address(shared)), "l"(__cvta_generic_to_global(global)), "r"(bytes)
+               :: "r"(shared), "l"(__cvta_generic_to_global(global)), "r"(bytes)
                : "memory");
+}
+__device__ __forceinline__ void cp_async_cg_16(void* shared, const void* global, uint32_t bytes) {
+  cp_async_cg_16(shared_address(shared), global, bytes);
 }
 
 // PTX ISA "cp.async.commit_group".
@@ -202,6 +206,20 @@ __device__ __forceinline__ void mma_m16n8k16_f16(float (&d)[4], const uint4& a, 
                                                  uint32_t b1) {
   const uint32_t words[4] = {a.x, a.y, a.z, a.w};
   mma_m16n8k16_f16(d, words, b0, b1);
+}
+
+// The same on BF16 or FP16; d is that of the caller's accumulators.
+template <bool kBf16>
+__device__ __forceinline__ void mma_m16n8k16(float* d, const uint32_t (&a)[4], uint32_t b0,
+                                             uint32_t b1) {
+  if constexpr (kBf16) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+        "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};\n"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  } else {
+    mma_m16n8k16_f16(reinterpret_cast<float(&)[4]>(*d), a, b0, b1);
+  }
 }
 
 // PTX ISA "barrier.sync": waits until `threads` threads have arrived at barrier `id`.

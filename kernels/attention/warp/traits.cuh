@@ -1,0 +1,39 @@
+// The traits of the kernel: tile, knobs, and the sizes that follow from them.
+#pragma once
+
+namespace attention::warp {
+
+struct Traits {
+  // ---- tile ----
+  static constexpr int kHeadDim = HEAD_DIM;
+  static constexpr int kBlockM = TILE_M;    // query rows of a block
+  static constexpr int kBlockN = TILE_N;    // keys of a step
+  static constexpr int kWarps = WARPS;      // each has TILE_M / WARPS rows
+  static constexpr int kStages = KV_STAGES;  // steps of K and V in shared memory
+
+  // ---- knobs ----
+  static constexpr bool kBf16 = USE_BF16;               // Q, K, V, P and O; otherwise FP16
+  static constexpr bool kQInRegisters = USE_Q_IN_REGISTERS;
+  static constexpr int kBlocksPerSm = RESIDENT_BLOCKS;  // of a multiprocessor
+
+  // The growth of the row max, in log2 units, that needs no rescale of O. P is then up to 2^16, in
+  // FP16 2^15. Row sums are in FP32, so that they do not overflow.
+  static constexpr float kGrowth = kBf16 ? 8.0f : 7.0f;
+};
+
+constexpr int kHeadDim = Traits::kHeadDim, kBlockM = Traits::kBlockM, kBlockN = Traits::kBlockN;
+constexpr int kStages = Traits::kStages;
+constexpr bool kBf16 = Traits::kBf16;
+constexpr int kThreads = 32 * Traits::kWarps;
+constexpr int kBlocksPerSm = Traits::kBlocksPerSm;
+
+// ---- a warp: products of 16 rows, 8 columns and a depth of 16 ----
+constexpr int kWarpRows = kBlockM / Traits::kWarps;
+constexpr int kRowTiles = kWarpRows / 16;
+constexpr int kDepthSteps = kHeadDim / 16;  // products of Q·K^T in a row
+constexpr int kKeySteps = kBlockN / 16;     // products of P·V in a row
+constexpr int kScores = kBlockN / 2;        // of a lane and a row tile: two rows
+constexpr int kOutputs = kHeadDim / 2;      // the same of O
+static_assert(kRowTiles * 16 * Traits::kWarps == kBlockM);
+
+}  // namespace attention::warp
