@@ -14,13 +14,31 @@ func TestWarpIsCorrect(t *testing.T) {
 		variant, arch string
 		shapes        []string
 	}{
-		{"warp_d64", "sm_89", all}, {"warp_d64", "sm_120", few}, {"warp_d64", "sm_80", few}, {"warp_d64", "sm_90a", few}, {"warp_d64_fp16", "sm_86", few},
-		{"warp_d64_m64", "sm_89", all}, {"warp_d64_m64_fp16", "sm_80", few},
-		{"warp_d96", "sm_89", all}, {"warp_d96", "sm_120", few}, {"warp_d96_fp16", "sm_80", few},
-		{"warp_d128", "sm_89", all}, {"warp_d128", "sm_120", few}, {"warp_d128", "sm_80", few}, {"warp_d128", "sm_90a", few}, {"warp_d128_fp16", "sm_86", few},
-		{"warp_d128_m64", "sm_89", all}, {"warp_d128_m64_fp16", "sm_80", few},
-		{"warp_d256", "sm_89", all}, {"warp_d256", "sm_120", few}, {"warp_d256", "sm_80", few}, {"warp_d256", "sm_90a", few}, {"warp_d256_fp16", "sm_86", few},
-		{"warp_d64+TILE_N=96", "sm_89", few}, {"warp_d128+WARPS=8+USE_Q_IN_REGISTERS=1", "sm_89", few}, {"warp_d256+TILE_N=32+KV_STAGES=2", "sm_89", few},
+		{"warp_d64", "sm_89", all},
+		{"warp_d64", "sm_120", few},
+		{"warp_d64", "sm_80", few},
+		{"warp_d64", "sm_90a", few},
+		{"warp_d64_fp16", "sm_86", few},
+		{"warp_d64_m64", "sm_89", all},
+		{"warp_d64_m64_fp16", "sm_80", few},
+		{"warp_d96", "sm_89", all},
+		{"warp_d96", "sm_120", few},
+		{"warp_d96_fp16", "sm_80", few},
+		{"warp_d128", "sm_89", all},
+		{"warp_d128", "sm_120", few},
+		{"warp_d128", "sm_80", few},
+		{"warp_d128", "sm_90a", few},
+		{"warp_d128_fp16", "sm_86", few},
+		{"warp_d128_m64", "sm_89", all},
+		{"warp_d128_m64_fp16", "sm_80", few},
+		{"warp_d256", "sm_89", all},
+		{"warp_d256", "sm_120", few},
+		{"warp_d256", "sm_80", few},
+		{"warp_d256", "sm_90a", few},
+		{"warp_d256_fp16", "sm_86", few},
+		{"warp_d64+TILE_N=96", "sm_89", few},
+		{"warp_d128+WARPS=8+USE_Q_IN_REGISTERS=1", "sm_89", few},
+		{"warp_d256+TILE_N=32+KV_STAGES=2", "sm_89", few},
 	} {
 		t.Run(test.variant+"@"+test.arch, func(t *testing.T) {
 			skipUnlessSampled(t, i)
