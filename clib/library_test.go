@@ -249,11 +249,12 @@ func TestArguments(t *testing.T) {
 		{[]string{"struct_size=312"}, invalid + "struct_size is 312; "}, // of 0.1.0, whose fields lie elsewhere
 		{[]string{"struct_size=100000"}, invalid + "struct_size is 100000; "},
 		// A later header appends fields. Without a value they are no option.
-		{[]string{"struct_size=336"}, ok},
-		{[]string{"struct_size=336", "later=1"}, unsupported + "byte 331 of attune_sdpa_params is not 0; this library knows 328 bytes of a later header"},
-		// An earlier header has no precision and no softcap: what lies behind its struct is not read.
+		{[]string{"struct_size=360"}, ok},
+		{[]string{"struct_size=360", "later=1"}, unsupported + "byte 355 of attune_sdpa_params is not 0; this library knows 352 bytes of a later header"},
+		// An earlier header has no precision, softcap, slopes and tree: what lies behind its struct is not read.
 		{[]string{"struct_size=320"}, ok},
-		{[]string{"struct_size=320", "precision=9", "softcap=9"}, ok},
+		{[]string{"struct_size=320", "precision=9", "softcap=9", "alibi_stride=-1"}, ok},
+		{[]string{"struct_size=328", "alibi_slopes=0x100400000000", "alibi_stride=-1", "tree_mask=0x100400000000"}, ok},
 		{[]string{"flags=2"}, invalid + "flags is 2; it must be 0 or ATTUNE_SDPA_TRUST_POINTERS"},
 		{[]string{"heads=6", "kv_heads=4"}, invalid + "kv_heads is 4, which does not divide heads, 6"},
 		{[]string{"batch=1000", "heads=1000", "kv_heads=1000"}, unsupported + "batch is 1000, kv_heads 1000, keys 512 and head_dim 64: a tensor would have more than 2^31 elements"},
@@ -289,6 +290,20 @@ func TestArguments(t *testing.T) {
 		{[]string{"softcap=nan"}, invalid + "softcap is nan; "},
 		{[]string{"softcap=30"}, unsupported + "softcap is 30; with it q, k, v and o must all be FP16 or all BF16, without smooth_k, hadamard and"},
 		{[]string{"softcap=30", "dtype=3", "out_dtype=3", "descale_q=0", "descale_k=0", "descale_v=0"}, ok},
+		{[]string{"alibi_stride=8"}, invalid + "alibi_stride is 8 and alibi_slopes NULL; without slopes it is 0"},
+		{[]string{"alibi_slopes=0x100400000000", "alibi_stride=7"}, invalid + "alibi_stride is 7; it must be 0 for [heads], or from heads, 8, to 2^24"},
+		{[]string{"alibi_slopes=0x100400000000", "alibi_stride=-8"}, invalid + "alibi_stride is -8; "},
+		{[]string{"alibi_slopes=0x100400000000"}, unsupported + "alibi_slopes is 0x100400000000; with it q, k, v and o must all be FP16 or all BF16, without smooth_k, hadamard and"},
+		{inBF16("alibi_slopes=0x100400000002"), invalid + "alibi_slopes is 0x100400000002; "},
+		{inBF16("alibi_slopes=0x100400000000", "alibi_stride=8", "causal=1", "window=9,-1", "softcap=3"), ok},
+		{inBF16("tree_mask=0x100400000000", "causal=1"), invalid + "tree_mask is 0x100400000000 and causal 1; it must be 0, for the tree replaces it"},
+		{inBF16("tree_mask=0x100400000000", "window=9,-1"), invalid + "tree_mask is 0x100400000000 and the window {9, -1}; a tree has no window"},
+		{inBF16("tree_mask=0x100400000000", "queries=65"), invalid + "queries is 65; tree_mask has a bit for each, at most 64"},
+		{inBF16("tree_mask=0x100400000004", "queries=64"), invalid + "tree_mask is 0x100400000004; "},
+		{inBF16("tree_mask=0x100400000000", "queries=64", "window=-1,-1", "sinks=0x100400000000"), ok},
+		{inBF16("tree_mask=0x100400000000", "queries=2"), ok}, // not decode
+		{inBF16("tree_mask=0x100400000000", "queries=2", "out_dtype=2"), unsupported + "tree_mask is 0x100400000000; with it q, k, v and o"},
+		{inBF16("tree_mask=0x100400000000", "queries=2", "hadamard=1"), unsupported + "tree_mask is 0x100400000000; with it q, k, v and o"},
 		{[]string{"head_dim=96"}, unsupported + "head_dim is 96; the forms of this library have 64, 128, 256"},
 		{[]string{"q_stride[0]=1", "q_stride[1]=32768", "q_stride[2]=64"}, ok}, // one batch: its stride does not matter
 		{[]string{"batch=2", "k_stride[0]=262144", "k_stride[1]=32768", "k_stride[2]=64"}, ok},

@@ -179,6 +179,8 @@ func TestExplain(t *testing.T) {
 		{inBF16("sinks=0x100400000000"), explained{"prefill64", "prefill", precisionFP8, 2, -1, 0.056, "the form in 16 bits with sinks is not timed yet; prefill has sinks"}},
 		{inBF16("sinks=0x100400000000", "precision=2"), explained{"prefill16_d64", "prefill16", precision16, 1, 0, 0.0024, "precision 16 quantises nothing; prefill16 has sinks"}},
 		{inBF16("softcap=30"), explained{"prefill16_d64", "prefill16", precision16, 1, 0, 0.0024, "only a form in 16 bits has a softcap; prefill16 has a softcap"}},
+		{inBF16("alibi_slopes=0x100400000000"), explained{"prefill16_d64", "prefill16", precision16, 1, 0, 0.0024, "only a form in 16 bits has ALiBi slopes; prefill16 has ALiBi slopes"}},
+		{inBF16("tree_mask=0x100400000000", "queries=2"), explained{"prefill16_d64", "prefill16", precision16, 1, 0, 0.0024, "only a form in 16 bits has a tree mask; prefill16 has a tree mask"}},
 		{inBF16("page_table=0x101100000000", "page_size=64", "max_pages=8", "pages=9"), explained{"prefill16_d64", "prefill16", precision16, 1, 0, 0.0024, "no quantiser reads such k and v; prefill16 has pages"}},
 		{inBF16("dtype=2", "out_dtype=2", "smooth_k=1", "causal=1"), explained{"", "dense", precisionFP8, 2, -1, 0.056, "no form in 16 bits has options of the quantiser; the tensors are contiguous, without options"}},
 		{inBF16("queries=2"), explained{"decode64_bf16", "decode", precision16, 1, -1, 0.0019, "nothing is quantised for few query rows; decode reads k and v once for all query rows"}},

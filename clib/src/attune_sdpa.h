@@ -136,6 +136,18 @@ typedef struct attune_sdpa_params {
   /* A score s, scaled, becomes softcap * tanh(s / softcap). For tensors of one type, FP16 or BF16,
    * not quantised: without smooth_k, hadamard and ATTUNE_SDPA_PRECISION_FP8. 0: no cap. */
   float softcap;
+
+  /* ---- since the struct of 328 bytes ---- */
+  /* [heads], or [batch, heads]: row i of a sequence gets -slope * |i + keys - queries - j| added to
+   * the score of key j, scaled and capped, with its own queries and keys; not to that of a sink.
+   * Finite. For the tensors that softcap is for. NULL: none. */
+  const float *alibi_slopes;
+  int64_t alibi_stride; /* from the slopes of a sequence to those of the next: 0 or at least heads */
+  /* [batch, queries], of packed queries [total_queries]: bit t of row i says that the row sees the
+   * draft token t, which is key keys - queries + t of its sequence. Rows see all keys before. With
+   * at most 64 queries, without causal and a window. For the tensors that softcap is for. NULL:
+   * none. */
+  const uint64_t *tree_mask;
 } attune_sdpa_params;
 
 /* Launches the computation on a stream of the current context and returns. NULL is the default
