@@ -34,6 +34,9 @@ class Forward(ctypes.Structure):
         **_all("size", "workspace_bytes flags"),
         precision="int",
         softcap="float",
+        alibi_slopes="pointer",
+        alibi_stride="size",
+        tree_mask="pointer",
     )
 
 

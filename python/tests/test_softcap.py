@@ -84,7 +84,7 @@ class Library(test_call.WithDouble):
         """The struct of the tests is that of the header."""
         attune.sdpa(*[test_call.random(1, 2, 8, 64)] * 3, softcap=2.0, precision="16", scale=0.5)
         self.expect(self.received(), softcap=2.0, precision=2, scale=0.5)
-        self.assertEqual(params.Forward.softcap.offset + ctypes.sizeof(ctypes.c_float), ctypes.sizeof(params.Forward))
+        self.assertEqual(params.Forward.tree_mask.offset + ctypes.sizeof(ctypes.c_void_p), ctypes.sizeof(params.Forward))
 
     def test_workspaces_are_those_of_the_cap(self):
         """The answers of the library are remembered by all parameters."""
@@ -216,7 +216,7 @@ class Operators(unittest.TestCase):
     def test_schemas(self):
         for operator in (_operators._sdpa_op, _operators._sdpa_out_op):
             schema = str(operator._opoverload._schema)
-            self.assertIn('str precision="auto", float softcap=0.)', schema)
+            self.assertIn('str precision="auto", float softcap=0., Tensor? alibi_slopes=None, Tensor? tree_mask=None)', schema)
 
     def test_opcheck(self):
         q = test_call.random(1, 2, 8, 64)
