@@ -44,7 +44,7 @@ func TestPrefillIsCorrect(t *testing.T) {
 // options.
 func TestPrefill16IsCorrect(t *testing.T) {
 	kernel, builder := declaredBuilder(t, prefill16Folder)
-	all, few := kernel.Run.SimShapes, []string{"packed_all", "paged_192", "softcap"}
+	all, few := kernel.Run.SimShapes, []string{"packed_all", "paged_192", "softcap", "tree_paged"}
 	for i, test := range []struct {
 		name   string
 		shapes []string
@@ -52,9 +52,9 @@ func TestPrefill16IsCorrect(t *testing.T) {
 		{"prefill16_d128", all},
 		{"prefill16_d64", all},
 		{"prefill16_d256", all},
-		{"prefill16_d128_fp16", []string{"more", "narrow", "packed", "short", "paged_16", "peaks", "softcap", "dim_72"}},
-		{"prefill16_d64_fp16", []string{"more", "narrow", "packed", "short", "paged_16", "peaks", "softcap", "dim_72"}},
-		{"prefill16_d256_fp16", []string{"more", "narrow", "packed", "short", "paged_16", "peaks", "softcap", "dim_72"}},
+		{"prefill16_d128_fp16", []string{"more", "narrow", "packed", "short", "paged_16", "peaks", "softcap", "alibi", "tree_paged", "dim_72"}},
+		{"prefill16_d64_fp16", []string{"more", "narrow", "packed", "short", "paged_16", "peaks", "softcap", "alibi", "tree_paged", "dim_72"}},
+		{"prefill16_d256_fp16", []string{"more", "narrow", "packed", "short", "paged_16", "peaks", "softcap", "alibi", "tree_paged", "dim_72"}},
 		{"prefill16_d64+TILE_N=64+K_STAGES=2+V_STAGES=3+USE_SUM_COLUMNS=0+USE_PACK_EARLY=1+USE_Q_IN_SHARED=1", few},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -209,6 +209,8 @@ func TestPrefillIgnoresUnusedKeys(t *testing.T) {
 		{"prefill16_d256", "paged_128"},
 		{"prefill16_d64", "paged_short"},
 		{"prefill16_d128", "dim_96"},
+		{"prefill16_d256", "alibi_cap"},
+		{"prefill16_d64", "tree_paged"},
 	} {
 		t.Run(strings.Join(test[:], " "), func(t *testing.T) {
 			t.Parallel()

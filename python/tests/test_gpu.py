@@ -205,6 +205,20 @@ class Attention(OnGPU):
                 self.assertLess(error.item(), 0.01)
                 self.assertLess((lse - want_lse).abs().max().item(), 0.01)
 
+    def test_bias(self):
+        """ALiBi slopes, and trees of tokens over padded caches, by prefill16."""
+        slopes = torch.linspace(0, 0.3, 16, device="cuda").view(2, 8)
+        words = torch.randint(-(2**63), 2**63 - 1, (2, 40), generator=torch.Generator().manual_seed(5)).cuda()
+        lengths = torch.tensor([400, 33], dtype=torch.int32, device="cuda")
+        for head_dim in (64, 128, 256):
+            q, k, v = tensors(2, 8, 2, 40, 400, head_dim, dtype=torch.bfloat16)
+            for options in ({"alibi_slopes": slopes}, {"tree_mask": words}, {"alibi_slopes": slopes, "tree_mask": words}):
+                with self.subTest(head_dim=head_dim, options=list(options)):
+                    o = attune.decode(q, k, v, lengths, causal=False, **options)
+                    want, _ = _reference.explicit(q, k, v, False, None, -1, -1, None, lengths, **options)
+                    error = (o - want).square().mean().sqrt() / want.square().mean().sqrt()
+                    self.assertLess(error.item(), 0.01)
+
     def test_packed(self):
         q, k, v = randn(700, 8, 64, seed=1), randn(900, 2, 64, seed=2), randn(900, 2, 64, seed=3)
         cu_seqlens_q, cu_seqlens_k = (
