@@ -28,7 +28,7 @@ const workspaceAddress = 0x100800000000
 
 var addressOf = map[string]uint64{
 	"q": 0x100000000000, "k": 0x100100000000, "v": 0x100200000000, "o": 0x100300000000, "o_bf16": 0x100300000000, "lse": 0x100400000000,
-	"descale_q": 0x100500000000, "descale_k": 0x100600000000, "descale_v": 0x100700000000, "sinks": 0x100900000000,
+	"descale_q": 0x100500000000, "descale_k": 0x100600000000, "descale_v": 0x100700000000, "sinks": 0x100900000000, "alibi_slopes": 0x101400000000, "tree_mask": 0x101500000000,
 	"y_q": 0x100a00000000, "y_k": 0x100b00000000, "y_v": 0x100c00000000, "mean_k": 0x100d00000000, "k_cache": 0x100e00000000, "v_cache": 0x100f00000000,
 	"lengths": 0x101000000000, "page_table": 0x101100000000, "cu_queries": 0x101200000000, "cu_keys": 0x101300000000, "q_fp16": 0x100000000000, "q_bf16": 0x100000000000, "arrived": workspaceAddress, "counters": workspaceAddress, "parts": workspaceAddress + 65536,
 	"workspace": workspaceAddress + 65536 - 16, // of the quantiser
@@ -71,7 +71,12 @@ var asked = map[string]func(a spec.Axes, headDim int) []string{
 	"prefill16": func(a spec.Axes, columns int) []string {
 		headDim, vHeadDim := headDimsOf(a, columns)
 		scale := 1.5 * float64(a.Value("spread")) / math.Sqrt(float64(headDim)) / float64(max(a.Value("q_max"), 1)*max(a.Value("k_max"), 1))
-		return append(optionLines(a, headDim, vHeadDim), setting("v_head_dim", vHeadDim), setting("scale", float32(scale)), setting("softcap", a.Value("softcap")))
+		stride := 0
+		if a.Value("alibi") == 2 {
+			stride = a.Value("kv_heads") * a.Value("group")
+		}
+		return append(optionLines(a, headDim, vHeadDim), setting("v_head_dim", vHeadDim), setting("scale", float32(scale)), setting("softcap", a.Value("softcap")),
+			pointerIf(a.Value("alibi") > 0, "alibi_slopes", "alibi_slopes"), setting("alibi_stride", stride), pointerIf(a.Value("tree") > 0, "tree_mask", "tree_mask"))
 	},
 	"quantize": func(a spec.Axes, _ int) []string {
 		lines := []string{
@@ -242,7 +247,7 @@ func isChosen(c *form.Form, all []*form.Form, s spec.Axes) bool {
 			return c.HeadDim == 64 || max(qk, v) > c.HeadDim/2
 		}
 		few := s.Value("queries")*s.Value("group") <= 128 && s.Value("queries") <= 16 && s.Value("packed") == 0 && s.Value("right") == 0 // decode
-		return s.Value("softcap") > 0 || !few && (s.Value("pages") > 0 || s.Value("packed") > s.Value("packed_keys"))
+		return s.Value("softcap") > 0 || s.Value("alibi") > 0 || s.Value("tree") > 0 || !few && (s.Value("pages") > 0 || s.Value("packed") > s.Value("packed_keys"))
 	}
 	if c.Kernel != form.Decode {
 		return true

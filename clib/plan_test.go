@@ -53,6 +53,12 @@ func randomProblem(r *rand.Rand) form.Problem {
 	if !plain && r.IntN(8) == 0 {
 		p.Softcap = 30
 	}
+	if !plain && r.IntN(8) == 0 {
+		p.AlibiSlopes, p.AlibiStride = device.Address(addressOf["alibi_slopes"]), p.Heads*r.IntN(2)
+	}
+	if !plain && r.IntN(8) == 0 {
+		p.TreeMask, p.Queries, p.Causal, p.WindowLeft, p.WindowRight = device.Address(addressOf["tree_mask"]), pick(1, 3, 17, 64), false, -1, -1
+	}
 	switch kind := r.IntN(6); {
 	case plain:
 	case kind == 0:
@@ -101,7 +107,7 @@ func problemLines(p form.Problem) []string {
 		"dtype": codes[p.K.Type], "q_dtype": codes[p.Q.Type], "out_dtype": codes[p.O.Type], "total_queries": p.TotalQueries, "total_keys": p.TotalKeys,
 		"max_pages": p.MaxPages, "page_size": p.PageSize, "pages": p.Pages, "sinks": int(p.Sinks), "lse": int(p.LSE), "key_lengths": int(p.KeyLengths),
 		"page_table": int(p.PageTable), "cu_queries": int(p.CuQueries), "cu_keys": int(p.CuKeys),
-		"descale_q": int(p.DescaleQ), "descale_k": int(p.DescaleK), "descale_v": int(p.DescaleV),
+		"alibi_slopes": int(p.AlibiSlopes), "alibi_stride": p.AlibiStride, "tree_mask": int(p.TreeMask), "descale_q": int(p.DescaleQ), "descale_k": int(p.DescaleK), "descale_v": int(p.DescaleV),
 	} {
 		lines = append(lines, setting(name, value))
 	}

@@ -192,6 +192,8 @@ func TestExplain(t *testing.T) {
 		{inBF16("softcap=30"), explained{"prefill16_d64", "prefill16", precision16, 1, 0, 0.0024, "only a form in 16 bits has a softcap; prefill16 has a softcap"}},
 		{inBF16("head_dim=96"), explained{"prefill16_d128", "prefill16", precision16, 1, 0, 0.0024, "only forms in 16 bits have this head dim; prefill16 has it in 128 columns, not tuned"}},
 		{inBF16("head_dim=192", "v_head_dim=128", "precision=2"), explained{"prefill16_d256", "prefill16", precision16, 1, 0, 0.0024, "precision 16 quantises nothing; prefill16 has it in 256 columns, not tuned"}},
+		{inBF16("alibi_slopes=0x100400000000"), explained{"prefill16_d64", "prefill16", precision16, 1, 0, 0.0024, "only a form in 16 bits has ALiBi slopes; prefill16 has ALiBi slopes"}},
+		{inBF16("tree_mask=0x100400000000", "queries=2"), explained{"prefill16_d64", "prefill16", precision16, 1, 0, 0.0024, "only a form in 16 bits has a tree mask; prefill16 has a tree mask"}},
 		{inBF16("page_table=0x101100000000", "page_size=64", "max_pages=8", "pages=9"), explained{"prefill16_d64", "prefill16", precision16, 1, 0, 0.0024, "no quantiser reads such k and v; prefill16 has pages"}},
 		{inBF16("dtype=2", "out_dtype=2", "smooth_k=1", "causal=1"), explained{"", "dense", precisionFP8, 2, -1, 0.056, "no form in 16 bits has options of the quantiser; the tensors are contiguous, without options"}},
 		{inBF16("queries=2"), explained{"decode64_bf16", "decode", precision16, 1, -1, 0.0019, "nothing is quantised for few query rows; decode reads k and v once for all query rows"}},

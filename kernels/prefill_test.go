@@ -2,6 +2,8 @@ package kernels_test
 
 import (
 	"encoding/binary"
+	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -44,7 +46,7 @@ func TestPrefillIsCorrect(t *testing.T) {
 // options.
 func TestPrefill16IsCorrect(t *testing.T) {
 	kernel, builder := declaredBuilder(t, prefill16Folder)
-	all, few := kernel.Run.SimShapes, []string{"packed_all", "paged_192", "softcap"}
+	all, few := kernel.Run.SimShapes, []string{"packed_all", "paged_192", "softcap", "tree_paged"}
 	for i, test := range []struct {
 		name   string
 		shapes []string
@@ -52,9 +54,9 @@ func TestPrefill16IsCorrect(t *testing.T) {
 		{"prefill16_d128", all},
 		{"prefill16_d64", all},
 		{"prefill16_d256", all},
-		{"prefill16_d128_fp16", []string{"more", "narrow", "packed", "short", "paged_16", "peaks", "softcap", "dim_72"}},
-		{"prefill16_d64_fp16", []string{"more", "narrow", "packed", "short", "paged_16", "peaks", "softcap", "dim_72"}},
-		{"prefill16_d256_fp16", []string{"more", "narrow", "packed", "short", "paged_16", "peaks", "softcap", "dim_72"}},
+		{"prefill16_d128_fp16", []string{"more", "narrow", "packed", "short", "paged_16", "peaks", "softcap", "alibi", "tree_paged", "dim_72"}},
+		{"prefill16_d64_fp16", []string{"more", "narrow", "packed", "short", "paged_16", "peaks", "softcap", "alibi", "tree_paged", "dim_72"}},
+		{"prefill16_d256_fp16", []string{"more", "narrow", "packed", "short", "paged_16", "peaks", "softcap", "alibi", "tree_paged", "dim_72"}},
 		{"prefill16_d64+TILE_N=64+K_STAGES=2+V_STAGES=3+USE_SUM_COLUMNS=0+USE_PACK_EARLY=1+USE_Q_IN_SHARED=1", few},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -209,6 +211,8 @@ func TestPrefillIgnoresUnusedKeys(t *testing.T) {
 		{"prefill16_d256", "paged_128"},
 		{"prefill16_d64", "paged_short"},
 		{"prefill16_d128", "dim_96"},
+		{"prefill16_d256", "alibi_cap"},
+		{"prefill16_d64", "tree_paged"},
 	} {
 		t.Run(strings.Join(test[:], " "), func(t *testing.T) {
 			t.Parallel()
@@ -222,6 +226,105 @@ func TestPrefillIgnoresUnusedKeys(t *testing.T) {
 			}
 			j.check(t)
 		})
+	}
+}
+
+// Whatever the offsets of packed sequences are, no row is written but those that they have within O: nothing
+// behind it, and no row of another sequence. One sequence has rows here.
+func TestPrefillKeepsHostileOffsetsWithinO(t *testing.T) {
+	const most, least = math.MaxInt32, math.MinInt32
+	for _, test := range [][2]string{
+		{"prefill64", "packed"}, // which reads Q by its pointer
+		{"prefill", "packed_all"},
+		{"prefill16_d128", "packed_all"},
+		{"prefill16_d64", "tree_paged"},
+	} {
+		t.Run(strings.Join(test[:], " "), func(t *testing.T) {
+			t.Parallel()
+			rows := newPrefillJob(t, test[0], test[1]).scalar("total_queries")
+			for _, offsets := range []struct {
+				first      []int // the others are the last of them
+				begin, end int
+			}{
+				{[]int{7, rows + 1000}, 7, rows},
+				{[]int{-1000, 20}, 0, 20},
+				{[]int{40, 20, 31}, 20, 31},
+				{[]int{most, least, most}, 0, rows},
+				{[]int{least, least, 9, least, least}, 0, 9},
+				{[]int{rows + 1}, rows, rows},
+			} {
+				j := newPrefillJob(t, test[0], test[1])
+				j.setInts("cu_queries", offsets.first)
+				if j.ints("cu_keys") != nil {
+					j.setInts("cu_keys", []int{least, most, -9, 64, 40, most})
+				}
+				j.checkRowsWritten(t, offsets.begin, offsets.end)
+			}
+		})
+	}
+}
+
+// setInts sets the integers of an input, of which the last fills the rest.
+func (j prefillJob) setInts(name string, values []int) {
+	data := slices.Clone(j.arg(name).Input)
+	j.arg(name).Input = data
+	for i := range len(data) / 4 {
+		binary.LittleEndian.PutUint32(data[4*i:], uint32(int32(values[min(i, len(values)-1)])))
+	}
+}
+
+// checkRowsWritten runs a launch whose packed O and log-sum-exp were something else, with bytes behind them.
+func (j prefillJob) checkRowsWritten(t *testing.T, begin, end int) {
+	t.Helper()
+	rows, heads := j.scalar("total_queries"), j.scalar("kv_heads")*j.scalar("group")
+	o := j.arg("o")
+	if o.Output == 0 {
+		o = j.arg("o_bf16")
+	}
+	planes := map[int]int{} // of an output, by its bytes: O has rows of all heads, the other a plane for each
+	for arg, n := range map[*device.Arg]int{o: 1, j.arg("lse"): heads} {
+		*arg = device.Arg{Name: arg.Name, InOut: slices.Repeat([]byte{0xab}, arg.Output+4096)}
+		planes[len(arg.InOut)] = n
+	}
+	outputs := j.run(t)
+	if len(outputs) != 2 {
+		t.Fatalf("%d outputs", len(outputs))
+	}
+	for _, data := range outputs {
+		width := (len(data) - 4096) / (planes[len(data)] * rows)
+		before := slices.Repeat([]byte{0xab}, 4096)
+		for i := range planes[len(data)] * rows {
+			written := !slices.Equal(data[i*width:][:width], before[:width])
+			if row := i % rows; written != (begin <= row && row < end) {
+				t.Fatalf("rows %d to %d of %d: row %d: written: %t", begin, end, rows, row, written)
+			}
+		}
+		if !slices.Equal(data[len(data)-4096:], before) {
+			t.Fatal("bytes behind an output are written")
+		}
+	}
+}
+
+// A page that is none of the cache is zeros, and lengths are none below 0 or above the keys: nothing outside K
+// and V is read.
+func TestPrefillReadsPagesOutOfRangeAsZeros(t *testing.T) {
+	for _, stage := range []string{"prefill64", "prefill16_d64"} {
+		for _, page := range []int{-1, math.MinInt32, math.MaxInt32} {
+			t.Run(fmt.Sprint(stage, page), func(t *testing.T) {
+				t.Parallel()
+				j := newPrefillJob(t, stage, "paged_16")
+				j.setInts("page_table", []int{page})
+				if j.ints("lengths") != nil {
+					j.setInts("lengths", []int{math.MinInt32, math.MaxInt32})
+				}
+				outputs := j.run(t)
+				index := slices.IndexFunc(j.Args, func(a device.Arg) bool { return a.Output > 0 })
+				o := slices.IndexFunc(outputs, func(x []byte) bool { return len(x) == j.Args[index].Output })
+				if i := slices.IndexFunc(outputs[o], func(b byte) bool { return b&0x7f != 0 }); i >= 0 {
+					t.Errorf("byte %d of O is %#x", i, outputs[o][i])
+				}
+			})
+		}
 	}
 }
 

@@ -138,6 +138,13 @@ func naive(t *testing.T, p Problem, q, k, v *Tensor, visible func(batch, query, 
 				if p.Softcap != 0 {
 					scores[key] = p.Softcap * math.Tanh(scores[key]/p.Softcap)
 				}
+				if p.AlibiSlopes != nil {
+					own := query + keys - queries
+					if p.QueryLengths != nil {
+						own = query + p.KeyLengths[head/heads] - p.QueryLengths[head/heads]
+					}
+					scores[key] -= float64(p.AlibiSlopes[head%len(p.AlibiSlopes)]) * math.Abs(float64(own-key))
+				}
 				if !visible(head/heads, query, key) {
 					scores[key] = math.Inf(-1)
 				}
@@ -168,7 +175,7 @@ func naive(t *testing.T, p Problem, q, k, v *Tensor, visible func(batch, query, 
 	return out, lse
 }
 
-// Windows, sinks, softcaps, lengths, scales and formats agree with float64 over an explicit mask.
+// Windows, sinks, softcaps, slopes, trees, lengths, scales and formats agree with float64 over an explicit mask.
 func TestOptions(t *testing.T) {
 	eachVectors(t, func(t *testing.T) {
 		random := rand.New(rand.NewPCG(7, 7))
@@ -210,6 +217,17 @@ func randomProblem(random *rand.Rand, s tensor.Shape) Problem {
 	if random.IntN(3) == 0 {
 		p.Softcap = math.Exp2(random.Float64()*9 - 3)
 	}
+	if random.IntN(3) == 0 {
+		for range s.Heads * (1 + random.IntN(2)*(s.Batch-1)) {
+			p.AlibiSlopes = append(p.AlibiSlopes, random.Float32()/4)
+		}
+	}
+	if random.IntN(4) == 0 {
+		p.Causal, p.Window = false, nil
+		for range s.Batch * s.SeqQ {
+			p.TreeMask = append(p.TreeMask, random.Uint64()&random.Uint64())
+		}
+	}
 	if random.IntN(2) == 0 {
 		for range s.Batch {
 			p.QueryLengths = append(p.QueryLengths, random.IntN(s.SeqQ+1))
@@ -226,6 +244,9 @@ func seen(p Problem, s tensor.Shape, batch, query, key int) bool {
 		queries, keys = p.QueryLengths[batch], p.KeyLengths[batch]
 	}
 	distance := key - (query + keys - queries)
+	if token := key - (keys - queries); p.TreeMask != nil && query < queries && token >= 0 && p.TreeMask[batch*s.SeqQ+query]>>token&1 == 0 {
+		return false
+	}
 	return query < queries && key < keys && !(p.Causal && distance > 0) &&
 		!(p.Window != nil && p.Window.Left >= 0 && distance < -p.Window.Left) &&
 		!(p.Window != nil && p.Window.Right >= 0 && distance > p.Window.Right)

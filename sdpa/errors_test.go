@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -61,6 +62,12 @@ func TestForwardErrors(t *testing.T) {
 		{"a negative softcap", func(p *Problem, _ *arguments) { p.Softcap = -1 }, "Softcap is -1; want a positive number"},
 		{"NaN as softcap", func(p *Problem, _ *arguments) { p.Softcap = nan }, "Softcap is NaN"},
 		{"a softcap beyond float32", func(p *Problem, _ *arguments) { p.Softcap = 1e39 }, "Softcap is 1e+39"},
+		{"few slopes", func(p *Problem, _ *arguments) { p.AlibiSlopes = make([]float32, 3) }, "AlibiSlopes has 3 slopes; want one for each of 4 heads, or for each of 4 heads of 2 sequences"},
+		{"NaN as slope", func(p *Problem, _ *arguments) { p.AlibiSlopes = []float32{0, 0, 0, float32(nan)} }, "slope 3 of AlibiSlopes is NaN; want a finite number"},
+		{"an infinite slope", func(p *Problem, _ *arguments) { p.AlibiSlopes = []float32{float32(math.Inf(-1)), 0, 0, 0} }, "slope 0 of AlibiSlopes is -Inf"},
+		{"few words of a tree", func(p *Problem, _ *arguments) { p.TreeMask = make([]uint64, 1) }, "TreeMask has 1 words; q has "},
+		{"a causal tree", func(p *Problem, _ *arguments) { p.Causal, p.TreeMask = true, []uint64{1} }, "TreeMask with Causal or Window"},
+		{"a tree in a window", func(p *Problem, _ *arguments) { p.Window, p.TreeMask = &Window{-1, 3}, []uint64{1} }, "TreeMask with Causal or Window"},
 		{"few sinks", func(p *Problem, _ *arguments) { p.Sinks = make([]float32, 2) }, "Sinks has 2 logits; q has 4 heads"},
 		{"NaN as sink", func(p *Problem, _ *arguments) { p.Sinks = []float32{0, 0, float32(nan), 0} }, "sink 2 is NaN"},
 		{"few lengths", func(p *Problem, _ *arguments) { p.KeyLengths = []int{1} }, "KeyLengths has 1 lengths; the batch has 2 sequences"},
@@ -219,6 +226,7 @@ func FuzzForward(f *testing.F) {
 	f.Add(1, 2, 1, 3, 4, 8, uint8(1), uint8(2), 3, -1, 2, 3, 0.5, uint8(0))
 	f.Add(2, 4, 2, 30, 50, 64, uint8(4), uint8(4), 0, 0, 9, 9, 0.0, uint8(1))
 	f.Add(2, 4, 2, 30, 50, 64, uint8(4), uint8(4), 0, 0, 9, 9, 0.3, uint8(25))
+	f.Add(2, 4, 2, 30, 50, 64, uint8(4), uint8(4), -1, -1, 9, 9, 0.3, uint8(96))
 	f.Add(1<<24, 1<<24, 3, -5, 0, 1, uint8(0), uint8(9), math.MaxInt, math.MinInt, -1, math.MaxInt, math.NaN(), uint8(7))
 	f.Fuzz(func(t *testing.T, batch, heads, kvHeads, queries, keys, dim int, in, out uint8,
 		left, right, queryLength, keyLength int, scale float64, options uint8,
@@ -249,6 +257,12 @@ func FuzzForward(f *testing.F) {
 		}
 		if options&16 > 0 {
 			p.Softcap = scale
+		}
+		if options&32 > 0 {
+			p.AlibiSlopes = slices.Repeat([]float32{float32(scale)}, max(0, min(heads, 1<<8)))
+		}
+		if options&64 > 0 {
+			p.TreeMask = slices.Repeat([]uint64{math.Float64bits(scale)}, max(0, min(batch, 1<<4)*min(queries, 1<<8)))
 		}
 		if err := Forward(t.Context(), CPU(), p, q, k, v, o); err != nil && !strings.HasPrefix(err.Error(), "sdpa: ") {
 			t.Errorf("error %v", err)

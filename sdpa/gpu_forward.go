@@ -73,6 +73,8 @@ func (c *call) problem(all [4]*operand, at func(name string) gpuTensor) form.Pro
 	}{
 		{&p.LSE, "LSE", c.LSE != nil},
 		{&p.Sinks, "Sinks", c.Sinks != nil},
+		{&p.AlibiSlopes, "AlibiSlopes", c.AlibiSlopes != nil},
+		{&p.TreeMask, "TreeMask", c.TreeMask != nil},
 		{&p.KeyLengths, "KeyLengths", c.KeyLengths != nil},
 		{&p.CuQueries, "QueryOffsets", c.QueryOffsets != nil},
 		{&p.CuKeys, "KeyOffsets", c.KeyOffsets != nil},
@@ -81,6 +83,9 @@ func (c *call) problem(all [4]*operand, at func(name string) gpuTensor) form.Pro
 		if option.given {
 			*option.into = at(option.name).data
 		}
+	}
+	if len(c.AlibiSlopes) > c.heads {
+		p.AlibiStride = c.heads
 	}
 	if c.QueryOffsets != nil {
 		p.TotalQueries = all[0].shape[2]
@@ -127,13 +132,12 @@ func (g *gpu) attend(ctx context.Context, c *call, all [4]*operand) error {
 
 // placeOptions copies the arrays of a problem to the GPU, and allocates that of the log-sum-exp.
 func (g *gpu) placeOptions(c *call, all [4]*operand, at map[string]gpuTensor) error {
-	var sinks []byte
-	if c.Sinks != nil {
-		sinks = make([]byte, 4*len(c.Sinks))
-		vectors.narrow(sinks, c.Sinks, FP32)
+	var tree []byte
+	for _, word := range c.TreeMask {
+		tree = binary.LittleEndian.AppendUint64(tree, word)
 	}
 	arrays := map[string][]byte{
-		"Sinks": sinks, "KeyLengths": int32s(c.KeyLengths), "QueryOffsets": int32s(c.QueryOffsets), "KeyOffsets": int32s(c.KeyOffsets),
+		"Sinks": float32s(c.Sinks), "AlibiSlopes": float32s(c.AlibiSlopes), "TreeMask": tree, "KeyLengths": int32s(c.KeyLengths), "QueryOffsets": int32s(c.QueryOffsets), "KeyOffsets": int32s(c.KeyOffsets),
 	}
 	if c.PageTable != nil {
 		width := c.maxPages(all[1].shape[2])
@@ -187,6 +191,16 @@ func (g *gpu) placeFactors(c *call, all [4]*operand, at map[string]gpuTensor) er
 		at[x.name] = scaled
 	}
 	return nil
+}
+
+// float32s are numbers as the kernels read them; nil for none.
+func float32s(numbers []float32) []byte {
+	if numbers == nil {
+		return nil
+	}
+	data := make([]byte, 4*len(numbers))
+	vectors.narrow(data, numbers, FP32)
+	return data
 }
 
 // int32s are integers as the kernels read them; nil for none.

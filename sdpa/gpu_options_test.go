@@ -38,6 +38,10 @@ func optionTests(t *testing.T) []optionTest {
 	narrow := newSequences(t, r, BF16, BF16, 4, 2, 72, 48, []int{20, 0, 33}, []int{30, 9, 70})
 	decode := &Tensor{DType: BF16, Shape: [4]int{3, 4, 2, 64}, Data: slices.Concat(cache.q[0].Data, cache.q[1].Data, cache.q[2].Data)}
 	halfDecode := &Tensor{DType: BF16, Shape: [4]int{3, 4, 2, 64}, Data: slices.Concat(halfCache.q[0].Data, halfCache.q[1].Data, halfCache.q[2].Data)}
+	tree := make([]uint64, 53)
+	for i := range tree {
+		tree[i] = r.Uint64()
+	}
 	return []optionTest{
 		{"BF16", Problem{Causal: true}, draw(BF16, 1, 2, 40, 64), draw(BF16, 1, 2, 50, 64), draw(BF16, 1, 2, 50, 64), BF16, []string{"native_attention"}, 0.03, false},
 		{"FP16 in FP8", Problem{Precision: PrecisionFP8}, draw(FP16, 1, 2, 40, 64), draw(FP16, 1, 2, 50, 64), draw(FP16, 1, 2, 50, 64), FP16, []string{"cast", "sdpa"}, 0.15, true},
@@ -125,6 +129,27 @@ func optionTests(t *testing.T) []optionTest {
 			"a step over a paged cache in BF16 with a softcap",
 			Problem{Softcap: 0.5, Causal: true, PageTable: halfCache.table, KeyLengths: halfCache.keys},
 			halfDecode, halfCache.pages[1], halfCache.pages[2], BF16,
+			[]string{"prefill16"},
+			0.01, true,
+		},
+		{
+			"BF16 with slopes of each sequence",
+			Problem{AlibiSlopes: []float32{0.1, 0.02, 0.3, 0, 0.05, 0.2, 0.01, 0.5}, Causal: true, KeyLengths: []int{9, 50}, LSE: make([]float32, 2*4*20)},
+			draw(BF16, 2, 4, 20, 64), draw(BF16, 2, 2, 50, 64), draw(BF16, 2, 2, 50, 64), BF16,
+			[]string{"prefill16"},
+			0.01, false,
+		},
+		{
+			"a tree over a paged cache in BF16 with slopes and sinks",
+			Problem{AlibiSlopes: sinks, TreeMask: []uint64{1, 3, 1, 1, 0, 2}, Sinks: sinks, PageTable: halfCache.table, KeyLengths: halfCache.keys, LSE: make([]float32, 3*4*2)},
+			halfDecode, halfCache.pages[1], halfCache.pages[2], BF16,
+			[]string{"prefill16"},
+			0.01, false,
+		},
+		{
+			"packed trees over pages in BF16",
+			Problem{TreeMask: tree, QueryOffsets: offsets(longCache.queries), PageTable: longCache.table, KeyLengths: longCache.keys},
+			longCache.packed[0], longCache.pages[1], longCache.pages[2], BF16,
 			[]string{"prefill16"},
 			0.01, true,
 		},

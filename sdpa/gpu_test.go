@@ -292,6 +292,7 @@ func TestGPUUnsupported(t *testing.T) {
 		"QueryLengths":         {Problem{QueryLengths: []int{9}}, inputs(E4M3, FP16, 64)},
 		"no form in 16 bits has o of another type":    {Problem{Precision: Precision16, Window: &Window{3, 1}}, inputs(BF16, FP16, 64)},
 		"with a softcap all are F16 or all BF16":      {Problem{Softcap: 30}, inputs(E4M3, FP16, 64)},
+		"with ALiBi slopes all are F16 or all BF16":   {Problem{AlibiSlopes: make([]float32, 2)}, inputs(E4M3, FP16, 64)},
 		"head dim is 96; the kernels have 64 128 256": {Problem{}, inputs(E4M3, FP16, 96)},
 	} {
 		q, k, v, o := test.tensors[0], test.tensors[1], test.tensors[2], test.tensors[3]

@@ -1,8 +1,10 @@
 package sdpa
 
 import (
+	"errors"
 	"fmt"
 	"math"
+	"math/bits"
 	"slices"
 )
 
@@ -17,6 +19,15 @@ type Problem struct {
 	// Softcap limits the scores: s, scaled, becomes Softcap * tanh(s / Softcap). 0 is no cap. Sinks are
 	// not capped. A GPU computes it with all tensors in FP16 or all in BF16, which are not quantised.
 	Softcap float64
+	// AlibiSlopes has a slope for each query head, [heads], or for each head of each sequence, [batch,
+	// heads]. Slope * |position - j| is subtracted from the score of key j, which is scaled and capped
+	// before. Sinks stay as they are. A GPU computes it for the tensors that Softcap is for.
+	AlibiSlopes []float32
+	// TreeMask is for speculative decoding: the queries are the tokens of a tree, whose keys are the last
+	// ones. Bit t of the word of a query says whether it sees key keys - queries + t. It sees all keys
+	// before. There is a word for each query, [batch, queries], or [rows] of packed sequences, for at most
+	// 64 queries, without Causal and Window. A GPU computes it for the tensors that Softcap is for.
+	TreeMask []uint64
 	// Sinks has a logit for each query head that is added to the sum of exponentials, like a key
 	// without a value. -Inf adds nothing.
 	Sinks []float32
@@ -114,6 +125,12 @@ func newCall(p Problem, q, k, v, o tensorForm) (*call, error) {
 	if err := c.checkSinks(); err != nil {
 		return nil, err
 	}
+	if err := c.checkAlibi(); err != nil {
+		return nil, err
+	}
+	if err := c.checkTree(q.shape[0] * q.shape[2]); err != nil {
+		return nil, err
+	}
 	if err := checkLengths("QueryLengths", p.QueryLengths, c.batch, c.queries); err != nil {
 		return nil, err
 	}
@@ -206,6 +223,40 @@ func (c *call) checkSinks() error {
 	return nil
 }
 
+func (c *call) checkAlibi() error {
+	if c.AlibiSlopes == nil {
+		return nil
+	}
+	if n := len(c.AlibiSlopes); n != c.heads && n != c.batch*c.heads {
+		return fmt.Errorf("sdpa: AlibiSlopes has %d slopes; want one for each of %d heads, or for each of %d heads of %d sequences",
+			n, c.heads, c.heads, c.batch)
+	}
+	for i, x := range c.AlibiSlopes {
+		if x != x || math.IsInf(float64(x), 0) {
+			return fmt.Errorf("sdpa: slope %d of AlibiSlopes is %v; want a finite number", i, x)
+		}
+	}
+	return nil
+}
+
+// maxTreeTokens are the bits of a word of a tree mask.
+const maxTreeTokens = 64
+
+func (c *call) checkTree(rows int) error {
+	window := c.Window != nil && (c.Window.Left >= 0 || c.Window.Right >= 0)
+	switch {
+	case c.TreeMask == nil:
+		return nil
+	case c.Causal || window:
+		return errors.New("sdpa: TreeMask with Causal or Window; the mask of a tree replaces both")
+	case c.queries > maxTreeTokens:
+		return fmt.Errorf("sdpa: TreeMask with %d queries; want at most %d, one for each bit", c.queries, maxTreeTokens)
+	case len(c.TreeMask) != rows:
+		return fmt.Errorf("sdpa: TreeMask has %d words; q has %d rows", len(c.TreeMask), rows)
+	}
+	return nil
+}
+
 func checkLengths(name string, lengths []int, batch, most int) error {
 	if lengths == nil {
 		return nil
@@ -221,20 +272,29 @@ func checkLengths(name string, lengths []int, batch, most int) error {
 	return nil
 }
 
-// visible returns the range of keys that a query of a batch sees. It is empty for a row behind the
-// sequence.
-func (c *call) visible(batch, query int) (from, to int) {
-	queries, keys := c.queries, c.keys
+// lengthsOf are the queries and the keys of a sequence.
+func (c *call) lengthsOf(batch int) (queries, keys int) {
+	queries, keys = c.queries, c.keys
 	if c.QueryLengths != nil {
 		queries = c.QueryLengths[batch]
 	}
 	if c.KeyLengths != nil {
 		keys = c.KeyLengths[batch]
 	}
+	return queries, keys
+}
+
+// visible returns the range of keys that a query of a batch sees; in a tree not all of them. It is
+// empty for a row behind the sequence, and for one that sees no key.
+func (c *call) visible(batch, query int) (from, to int) {
+	queries, keys := c.lengthsOf(batch)
 	if query >= queries {
 		return 0, 0
 	}
 	position := query + keys - queries
+	if c.TreeMask != nil {
+		return treeRange(c.TreeMask[batch*c.queries+query], keys-queries, keys)
+	}
 	to = keys
 	if c.Causal {
 		to = min(to, position+1)
@@ -246,4 +306,18 @@ func (c *call) visible(batch, query int) (from, to int) {
 		from = max(from, position-c.left)
 	}
 	return from, max(from, to)
+}
+
+// treeRange returns the range from the first to the last key that a token of a tree sees. first is the
+// key of bit 0, which is negative where a sequence has fewer keys than queries.
+func treeRange(seen uint64, first, keys int) (from, to int) {
+	tokens := keys - max(first, 0)
+	seen = seen >> uint(max(-first, 0)) & (1<<uint(tokens) - 1)
+	if first <= 0 && seen == 0 {
+		return 0, 0
+	}
+	if first <= 0 {
+		return bits.TrailingZeros64(seen), bits.Len64(seen)
+	}
+	return 0, first + bits.Len64(seen)
 }

@@ -114,6 +114,12 @@ func attendSequences(ctx context.Context, c *call, q, k, v, o *Tensor) error {
 		if one.keys == 0 { // a tensor has a row at least
 			one.keys, one.KeyLengths = 1, []int{0}
 		}
+		if len(c.AlibiSlopes) > c.heads {
+			one.AlibiSlopes = c.AlibiSlopes[b*c.heads:][:c.heads]
+		}
+		if c.TreeMask != nil {
+			one.TreeMask = c.TreeMask[queries.batch*c.queries+queries.first:][:queries.count]
+		}
 		values := keys
 		values.tensor = v
 		out := queries

@@ -38,10 +38,19 @@ type panel struct {
 	rows    int       // used lanes; the others compute something that nobody reads
 	from    [maxLanes]int
 	to      [maxLanes]int // keys that a row sees
+	biases  [maxLanes]laneBias
 	state
 
 	first, last       int // keys that any row sees
 	allFrom, allUntil int // keys that all rows see
+}
+
+// laneBias is what ALiBi and the mask of a tree need of a row.
+type laneBias struct {
+	slope      float32 // times log2(e)
+	position   int     // the key of the query itself
+	seen       uint64  // tokens of the tree
+	firstToken int     // the key of bit 0
 }
 
 // line is a cache line in elements. No vector of an array that begins with a line spans two lines.
@@ -132,6 +141,12 @@ func (w *worker) load(p *panel, t *task, skip int) {
 		from, to = max(from, t.from), min(to, t.to)
 		p.from[lane], p.to[lane] = from, to
 		p.allFrom, p.allUntil = max(p.allFrom, from), min(p.allUntil, to)
+		if w.AlibiSlopes != nil || w.TreeMask != nil {
+			p.biases[lane] = w.bias(batch, head, query)
+		}
+		if w.TreeMask != nil {
+			p.allUntil = min(p.allUntil, p.biases[lane].firstToken)
+		}
 		if from < to {
 			p.first, p.last = min(p.first, from), max(p.last, to)
 		}
@@ -147,6 +162,19 @@ func (w *worker) load(p *panel, t *task, skip int) {
 	}
 	w.transpose(p.queries, w.lanes, w.rows, w.dim, w.lanes, w.dim)
 	w.rescale(p.queries, &factors)
+}
+
+// bias is what ALiBi and the mask of a tree need of a row.
+func (w *worker) bias(batch, head, query int) laneBias {
+	queries, keys := w.lengthsOf(batch)
+	b := laneBias{position: query + keys - queries, firstToken: keys - queries}
+	if n := len(w.AlibiSlopes); n > 0 { // of a head in each sequence, or in all
+		b.slope = float32(float64(w.AlibiSlopes[head%n]) * math.Log2E)
+	}
+	if w.TreeMask != nil {
+		b.seen = w.TreeMask[batch*w.queries+query]
+	}
+	return b
 }
 
 // loadBlock converts a block of K and V of a head to float32, without their descale factors.
@@ -175,6 +203,9 @@ func (w *worker) attendBlock(p *panel, start, from, to int) {
 	if w.Softcap != 0 {
 		w.capScores(p, n)
 	}
+	if w.AlibiSlopes != nil {
+		w.addAlibi(p, from, to)
+	}
 	if p.allFrom > from || p.allUntil < to {
 		w.mask(p, from, to)
 	}
@@ -197,6 +228,18 @@ func (w *worker) capScores(p *panel, n int) {
 	}
 }
 
+// addAlibi subtracts from the scores of a panel, which are in units of log2, a slope times the distance
+// of the key from the query.
+func (w *worker) addAlibi(p *panel, from, to int) {
+	for lane := range p.rows {
+		bias := &p.biases[lane]
+		for key := from; key < to; key++ {
+			distance := max(bias.position-key, key-bias.position)
+			w.scores[(key-from)*w.lanes+lane] -= bias.slope * float32(distance)
+		}
+	}
+}
+
 // mask sets the scores of keys that a row does not see to -Inf.
 func (w *worker) mask(p *panel, from, to int) {
 	hide := float32(math.Inf(-1))
@@ -206,6 +249,15 @@ func (w *worker) mask(p *panel, from, to int) {
 		}
 		for key := max(p.to[lane], from); key < to; key++ {
 			w.scores[(key-from)*w.lanes+lane] = hide
+		}
+		if w.TreeMask == nil {
+			continue
+		}
+		bias := &p.biases[lane]
+		for key := max(bias.firstToken, from); key < min(p.to[lane], to); key++ {
+			if bias.seen>>uint(key-bias.firstToken)&1 == 0 {
+				w.scores[(key-from)*w.lanes+lane] = hide
+			}
 		}
 	}
 }

@@ -243,6 +243,9 @@ attune_sdpa_status attune_launch_attention(const problem *x, context *c,
       [ATTUNE_ARG_EVEN_BLOCKS] = &even_blocks,
       [ATTUNE_ARG_SOFTMAX_SCALE] = &scale,
       [ATTUNE_ARG_SOFTCAP] = &softcap,
+      [ATTUNE_ARG_ALIBI_SLOPES] = &p.alibi_slopes,
+      [ATTUNE_ARG_TREE_MASK] = &p.tree_mask,
+      [ATTUNE_ARG_ALIBI_STRIDE_BATCH] = &p.alibi_stride,
       [ATTUNE_ARG_Q_FP16] = &q_fp16,
       [ATTUNE_ARG_Q_BF16] =
           form->kernel == ATTUNE_KERNEL_MIXED ? (void *)&q_is_bf16 : (void *)&q_bf16,
@@ -257,6 +260,7 @@ attune_sdpa_status attune_launch_attention(const problem *x, context *c,
       [ATTUNE_ARG_O_STRIDE_ROW] = &output.strides[2],
       [ATTUNE_ARG_LSE_STRIDE_BATCH] = &lse_batch,
       [ATTUNE_ARG_LSE_STRIDE_HEAD] = &lse_head,
+      [ATTUNE_ARG_TOTAL_QUERIES] = &p.total_queries,
       [ATTUNE_ARG_O_COLUMNS] = &o_columns};
   for (int i = 0; i < form->map_count; ++i) {
     TRY(encode_map(x, &form->maps[i], &maps[i]));

@@ -61,8 +61,12 @@ static void explain_precision(const call_plan *plan, char *text, size_t size) {
     }
     why = "FP8 is at least 1.1x faster";
   } else if (plan->form->kernel == ATTUNE_KERNEL_PREFILL16) {
+    const char *option = attune_score_option_of(p);
+    if (option != NULL && !plan->x.other_head_dim) {
+      snprintf(text, size, "only a form in 16 bits has %s", option);
+      return;
+    }
     why = plan->x.other_head_dim ? "only forms in 16 bits have this head dim"
-          : p->softcap != 0      ? "only a form in 16 bits has a softcap"
                                  : "no quantiser reads such k and v";
   } else if (plan->form->kernel == ATTUNE_KERNEL_DECODE) {
     why = "nothing is quantised for few query rows";

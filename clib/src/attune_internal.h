@@ -277,6 +277,9 @@ ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_make_plan(const attune_sdpa_params
  * form in 16 bits ..."; NULL if one does, whether or not it is the fastest. */
 ATTUNE_SDPA_PRIVATE const char *attune_why_not_halves(const problem *x);
 
+/* An option of the scores, such as "a softcap", which only prefill16 has; NULL without one. */
+ATTUNE_SDPA_PRIVATE const char *attune_score_option_of(const attune_sdpa_params *p);
+
 /* The first option of a problem, such as "sinks"; NULL without one. */
 ATTUNE_SDPA_PRIVATE const char *attune_option_of(const problem *x);
 

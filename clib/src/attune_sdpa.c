@@ -126,6 +126,40 @@ static attune_sdpa_status check_window(const attune_sdpa_params *p) {
   return ATTUNE_SDPA_OK;
 }
 
+/* Slopes without a stride are those of every sequence. */
+static attune_sdpa_status check_alibi(const attune_sdpa_params *p) {
+  if (p->alibi_stride == 0) return ATTUNE_SDPA_OK;
+  if (p->alibi_slopes == NULL) {
+    return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
+                       "alibi_stride is %lld and alibi_slopes NULL; without slopes it is 0",
+                       (long long)p->alibi_stride);
+  }
+  if (p->alibi_stride >= p->heads && p->alibi_stride <= MAX_EXTENT) return ATTUNE_SDPA_OK;
+  return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
+                     "alibi_stride is %lld; it must be 0 for [heads], or from heads, %d, to 2^24",
+                     (long long)p->alibi_stride, p->heads);
+}
+
+/* A tree mask is in place of the causal one. */
+static attune_sdpa_status check_tree(const attune_sdpa_params *p) {
+  enum { MAX_TOKENS = 64 };
+  if (p->tree_mask == NULL) return ATTUNE_SDPA_OK;
+  if (p->causal) {
+    return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
+                       "tree_mask is %p and causal %d; it must be 0, for the tree replaces it",
+                       (const void *)p->tree_mask, p->causal);
+  }
+  if (p->has_window && (p->window_left >= 0 || p->window_right >= 0)) {
+    return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
+                       "tree_mask is %p and the window {%d, %d}; a tree has no window",
+                       (const void *)p->tree_mask, p->window_left, p->window_right);
+  }
+  if (p->queries <= MAX_TOKENS) return ATTUNE_SDPA_OK;
+  return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
+                     "queries is %d; tree_mask has a bit for each, at most %d", p->queries,
+                     MAX_TOKENS);
+}
+
 /* What the quantiser is for, and what it is not. */
 static attune_sdpa_status check_quantiser(const attune_sdpa_params *p) {
   const bool q = p->q_dtype != ATTUNE_SDPA_E4M3, kv = p->dtype != ATTUNE_SDPA_E4M3;
@@ -205,6 +239,8 @@ static attune_sdpa_status check_formats(const attune_sdpa_params *p) {
                        "softcap is %g; it must be finite and not negative", (double)p->softcap);
   }
   TRY(check_window(p));
+  TRY(check_alibi(p));
+  TRY(check_tree(p));
   return check_quantiser(p);
 }
 
@@ -260,14 +296,22 @@ static attune_sdpa_status check_cache(const attune_sdpa_params *p) {
                      "in E4M3 or in the type of o, without smooth_k and hadamard");
 }
 
-/* A softcap of a problem that prefill16 does not compute. */
-static attune_sdpa_status check_softcap(const attune_sdpa_params *p) {
-  if (p->softcap == 0) return ATTUNE_SDPA_OK;
+/* Options of the scores of a problem that prefill16 does not compute. */
+static attune_sdpa_status check_score_options(const attune_sdpa_params *p) {
+  char value[64];
+  if (p->softcap != 0) {
+    snprintf(value, sizeof value, "softcap is %g", (double)p->softcap);
+  } else if (p->alibi_slopes != NULL) {
+    snprintf(value, sizeof value, "alibi_slopes is %p", (const void *)p->alibi_slopes);
+  } else if (p->tree_mask != NULL) {
+    snprintf(value, sizeof value, "tree_mask is %p", (const void *)p->tree_mask);
+  } else {
+    return ATTUNE_SDPA_OK;
+  }
   return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
-                     "softcap is %g; with it q, k, v and o must all be FP16 or all BF16, without "
-                     "smooth_k, hadamard and ATTUNE_SDPA_PRECISION_FP8, and the library exported with "
-                     "prefill16",
-                     (double)p->softcap);
+                     "%s; with it q, k, v and o must all be FP16 or all BF16, without smooth_k, "
+                     "hadamard and ATTUNE_SDPA_PRECISION_FP8, and the library exported with prefill16",
+                     value);
 }
 
 /* The factors of a packed tensor are those of all its sequences. A mixed form, which the plan has
@@ -320,9 +364,16 @@ static void set_masks(problem *x) {
 
 /* ---- the choice of a form ------------------------------------------------------------------- */
 
+const char *attune_score_option_of(const attune_sdpa_params *p) {
+  if (p->softcap != 0) return "a softcap";
+  if (p->alibi_slopes != NULL) return "ALiBi slopes";
+  return p->tree_mask != NULL ? "a tree mask" : NULL;
+}
+
 const char *attune_option_of(const problem *x) {
   const attune_sdpa_params *p = &x->p;
-  if (p->softcap != 0) return "a softcap";
+  const char *of_scores = attune_score_option_of(p);
+  if (of_scores != NULL) return of_scores;
   if (p->cu_queries != NULL) return "packed sequences";
   if (p->page_table != NULL) return "pages";
   if (p->key_lengths != NULL) return "lengths";
@@ -330,7 +381,7 @@ const char *attune_option_of(const problem *x) {
   return x->window_left >= 0 || x->window_right >= 0 ? "a window" : NULL;
 }
 
-/* Whether a problem has sequences, sinks, a window or a softcap. */
+/* Whether a problem has sequences, sinks, a window or options of the scores. */
 static bool has_options(const problem *x) { return attune_option_of(x) != NULL; }
 
 /* Whether a problem has nothing that dense forms do not have. */
@@ -440,13 +491,13 @@ static const attune_sdpa_form_info *find_native(const problem *x) {
 enum { COLUMN_UNIT = 8 }; /* strides of tensor maps are multiples of 16 bytes */
 
 /* The form for a problem in 16 bits with options, which then needs no quantiser; NULL if it has
- * another form. It is not timed yet, so that without a precision it gets what has no other form: a
- * softcap, k and v of many queries that the quantiser cannot read, and other head dims, which take
- * the form of the next larger one. */
+ * another form. It is not timed yet, so that without a precision it gets what has no other form:
+ * options of the scores, k and v of many queries that the quantiser cannot read, and other head
+ * dims, which take the form of the next larger one. */
 static const attune_sdpa_form_info *find_options16(const problem *x) {
   const attune_sdpa_params *p = &x->p;
-  const bool wanted = p->precision == ATTUNE_SDPA_PRECISION_16 || p->softcap != 0 ||
-                      !is_quantisable(p) || x->other_head_dim;
+  const bool wanted = p->precision == ATTUNE_SDPA_PRECISION_16 ||
+                      attune_score_option_of(p) != NULL || !is_quantisable(p) || x->other_head_dim;
   if (!wanted || p->dtype == ATTUNE_SDPA_E4M3 || attune_why_not_halves(x) != NULL) return NULL;
   if (p->head_dim % COLUMN_UNIT != 0 || p->v_head_dim % COLUMN_UNIT != 0) return NULL;
   const attune_sdpa_form_info *narrowest = NULL; /* that has all columns */
@@ -585,11 +636,11 @@ static attune_sdpa_status select_form(call_plan *plan, bool has_workspace) {
 }
 
 /* Chooses a form for a problem in BF16 or FP16 that is not quantised: decode, or without a workspace,
- * which that needs, native or pingpong where they apply, or prefill16, which alone has a softcap and
- * other head dims. */
+ * which that needs, native or pingpong where they apply, or prefill16, which alone has options of the
+ * scores and other head dims. */
 static void select_halves(call_plan *plan, bool has_workspace) {
   problem *x = &plan->x;
-  if (x->p.softcap == 0 && !x->other_head_dim) {
+  if (attune_score_option_of(&x->p) == NULL && !x->other_head_dim) {
     const attune_sdpa_form_info *decode = find_decode_halves(x), *native = find_native(x);
     x->converts_q = decode != NULL && (has_workspace || native == NULL);
     plan->form = x->converts_q ? decode : native;
@@ -689,7 +740,7 @@ attune_sdpa_status attune_make_plan(const attune_sdpa_params *params, bool has_w
   }
   if (plan->x.other_head_dim) return no_head_dim(&plan->x);
   if (precision == ATTUNE_SDPA_PRECISION_16) return refuse_halves(&plan->x);
-  TRY(check_softcap(&plan->x.p));
+  TRY(check_score_options(&plan->x.p));
   plan->form = find_mixed(&plan->x);
   TRY(plan_quantisation(plan));
   if (plan->form == NULL) TRY(select_form(plan, has_workspace));
@@ -700,7 +751,7 @@ attune_sdpa_status attune_make_plan(const attune_sdpa_params *params, bool has_w
 
 /* ---- the interface -------------------------------------------------------------------------- */
 
-enum { POINTERS = 14 };
+enum { POINTERS = 16 };
 
 /* Lists the pointers that a call reads and writes. */
 static int list_pointers(const call_plan *plan, pointer all[POINTERS]) {
@@ -719,9 +770,10 @@ static int list_pointers(const call_plan *plan, pointer all[POINTERS]) {
                                    {"cu_keys", p->cu_keys, sizeof(int32_t)},
                                    {"key_lengths", p->key_lengths, sizeof(int32_t)},
                                    {"page_table", p->page_table, sizeof(int32_t)},
+                                   {"alibi_slopes", p->alibi_slopes, sizeof(float)},
+                                   {"tree_mask", p->tree_mask, sizeof(uint64_t)},
                                    {"workspace", p->workspace, 16}};
-  const bool required[POINTERS] = {true, true, true,  true,  false, q,     kv,
-                                   kv,   false, false, false, false, false, false};
+  const bool required[POINTERS] = {true, true, true, true, false, q, kv, kv};
   int n = 0;
   for (int i = 0; i < POINTERS - 1; ++i) {
     if (required[i] || every[i].address != NULL) all[n++] = every[i];

@@ -142,6 +142,18 @@ typedef struct attune_sdpa_params {
   /* ---- since the struct of 328 bytes ---- */
   int32_t v_head_dim; /* columns of v and o, if they are not head_dim; 0: head_dim */
   int32_t reserved;   /* 0 */
+
+  /* ---- since the struct of 336 bytes ---- */
+  /* [heads], or [batch, heads]: row i of a sequence gets -slope * |i + keys - queries - j| added to
+   * the score of key j, scaled and capped, with its own queries and keys; not to that of a sink.
+   * Finite. For the tensors that softcap is for. NULL: none. */
+  const float *alibi_slopes;
+  int64_t alibi_stride; /* from the slopes of a sequence to those of the next: 0 or at least heads */
+  /* [batch, queries], of packed queries [total_queries]: bit t of row i says that the row sees the
+   * draft token t, which is key keys - queries + t of its sequence. Rows see all keys before. With
+   * at most 64 queries, without causal and a window. For the tensors that softcap is for. NULL:
+   * none. */
+  const uint64_t *tree_mask;
 } attune_sdpa_params;
 
 /* Launches the computation on a stream of the current context and returns. NULL is the default

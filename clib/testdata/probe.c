@@ -87,6 +87,7 @@ static void set(const char *function, const char *field, const char *text) {
     STRIDES(p, q_stride) STRIDES(p, k_stride) STRIDES(p, v_stride) STRIDES(p, o_stride)
     if (strcmp(field, "scale") == 0) { p.scale = strtof(text, NULL); return; }
     if (strcmp(field, "softcap") == 0) { p.softcap = strtof(text, NULL); return; }
+    POINTER(p, alibi_slopes) NUMBER(p, alibi_stride) POINTER(p, tree_mask)
     if (strcmp(field, "later") == 0) { area.later[3] = (unsigned char)n; return; }
     if (strcmp(field, "window") == 0) { /* LEFT,RIGHT */
       p.has_window = 1;

@@ -1,6 +1,7 @@
 package form
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"slices"
@@ -174,9 +175,12 @@ func (p *Problem) values(f *Form) values {
 	})
 	v.pointer("counters", 0, 0)
 	v.int32s(map[string]int{"head_rows": consumerRows / max(p.packed, 1)})
-	v.int32s(map[string]int{"o_columns": p.O.columns})
+	v.int32s(map[string]int{"o_columns": p.O.columns, "total_queries": p.TotalQueries})
 	v["softmax_scale"] = value{arg: device.Float32(p.Scale)}
 	v["softcap"] = value{arg: device.Float32(p.Softcap)}
+	v.pointer("alibi_slopes", p.AlibiSlopes, 4*(p.Heads+(p.Batch-1)*p.AlibiStride))
+	v.pointer("tree_mask", p.TreeMask, 8*cmp.Or(p.TotalQueries, p.Batch*p.Queries))
+	v.strides("alibi_stride_%s", [3]int{p.AlibiStride})
 	v.strides("q_stride_%s", qStrides)
 	v.strides("q_%s_stride", qStrides)
 	v.strides("o_stride_%s", oStrides)

@@ -163,8 +163,8 @@ func (t *Table) Plan(p Problem) (*Call, error) {
 	if p.Precision == Bits16 {
 		return nil, unsupported("the precision is 16 bits; no form in 16 bits %s", cmp.Or(p.whyNotHalves(), "has such sizes"))
 	}
-	if p.Softcap != 0 {
-		return nil, unsupported("q is %s, k %s and o %s; with a softcap all are F16 or all BF16, and not computed in FP8", p.Q.Type, p.K.Type, p.O.Type)
+	if option := p.scoreOption(); option != "" {
+		return nil, unsupported("q is %s, k %s and o %s; with %s all are F16 or all BF16, and not computed in FP8", p.Q.Type, p.K.Type, p.O.Type, option)
 	}
 	c.Form = t.mixed(&p, rules)
 	if err := t.quantise(c); err != nil {
@@ -210,7 +210,7 @@ func (t *Table) selectHalves(c *Call, rules choice) bool {
 	if p.K.Type == array.E4M3 || p.Precision == FP8 {
 		return false
 	}
-	if p.Softcap == 0 {
+	if p.scoreOption() == "" {
 		if c.Form = t.decode(p, false); c.Form != nil {
 			c.layOut()
 			return true
@@ -270,10 +270,11 @@ func (t *Table) native(p *Problem, rules choice) *Form {
 }
 
 // options16 is the form for a problem in 16 bits with options that is not quantised. It is not timed
-// yet, so that without a precision it gets what has no other form: a softcap, K and V of many queries
-// that the quantiser cannot read, and other head dims, which take the next larger one's form.
+// yet, so that without a precision it gets what has no other form: options of the scores, K and V of
+// many queries that the quantiser cannot read, and other head dims, which take the next larger one's
+// form.
 func (t *Table) options16(p *Problem) *Form {
-	wanted := p.Precision == Bits16 || p.Softcap != 0 || !p.isQuantisable() || !t.hasHeadDim(p)
+	wanted := p.Precision == Bits16 || p.scoreOption() != "" || !p.isQuantisable() || !t.hasHeadDim(p)
 	if !wanted || p.whyNotHalves() != "" || p.HeadDim%columnUnit != 0 || p.VHeadDim%columnUnit != 0 {
 		return nil
 	}

@@ -54,6 +54,10 @@ func TestUnsupported(t *testing.T) {
 		}), array.F16, array.F16, array.BF16),
 		"k and v are bf16 and o f16":             typed(with(func(p *Problem) { p.CuQueries, p.TotalQueries = 1, 600 }), array.BF16, array.BF16, array.F16),
 		"with a softcap all are F16 or all BF16": typed(with(func(p *Problem) { p.Softcap = 30 }), array.BF16, array.E4M3, array.BF16),
+		"with ALiBi slopes all are F16":          typed(with(func(p *Problem) { p.AlibiSlopes = 1 }), array.E4M3, array.E4M3, array.F16),
+		"with a tree mask all are F16": typed(with(func(p *Problem) {
+			p.TreeMask, p.Queries, p.Precision = 1, 9, FP8
+		}), array.BF16, array.BF16, array.BF16),
 		"the quantiser counts at most 8190 heads": typed(with(func(p *Problem) {
 			p.Batch, p.Heads, p.KVHeads, p.Sinks = 3000, 1, 1, 1
 		}), array.BF16, array.BF16, array.BF16),
@@ -74,13 +78,15 @@ func TestUnsupported(t *testing.T) {
 	}
 }
 
-// Tensors in 16 bits take prefill16 where no other form computes them: with a softcap, and K and V of
-// many queries that the quantiser cannot read. Other options are quantised.
+// Tensors in 16 bits take prefill16 where no other form computes them: with options of the scores, and K and V
+// of many queries that the quantiser cannot read. Other options are quantised.
 func TestOptionsIn16Bits(t *testing.T) {
 	table := newTable(t)
 	for what, change := range map[string]func(p *Problem){
 		"a softcap":           func(p *Problem) { p.Softcap = 30 },
 		"a softcap, few rows": func(p *Problem) { p.Softcap, p.Queries = 30, 1 },
+		"slopes":              func(p *Problem) { p.AlibiSlopes = 1 },
+		"a tree of few rows":  func(p *Problem) { p.TreeMask, p.Queries = 1, 7 },
 		"pages":               func(p *Problem) { p.PageTable, p.PageSize, p.Pages, p.MaxPages = 1, 48, 9, 7 },
 		"packed queries only": func(p *Problem) { p.CuQueries, p.TotalQueries = 1, 600 },
 		"sinks: quantised":    func(p *Problem) { p.Sinks = 1 },

@@ -28,6 +28,9 @@ type Problem struct {
 	WindowLeft, WindowRight int // keys beside the query's own; -1 for no limit
 	Scale                   float32
 	Softcap                 float32        // scores become Softcap * tanh(score / Softcap); 0 for none
+	AlibiSlopes             device.Address // [heads], or [batch, heads] with AlibiStride heads
+	AlibiStride             int            // from the slopes of a sequence to those of the next
+	TreeMask                device.Address // uint64 [batch, queries], or [TotalQueries]: a bit for each of the last Queries keys
 	Sinks                   device.Address // [heads]
 
 	CuQueries, CuKeys         device.Address // int32 [batch + 1]: packed sequences
@@ -121,9 +124,22 @@ func (p *Problem) checkPrecision() error {
 	return nil
 }
 
-// hasOptions reports whether the problem has sequences, sinks, a window or a softcap.
+// scoreOption is an option of the scores, which only prefill16 has; empty without one.
+func (p *Problem) scoreOption() string {
+	switch {
+	case p.Softcap != 0:
+		return "a softcap"
+	case p.AlibiSlopes != 0:
+		return "ALiBi slopes"
+	case p.TreeMask != 0:
+		return "a tree mask"
+	}
+	return ""
+}
+
+// hasOptions reports whether the problem has sequences, sinks, a window or options of the scores.
 func (p *Problem) hasOptions() bool {
-	return p.Softcap != 0 || p.CuQueries != 0 || p.PageTable != 0 || p.KeyLengths != 0 || p.Sinks != 0 || p.WindowLeft >= 0 || p.WindowRight >= 0
+	return p.scoreOption() != "" || p.CuQueries != 0 || p.PageTable != 0 || p.KeyLengths != 0 || p.Sinks != 0 || p.WindowLeft >= 0 || p.WindowRight >= 0
 }
 
 // isQuantisable reports whether the quantiser can read k and v: they have no pages, and are packed if

@@ -76,6 +76,23 @@ def visible(axes, queries, keys):
     return seen
 
 
+def alibi(inputs, sequence, queries, keys):
+    """What is added to the scores of a sequence, (heads, queries, keys): a slope times the distance
+    of a key from the query's own."""
+    slopes = inputs["alibi_slopes"].astype(np.float64)
+    distances = np.abs(keys - queries + np.arange(queries)[:, None] - np.arange(keys))
+    return -slopes[sequence % len(slopes), :, None, None] * distances
+
+
+def ancestors(masks, keys):
+    """Which keys each query of a tree sees, without other masks. The last keys are the queries' own:
+    of these the bits say which, of which key number 0 is the lowest."""
+    queries = len(masks)
+    token = np.arange(keys) - (keys - queries)
+    bits = masks.astype(np.int64)[:, None] >> np.clip(token, 0, 63) & 1
+    return (token < 0) | (bits == 1)
+
+
 def attend(s, v, sinks):
     """Softmax over the scores and the sink, times V; and the log-sum-exp of both. A row without keys
     is 0."""
@@ -109,7 +126,12 @@ def reference(axes, inputs):
         s = q @ k[:, None].transpose(0, 1, 3, 2) * softmax_scale(axes, d)
         if axes.get("softcap"):
             s = axes["softcap"] * np.tanh(s / axes["softcap"])
-        s = np.where(visible(axes, last - first, k.shape[1]), s, -np.inf)
+        if axes.get("alibi"):
+            s = s + alibi(inputs, b, last - first, k.shape[1]).reshape(kv_heads, group, last - first, -1)
+        seen = visible(axes, last - first, k.shape[1])
+        if axes.get("tree"):
+            seen &= ancestors(inputs["tree_mask"][index, first:last], k.shape[1])
+        s = np.where(seen, s, -np.inf)
         row_o, row_lse = attend(s, v[:, None], sinks)
         o[index, :, first:last] = row_o.reshape(heads, last - first, o.shape[-1])
         lse[index, :, first:last] = row_lse.reshape(heads, last - first)

@@ -33,6 +33,8 @@ class Call(NamedTuple):
     page_table: Optional[Tensor] = None
     precision: Precision = "auto"
     softcap: Optional[float] = None  # None and 0 are none
+    alibi_slopes: Optional[Tensor] = None
+    tree_mask: Optional[Tensor] = None
 
 
 def is_traced(*tensors: Tensor) -> bool:

@@ -17,14 +17,16 @@ _is_compiling = torch.compiler.is_dynamo_compiling
 
 @overload
 def sdpa(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = ..., scale: Optional[float] = ..., window_size: Optional[Window] = ...,
-         sinks: Optional[Tensor] = ..., softcap: Optional[float] = ..., descale: Optional[Sequence[Tensor]] = ...,
+         sinks: Optional[Tensor] = ..., softcap: Optional[float] = ..., alibi_slopes: Optional[Tensor] = ...,
+         descale: Optional[Sequence[Tensor]] = ...,
          return_lse: Literal[False] = ..., out: Optional[Tensor] = ...,
          smooth_k: bool = ..., hadamard: bool = ..., precision: Precision = ..., fallback: bool = ...) -> Tensor: ...  # fmt: skip
 
 
 @overload
 def sdpa(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = ..., scale: Optional[float] = ..., window_size: Optional[Window] = ...,
-         sinks: Optional[Tensor] = ..., softcap: Optional[float] = ..., descale: Optional[Sequence[Tensor]] = ...,
+         sinks: Optional[Tensor] = ..., softcap: Optional[float] = ..., alibi_slopes: Optional[Tensor] = ...,
+         descale: Optional[Sequence[Tensor]] = ...,
          return_lse: Literal[True], out: Optional[Tensor] = ...,
          smooth_k: bool = ..., hadamard: bool = ..., precision: Precision = ..., fallback: bool = ...) -> tuple[Tensor, Tensor]: ...  # fmt: skip
 
@@ -39,6 +41,7 @@ def sdpa(
     window_size: Optional[Window] = None,
     sinks: Optional[Tensor] = None,
     softcap: Optional[float] = None,
+    alibi_slopes: Optional[Tensor] = None,
     descale: Optional[Sequence[Tensor]] = None,
     return_lse: bool = False,
     out: Optional[Tensor] = None,
@@ -59,7 +62,9 @@ def sdpa(
     default. window_size: (left, right) keys before and behind the query's own, -1 for no limit, as in
     flash-attn. sinks: float32 [heads], logits without a value. softcap: a score s, scaled, becomes
     softcap * tanh(s / softcap), but not that of a sink; for FP16 and BF16, which are then not
-    quantised. return_lse: the result is (o, lse), lse float32 [batch, heads, queries].
+    quantised. alibi_slopes: float32 [heads] or [batch, heads]; slope * abs(i + keys - queries - j) is
+    subtracted from the score of query i and key j, which is scaled and capped before, as in
+    flash-attn; for FP16 and BF16 as softcap. return_lse: the result is (o, lse), lse float32 [batch, heads, queries].
 
     smooth_k and hadamard are options of the quantiser of FP16 and BF16: the first subtracts from k
     its mean over the keys, the second rotates q and k. Neither changes the exact result.
@@ -74,7 +79,8 @@ def sdpa(
     if not _is_compiling():
         try:
             result = _attend(q, k, v, causal, scale, window_size, sinks, descale, return_lse, out, smooth_k, hadamard,
-                             None, None, 0, 0, None, None, precision, softcap, False)  # fmt: skip
+                             None, None, 0, 0, None, None, precision, softcap,
+                             alibi_slopes, None, False)  # fmt: skip
             if result is not None:
                 return result
         except NotImplementedError:
@@ -83,7 +89,7 @@ def sdpa(
     causal, return_lse = _check.flag("causal", causal), _check.flag("return_lse", return_lse)
     smooth_k, hadamard = _check.flag("smooth_k", smooth_k), _check.flag("hadamard", hadamard)
     call = Call(q, k, v, causal, scale, sides, sinks, descale, return_lse, out, smooth_k, hadamard, precision=precision,
-                softcap=softcap)  # fmt: skip
+                softcap=softcap, alibi_slopes=alibi_slopes)  # fmt: skip
     check_dense(call)
     return _operators.attention(call, fallback)
 
@@ -96,13 +102,14 @@ def check_dense(call: Call) -> None:
         _check.descale(call.descale, "qkv", q, q.shape[0], q.shape[1], k.shape[1])
     else:
         _check.no_descale(call.descale, q)
-    _check_options(call)
+    _check_options(call, q.shape[0])
 
 
 @overload
 def sdpa_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, max_seqlen_q: int,
          max_seqlen_k: int, *, causal: bool = ..., scale: Optional[float] = ..., window_size: Optional[Window] = ...,
-         sinks: Optional[Tensor] = ..., softcap: Optional[float] = ..., descale: Optional[Sequence[Tensor]] = ...,
+         sinks: Optional[Tensor] = ..., softcap: Optional[float] = ..., alibi_slopes: Optional[Tensor] = ...,
+         descale: Optional[Sequence[Tensor]] = ...,
          return_lse: Literal[False] = ..., out: Optional[Tensor] = ...,
          smooth_k: bool = ..., hadamard: bool = ..., precision: Precision = ..., fallback: bool = ...) -> Tensor: ...  # fmt: skip
 
@@ -110,7 +117,8 @@ def sdpa_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlen
 @overload
 def sdpa_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, max_seqlen_q: int,
          max_seqlen_k: int, *, causal: bool = ..., scale: Optional[float] = ..., window_size: Optional[Window] = ...,
-         sinks: Optional[Tensor] = ..., softcap: Optional[float] = ..., descale: Optional[Sequence[Tensor]] = ...,
+         sinks: Optional[Tensor] = ..., softcap: Optional[float] = ..., alibi_slopes: Optional[Tensor] = ...,
+         descale: Optional[Sequence[Tensor]] = ...,
          return_lse: Literal[True], out: Optional[Tensor] = ...,
          smooth_k: bool = ..., hadamard: bool = ..., precision: Precision = ..., fallback: bool = ...) -> tuple[Tensor, Tensor]: ...  # fmt: skip
 
@@ -129,6 +137,7 @@ def sdpa_varlen(
     window_size: Optional[Window] = None,
     sinks: Optional[Tensor] = None,
     softcap: Optional[float] = None,
+    alibi_slopes: Optional[Tensor] = None,
     descale: Optional[Sequence[Tensor]] = None,
     return_lse: bool = False,
     out: Optional[Tensor] = None,
@@ -153,7 +162,8 @@ def sdpa_varlen(
     if not _is_compiling():
         try:
             result = _attend(q, k, v, causal, scale, window_size, sinks, descale, return_lse, out, smooth_k, hadamard,
-                             cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, None, None, precision, softcap, False)  # fmt: skip
+                             cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, None, None, precision, softcap,
+                             alibi_slopes, None, False)  # fmt: skip
             if result is not None:
                 return result
         except NotImplementedError:
@@ -162,7 +172,8 @@ def sdpa_varlen(
     causal, return_lse = _check.flag("causal", causal), _check.flag("return_lse", return_lse)
     smooth_k, hadamard = _check.flag("smooth_k", smooth_k), _check.flag("hadamard", hadamard)
     call = Call(q, k, v, causal, scale, sides, sinks, descale, return_lse, out, smooth_k, hadamard,
-                cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, precision=precision, softcap=softcap)  # fmt: skip
+                cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, precision=precision, softcap=softcap,
+                alibi_slopes=alibi_slopes)  # fmt: skip
     check_packed(call)
     return _operators.attention(call, fallback)
 
@@ -177,12 +188,15 @@ def check_packed(call: Call) -> None:
         _check.descale(call.descale, "qkv", q, batch, q.shape[1], k.shape[1])
     else:
         _check.no_descale(call.descale, q)
-    _check_options(call)
+    _check_options(call, batch)
 
 
-def _check_options(call: Call) -> None:
+def _check_options(call: Call, batch: int) -> None:
+    if call.tree_mask is not None:
+        raise ValueError("tree_mask is given, and lengths is None: the tree of the queries is the end of a cache")
     _check.scale(call.scale)
     _check.softcap(call.softcap)
+    _check.alibi_slopes(call.alibi_slopes, call.q, batch)
     _check.sinks(call.sinks, call.q)
     _check.options(call.q, call.smooth_k, call.hadamard)
     _check.precision(call.precision, call.q, call.k, call.smooth_k, call.hadamard)

@@ -17,8 +17,9 @@ _is_compiling = torch.compiler.is_dynamo_compiling
 
 @overload
 def decode(q: Tensor, k_cache: Tensor, v_cache: Tensor, lengths: Tensor, *, page_table: Optional[Tensor] = ...,
-         descale: Optional[Sequence[Tensor]] = ..., causal: bool = ..., scale: Optional[float] = ..., window_size: Optional[Window] = ...,
+         descale: Optional[Sequence[Tensor]] = ..., causal: Optional[bool] = ..., scale: Optional[float] = ..., window_size: Optional[Window] = ...,
          sinks: Optional[Tensor] = ..., softcap: Optional[float] = ...,
+         alibi_slopes: Optional[Tensor] = ..., tree_mask: Optional[Tensor] = ...,
          return_lse: Literal[False] = ..., out: Optional[Tensor] = ..., precision: Precision = ...,
          fallback: bool = ...,
          ) -> Tensor: ...  # fmt: skip
@@ -26,8 +27,9 @@ def decode(q: Tensor, k_cache: Tensor, v_cache: Tensor, lengths: Tensor, *, page
 
 @overload
 def decode(q: Tensor, k_cache: Tensor, v_cache: Tensor, lengths: Tensor, *, page_table: Optional[Tensor] = ...,
-         descale: Optional[Sequence[Tensor]] = ..., causal: bool = ..., scale: Optional[float] = ..., window_size: Optional[Window] = ...,
+         descale: Optional[Sequence[Tensor]] = ..., causal: Optional[bool] = ..., scale: Optional[float] = ..., window_size: Optional[Window] = ...,
          sinks: Optional[Tensor] = ..., softcap: Optional[float] = ...,
+         alibi_slopes: Optional[Tensor] = ..., tree_mask: Optional[Tensor] = ...,
          return_lse: Literal[True], out: Optional[Tensor] = ..., precision: Precision = ...,
          fallback: bool = ...,
          ) -> tuple[Tensor, Tensor]: ...  # fmt: skip
@@ -41,11 +43,13 @@ def decode(
     *,
     page_table: Optional[Tensor] = None,
     descale: Optional[Sequence[Tensor]] = None,
-    causal: bool = True,
+    causal: Optional[bool] = None,
     scale: Optional[float] = None,
     window_size: Optional[Window] = None,
     sinks: Optional[Tensor] = None,
     softcap: Optional[float] = None,
+    alibi_slopes: Optional[Tensor] = None,
+    tree_mask: Optional[Tensor] = None,
     return_lse: bool = False,
     out: Optional[Tensor] = None,
     precision: Precision = "auto",
@@ -61,15 +65,23 @@ def decode(
     queries included. page_table is int32 [batch, max_pages]. Caches in E4M3 come with descale, (of k,
     of v), float32 [batch, kv_heads]; a q in E4M3 with all three factors.
 
+    tree_mask, for the tokens of a tree in speculative decoding, is int64 or uint64 [batch, queries]: bit
+    t of row i says whether the row sees the key of query t, one of the last of the sequence. It sees
+    all keys before. A tree has at most 64 queries in FP16 or BF16 over a cache of the same dtype, and
+    no window; it replaces the causal mask, which is the default without one.
+
     The output has the dtype of q. The other arguments are those of attune.sdpa. A cache in 16 bits is
     read as it is; precision="fp8" quantises it in each call.
     """
     if old:
         return renamed(decode, old, dict(locals()))
+    if causal is None:
+        causal = tree_mask is None
     if not _is_compiling() and lengths is not None:  # without lengths a call is one of sdpa
         try:
             result = _attend(q, k_cache, v_cache, causal, scale, window_size, sinks, descale, return_lse, out, False, False,
-                             None, None, 0, 0, lengths, page_table, precision, softcap, False)  # fmt: skip
+                             None, None, 0, 0, lengths, page_table, precision, softcap,
+                             alibi_slopes, tree_mask, False)  # fmt: skip
             if result is not None:
                 return result
         except NotImplementedError:
@@ -78,7 +90,7 @@ def decode(
     causal, return_lse = _check.flag("causal", causal), _check.flag("return_lse", return_lse)
     call = Call(q, k_cache, v_cache, causal, scale, sides, sinks, descale, return_lse, out,
                 lengths=lengths, page_table=page_table, precision=precision,
-                softcap=softcap)  # fmt: skip
+                softcap=softcap, alibi_slopes=alibi_slopes, tree_mask=tree_mask)  # fmt: skip
     check_cached(call)
     return _operators.attention(call, fallback)
 
@@ -116,6 +128,9 @@ def _check_cache_call(call: Call, batch: int) -> None:
         _check.no_descale(call.descale, cache, "k_cache")
     _check.scale(call.scale)
     _check.softcap(call.softcap)
+    _check.alibi_slopes(call.alibi_slopes, q, batch)
+    queries = q.shape[2] if call.cu_seqlens_q is None else call.max_seqlen_q
+    _check.tree_mask(call.tree_mask, q, queries, call.causal, call.window_size)
     _check.sinks(call.sinks, q)
     _check.precision(call.precision, q, cache)
     _check.out(call.out, q)
@@ -123,16 +138,18 @@ def _check_cache_call(call: Call, batch: int) -> None:
 
 @overload
 def prefill(q: Tensor, k_cache: Tensor, v_cache: Tensor, lengths: Tensor, cu_seqlens_q: Tensor, max_seqlen_q: int, *,
-         page_table: Optional[Tensor] = ..., descale: Optional[Sequence[Tensor]] = ..., causal: bool = ..., scale: Optional[float] = ...,
+         page_table: Optional[Tensor] = ..., descale: Optional[Sequence[Tensor]] = ..., causal: Optional[bool] = ..., scale: Optional[float] = ...,
          window_size: Optional[Window] = ..., sinks: Optional[Tensor] = ..., softcap: Optional[float] = ...,
+         alibi_slopes: Optional[Tensor] = ..., tree_mask: Optional[Tensor] = ...,
          return_lse: Literal[False] = ..., out: Optional[Tensor] = ...,
          precision: Precision = ..., fallback: bool = ...) -> Tensor: ...  # fmt: skip
 
 
 @overload
 def prefill(q: Tensor, k_cache: Tensor, v_cache: Tensor, lengths: Tensor, cu_seqlens_q: Tensor, max_seqlen_q: int, *,
-         page_table: Optional[Tensor] = ..., descale: Optional[Sequence[Tensor]] = ..., causal: bool = ..., scale: Optional[float] = ...,
+         page_table: Optional[Tensor] = ..., descale: Optional[Sequence[Tensor]] = ..., causal: Optional[bool] = ..., scale: Optional[float] = ...,
          window_size: Optional[Window] = ..., sinks: Optional[Tensor] = ..., softcap: Optional[float] = ...,
+         alibi_slopes: Optional[Tensor] = ..., tree_mask: Optional[Tensor] = ...,
          return_lse: Literal[True], out: Optional[Tensor] = ...,
          precision: Precision = ..., fallback: bool = ...) -> tuple[Tensor, Tensor]: ...  # fmt: skip
 
@@ -147,11 +164,13 @@ def prefill(
     *,
     page_table: Optional[Tensor] = None,
     descale: Optional[Sequence[Tensor]] = None,
-    causal: bool = True,
+    causal: Optional[bool] = None,
     scale: Optional[float] = None,
     window_size: Optional[Window] = None,
     sinks: Optional[Tensor] = None,
     softcap: Optional[float] = None,
+    alibi_slopes: Optional[Tensor] = None,
+    tree_mask: Optional[Tensor] = None,
     return_lse: bool = False,
     out: Optional[Tensor] = None,
     precision: Precision = "auto",
@@ -161,16 +180,19 @@ def prefill(
 
     q is [total_queries, heads, head_dim], FP16, BF16 or E4M3. cu_seqlens_q is int32 [batch + 1]:
     sequence b has the rows of q from cu_seqlens_q[b] to cu_seqlens_q[b + 1] - 1, at most max_seqlen_q.
-    They are the last of its lengths[b] keys, which the caches have already: with causal, the default,
-    each sees the keys up to its own. A sequence may have one query, that of a decode step, or none.
+    They are the last of its lengths[b] keys, which the caches have already: with causal, the default
+    without a tree_mask, each sees the keys up to its own. A sequence may have one query, that of a decode step, or none.
 
-    The caches, lengths, page_table and descale are those of attune.decode, and the other arguments
-    those of attune.sdpa. lse is float32 [heads, total_queries].
+    The caches, lengths, page_table and descale are those of attune.decode, and tree_mask too, but of
+    [total_queries]. The other arguments are those of attune.sdpa. lse is float32 [heads, total_queries].
     """
+    if causal is None:
+        causal = tree_mask is None
     if not _is_compiling() and lengths is not None and cu_seqlens_q is not None:
         try:
             result = _attend(q, k_cache, v_cache, causal, scale, window_size, sinks, descale, return_lse, out, False, False,
-                             cu_seqlens_q, None, max_seqlen_q, 0, lengths, page_table, precision, softcap, False)  # fmt: skip
+                             cu_seqlens_q, None, max_seqlen_q, 0, lengths, page_table, precision, softcap,
+                             alibi_slopes, tree_mask, False)  # fmt: skip
             if result is not None:
                 return result
         except NotImplementedError:
@@ -179,7 +201,7 @@ def prefill(
     causal, return_lse = _check.flag("causal", causal), _check.flag("return_lse", return_lse)
     call = Call(q, k_cache, v_cache, causal, scale, sides, sinks, descale, return_lse, out, cu_seqlens_q=cu_seqlens_q,
                 max_seqlen_q=max_seqlen_q, lengths=lengths, page_table=page_table, precision=precision,
-                softcap=softcap)  # fmt: skip
+                softcap=softcap, alibi_slopes=alibi_slopes, tree_mask=tree_mask)  # fmt: skip
     check_prefilled(call)
     return _operators.attention(call, fallback)
 

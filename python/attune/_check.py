@@ -139,6 +139,37 @@ def sinks(value: Optional[Tensor], q: Tensor) -> None:
         array("sinks", value, torch.float32, (q.shape[1],), q)
 
 
+def alibi_slopes(value: Optional[Tensor], q: Tensor, batch: int) -> None:
+    """One for each head, or for each head of each sequence."""
+    if value is not None:
+        of_batch = isinstance(value, Tensor) and value.dim() == 2
+        array("alibi_slopes", value, torch.float32, (batch, q.shape[1]) if of_batch else (q.shape[1],), q)
+
+
+def finite(name: str, value: Optional[Tensor]) -> None:
+    """The numbers of a tensor in host memory; those of a GPU are not waited for."""
+    if value is not None and value.device.type == "cpu" and not torch.isfinite(value).all():
+        raise ValueError(f"{name} is {value.tolist()}: its numbers must be finite")
+
+
+def tree_mask(value: Optional[Tensor], q: Tensor, queries: int, causal: bool, window_size: tuple[int, int]) -> None:
+    """A word for each row of q, of which at most 64 are of one sequence."""
+    if value is None:
+        return
+    if not isinstance(value, Tensor):
+        raise TypeError(f"tree_mask is a {type(value).__name__}, not a tensor int64 or uint64")
+    wanted = [q.shape[0]] if q.dim() == 3 else [q.shape[0], q.shape[2]]
+    if value.dtype not in (torch.int64, torch.uint64) or list(value.shape) != wanted:
+        raise ValueError(f"tree_mask is {value.dtype} {list(value.shape)}, not int64 or uint64 {wanted}")
+    beside("tree_mask", value, "q", q)
+    if causal:
+        raise ValueError("tree_mask is given, and causal is True: the mask of a tree replaces the causal one")
+    if max(window_size) >= 0:
+        raise ValueError(f"tree_mask is given, and window_size is {window_size}: a tree has no window")
+    if queries > 64:
+        raise ValueError(f"tree_mask is given, and there are {queries} queries: it has a bit for each, at most 64")
+
+
 def options(q: Tensor, smooth_k: bool, hadamard: bool) -> None:
     for name, value in (("smooth_k", smooth_k), ("hadamard", hadamard)):
         if value and q.dtype == FP8:

@@ -53,6 +53,8 @@ def explain(
     window_size: Optional[Window] = None,
     sinks: Optional[Tensor] = None,
     softcap: Optional[float] = None,
+    alibi_slopes: Optional[Tensor] = None,
+    tree_mask: Optional[Tensor] = None,
     descale: Optional[Sequence[Tensor]] = None,
     return_lse: bool = False,
     out: Optional[Tensor] = None,
@@ -64,15 +66,16 @@ def explain(
 
     With cu_seqlens_q and cu_seqlens_k it explains attune.sdpa_varlen, with lengths attune.decode, and
     with lengths and cu_seqlens_q attune.prefill. The caches of the latter two are k and v, and their
-    default is causal. The arguments are those of the functions.
+    default is causal, without a tree_mask. The arguments are those of the functions.
     Tensors may be on any device, or fake: only their dtypes, shapes and strides are read.
     """
     sides = _check.window(window_size)
-    causal = lengths is not None if causal is None else _check.flag("causal", causal)
+    causal = lengths is not None and tree_mask is None if causal is None else _check.flag("causal", causal)
     return_lse = _check.flag("return_lse", return_lse)
     smooth_k, hadamard = _check.flag("smooth_k", smooth_k), _check.flag("hadamard", hadamard)
     call = Call(q, k, v, causal, scale, sides, sinks, descale, return_lse, out, smooth_k, hadamard, cu_seqlens_q,
-                cu_seqlens_k, max_seqlen_q, max_seqlen_k, lengths, page_table, precision, softcap)  # fmt: skip
+                cu_seqlens_k, max_seqlen_q, max_seqlen_k, lengths, page_table, precision, softcap,
+                alibi_slopes, tree_mask)  # fmt: skip
     _check_call(call)
     if _operators.is_empty(call):
         return _without_kernel("none", "no query sees a key, and O is zero")
@@ -140,7 +143,7 @@ def _readable(call: Call) -> Call:
                 raise NotImplementedError(f"{name}_cache has strides {list(x.stride())}, not multiples of 16 bytes")
             _operators.check_copy(name, x)
             changes[name] = _Like(x)
-    for name in ("sinks", "cu_seqlens_q", "cu_seqlens_k", "lengths", "page_table"):
+    for name in _operators.ARRAYS:
         if (x := getattr(call, name)) is not None:
             changes[name] = _Like(x)
     if call.descale is not None:

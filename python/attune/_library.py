@@ -17,7 +17,8 @@ except ImportError as problem:
     _call, _problem = None, problem
 
 # The numbers of dtypes in src/call.c; the first three are those of the library.
-DTYPES = {torch.float8_e4m3fn: 1, torch.float16: 2, torch.bfloat16: 3, torch.float32: 4, torch.int32: 5}
+DTYPES = {torch.float8_e4m3fn: 1, torch.float16: 2, torch.bfloat16: 3, torch.float32: 4, torch.int32: 5, torch.int64: 6,
+          torch.uint64: 6}  # fmt: skip
 _CUDA = 2  # the device type of DLPack
 
 

@@ -10,6 +10,10 @@ from attune._arguments import Call
 from attune._check import Precision, Result
 
 
+# The arguments that are contiguous where the library reads them, q, k, v and their factors aside.
+ARRAYS = ("sinks", "cu_seqlens_q", "cu_seqlens_k", "lengths", "page_table", "alibi_slopes", "tree_mask")
+
+
 def attention(call: Call, fallback: bool) -> Result:
     """A call whose arguments were checked."""
     reason = refusal(call)
@@ -17,17 +21,20 @@ def attention(call: Call, fallback: bool) -> Result:
         raise NotImplementedError(reason)
     if _is_transformed(call):
         return _reference.attention(call, basic=True)
+    traced = _arguments.is_traced(call.q, call.k, call.v)
+    if not traced:
+        _check.finite("alibi_slopes", call.alibi_slopes)
     if _wants_gradient(call):
         return _reference.attention(call)  # which PyTorch can differentiate
-    if _arguments.is_traced(call.q, call.k, call.v):
+    if traced:
         return _through_dispatcher(call, fallback)
     return _run(call, fallback)
 
 
 def _inputs(call: Call) -> list[Tensor]:
     """The tensors that a gradient may be wanted of."""
-    sinks = () if call.sinks is None else (call.sinks,)
-    return [call.q, call.k, call.v, *sinks, *(call.descale or ())]
+    of_heads = [x for x in (call.sinks, call.alibi_slopes) if x is not None]
+    return [call.q, call.k, call.v, *of_heads, *(call.descale or ())]
 
 
 def _tensors(call: Call) -> list[tuple[str, Optional[Tensor]]]:
@@ -53,7 +60,7 @@ def _has_large_extent(call: Call) -> bool:
 def refusal(call: Call, anywhere: bool = False) -> Optional[str]:
     """Why the library is not called, or None. anywhere: the device of the tensors does not matter."""
     if _wants_gradient(call):
-        return "q, k, v, sinks or descale requires a gradient, and there is no backward pass; use torch.no_grad()"
+        return "q, k, v, alibi_slopes, sinks or descale requires a gradient, and there is no backward pass; use torch.no_grad()"
     if _is_transformed(call):
         return "torch.func or forward-mode differentiation transforms the call, which the kernels do not know"
     if not call.q.is_cuda and not anywhere:
@@ -197,7 +204,7 @@ def _readable(call: Call) -> Call:
                 )
             check_copy(name, x)
             changes[name] = x.clone(memory_format=torch.contiguous_format).resolve_neg()
-    for name in ("sinks", "cu_seqlens_q", "cu_seqlens_k", "lengths", "page_table"):
+    for name in ARRAYS:
         if getattr(call, name) is not None:
             changes[name] = getattr(call, name).contiguous().resolve_neg()
     if call.descale is not None:
@@ -223,11 +230,12 @@ def _operator(q: Tensor, k: Tensor, v: Tensor, descale_q: Optional[Tensor], desc
               cu_seqlens_q: Optional[Tensor] = None, cu_seqlens_k: Optional[Tensor] = None, max_seqlen_q: int = 0,
               max_seqlen_k: int = 0, lengths: Optional[Tensor] = None, page_table: Optional[Tensor] = None,
               fallback: bool = False, precision: str = "auto",
-              softcap: float = 0.0) -> tuple[Tensor, Tensor]:  # fmt: skip
+              softcap: float = 0.0, alibi_slopes: Optional[Tensor] = None,
+              tree_mask: Optional[Tensor] = None) -> tuple[Tensor, Tensor]:  # fmt: skip
     call = Call(q, k, v, causal, None if scale < 0 else scale, (window_left, window_right), sinks,
                 _factors(descale_q, descale_k, descale_v), return_lse, new_output(q, lengths is not None), smooth_k,
                 hadamard, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, lengths, page_table,
-                _precision(precision), softcap)  # fmt: skip
+                _precision(precision), softcap, alibi_slopes, tree_mask)  # fmt: skip
     with _workspace.temporary():
         result = _run(call, fallback)
     return (result, q.new_empty(0, dtype=torch.float32)) if isinstance(result, Tensor) else result
@@ -239,11 +247,12 @@ def _operator_out(q: Tensor, k: Tensor, v: Tensor, descale_q: Optional[Tensor], 
                   hadamard: bool = False, cu_seqlens_q: Optional[Tensor] = None, cu_seqlens_k: Optional[Tensor] = None,
                   max_seqlen_q: int = 0, max_seqlen_k: int = 0, lengths: Optional[Tensor] = None,
                   page_table: Optional[Tensor] = None, fallback: bool = False,
-                  precision: str = "auto", softcap: float = 0.0) -> Tensor:  # fmt: skip
+                  precision: str = "auto", softcap: float = 0.0, alibi_slopes: Optional[Tensor] = None,
+                  tree_mask: Optional[Tensor] = None) -> Tensor:  # fmt: skip
     call = Call(q, k, v, causal, None if scale < 0 else scale, (window_left, window_right), sinks,
                 _factors(descale_q, descale_k, descale_v), return_lse, out, smooth_k, hadamard,
                 cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, lengths, page_table, _precision(precision),
-                softcap)  # fmt: skip
+                softcap, alibi_slopes, tree_mask)  # fmt: skip
     with _workspace.temporary():
         result = _run(call, fallback)
     return q.new_empty(0, dtype=torch.float32) if isinstance(result, Tensor) else result[1]
@@ -290,8 +299,8 @@ def _through_dispatcher(call: Call, fallback: bool) -> Result:
     descale = (None, None, None) if call.descale is None else (None, *call.descale)[-3:]
     first = (call.q, call.k, call.v, *descale, bool(call.causal), -1.0 if call.scale is None else float(call.scale),
              *call.window_size, call.sinks, bool(call.return_lse))  # fmt: skip
-    last = (bool(call.smooth_k), bool(call.hadamard), *call[12:-2], bool(fallback), call.precision,
-            float(call.softcap or 0))  # fmt: skip
+    last = (bool(call.smooth_k), bool(call.hadamard), *call[12:18], bool(fallback), call.precision,
+            float(call.softcap or 0), call.alibi_slopes, call.tree_mask)  # fmt: skip
     if call.out is None:
         o, lse = _sdpa_op(*first, *last)
     else:

@@ -21,8 +21,8 @@ _AT_ONCE = 1 << 24
 def attention(call: Call, basic: bool = False) -> Result:
     """A call of attune.sdpa, sdpa_varlen, decode or prefill, computed without attune.
 
-    PyTorch's function computes it, for masks by blocks of rows. A log-sum-exp, sinks and a softcap, which that function
-    does not have, take explicit scores, by blocks of rows too. basic: all calls take them, because every transform of PyTorch
+    PyTorch's function computes it, for masks by blocks of rows. A log-sum-exp, sinks, a softcap and slopes, which that
+    function does not have, take explicit scores, by blocks of rows too. basic: all calls take them, because every transform of PyTorch
     knows their operators.
     """
     dtype = call.q.dtype if call.q.dtype.itemsize > 1 else torch.float16
@@ -47,7 +47,8 @@ def _copy(o: Tensor, into: Tensor) -> Tensor:
 def _attended(q: Tensor, k: Tensor, v: Tensor, call: Call, lengths: Optional[Tensor], offsets: Optional[Tensor],
               basic: bool) -> tuple[Tensor, Optional[Tensor]]:  # fmt: skip
     """(o, lse) of [batch, heads, rows, head_dim], lse where it was computed."""
-    needs_scores = basic or call.return_lse or call.sinks is not None or bool(call.softcap)
+    slopes, tree = call.alibi_slopes, call.tree_mask
+    needs_scores = basic or call.return_lse or call.sinks is not None or bool(call.softcap) or slopes is not None
     if not needs_scores and lengths is None and _is_plain(q, k, call):
         grouped = q.shape[1] != k.shape[1]
         if grouped and not call.causal:
@@ -63,10 +64,11 @@ def _attended(q: Tensor, k: Tensor, v: Tensor, call: Call, lengths: Optional[Ten
     for first in range(0, queries, step):
         rows = slice(first, min(first + step, queries))
         columns = _columns(rows, queries, keys, call) if lengths is None else slice(0, keys)
-        hidden = _hidden(queries, keys, call.causal, *call.window_size, lengths, q.device, rows, columns, offsets)
+        hidden = _hidden(queries, keys, call.causal, *call.window_size, lengths, q.device, rows, columns, offsets, tree)
         some_k, some_v = k[:, :, columns], v[:, :, columns]
         if needs_scores:
-            o, lse = _by_scores(q[:, :, rows], some_k, some_v, call.scale, hidden, call.sinks, call.softcap)
+            bias = None if slopes is None else _bias(slopes, queries, keys, lengths, rows, columns, offsets)
+            o, lse = _by_scores(q[:, :, rows], some_k, some_v, call.scale, hidden, call.sinks, call.softcap, bias)
             lses.append(lse)
         else:
             o = _by_mask(q[:, :, rows], some_k, some_v, call.scale, hidden)
@@ -108,7 +110,8 @@ def _by_mask(q: Tensor, k: Tensor, v: Tensor, scale: Optional[float], hidden: Te
 
 
 def _by_scores(q: Tensor, k: Tensor, v: Tensor, scale: Optional[float], hidden: Tensor,
-               sinks: Optional[Tensor], softcap: Optional[float]) -> tuple[Tensor, Tensor]:  # fmt: skip
+               sinks: Optional[Tensor], softcap: Optional[float],
+               bias: Optional[Tensor]) -> tuple[Tensor, Tensor]:  # fmt: skip
     """(o, lse) in float32 with the scores in memory."""
     group, keys = q.shape[1] // k.shape[1], k.shape[2]
     k, v = (x.float().repeat_interleave(group, dim=1) for x in (k, v))
@@ -116,6 +119,8 @@ def _by_scores(q: Tensor, k: Tensor, v: Tensor, scale: Optional[float], hidden: 
     if softcap:
         softcap = max(softcap, torch.finfo(torch.float32).tiny)
         scores = softcap * torch.tanh(scores / softcap)
+    if bias is not None:
+        scores = scores + bias
     hidden = hidden[:, None]
     v = torch.where(hidden.all(dim=2)[..., None], 0.0, v)  # NaN behind the last key has no effect
     scores = scores.masked_fill(hidden, -torch.inf)
@@ -170,11 +175,22 @@ def _packed(call: Call, basic: bool) -> tuple[Tensor, Optional[Tensor]]:
         if k.shape[2] == 0:
             continue
         q, k, v = _dequantised(q, k, v, None if call.descale is None else [x[b : b + 1] for x in call.descale])
-        part, part_lse = _attended(q, k, v, call, length, length - (q_end - q_start), basic)
+        one = _of_sequence(call, b, rows.clamp(max=total - 1))
+        part, part_lse = _attended(q, k, v, one, length, length - (q_end - q_start), basic)
         o = o.index_copy_(0, rows, part[0].transpose(0, 1).to(dtype))
         if part_lse is not None:
             lse = lse.index_copy_(1, rows, part_lse[0])
     return o[:total], lse[:, :total].contiguous()
+
+
+def _of_sequence(call: Call, b: int, rows: Tensor) -> Call:
+    """The call with the slopes and the tree of a sequence alone."""
+    slopes, tree = call.alibi_slopes, call.tree_mask
+    if slopes is not None and slopes.dim() == 2:
+        slopes = slopes[b : b + 1]
+    if tree is not None:
+        tree = tree.view(torch.int64)[rows][None]
+    return call._replace(alibi_slopes=slopes, tree_mask=tree)
 
 
 def _sequences(call: Call) -> Callable[[int], tuple[Tensor, Tensor, Tensor]]:
@@ -203,35 +219,63 @@ def _sequence(x: Tensor, rows: Tensor) -> Tensor:
     return bits[rows].view(x.dtype).transpose(0, 1)[None]
 
 
-def _hidden(queries: int, keys: int, causal: bool, window_left: int, window_right: int, lengths: Optional[Tensor],
-            device: torch.device, rows: slice, columns: slice, offsets: Optional[Tensor]) -> Tensor:  # fmt: skip
-    """[batch or 1, rows, columns]: the keys that a query does not see. Query i is at key i + offset; without an offset
-    the last one is at the last key."""
-    row = torch.arange(rows.start, rows.stop, device=device)[None, :, None]
-    key = torch.arange(columns.start, columns.stop, device=device)
+def _offset(queries: int, keys: int, lengths: Optional[Tensor], offsets: Optional[Tensor], device: torch.device) -> Tensor:
+    """[batch or 1, 1, 1]: the key of query 0. Query i is at key i + offset; without an offset the last one is at the last
+    key."""
     if lengths is None:
-        own = row + (keys - queries)
+        return torch.full((1, 1, 1), keys - queries, device=device)
+    return (lengths.long().clamp(0, keys) - queries if offsets is None else offsets)[:, None, None]
+
+
+def _indices(rows: slice, columns: slice, device: torch.device) -> tuple[Tensor, Tensor]:
+    """The numbers of queries, [1, rows, 1], and of keys, [columns]."""
+    row = torch.arange(rows.start, rows.stop, device=device)[None, :, None]
+    return row, torch.arange(columns.start, columns.stop, device=device)
+
+
+def _hidden(queries: int, keys: int, causal: bool, window_left: int, window_right: int, lengths: Optional[Tensor],
+            device: torch.device, rows: slice, columns: slice, offsets: Optional[Tensor],
+            tree: Optional[Tensor] = None) -> Tensor:  # fmt: skip
+    """[batch or 1, rows, columns]: the keys that a query does not see."""
+    row, key = _indices(rows, columns, device)
+    offset = _offset(queries, keys, lengths, offsets, device)
+    own = row + offset
+    if lengths is None:
         hidden = torch.zeros(own.shape[:2] + key.shape, dtype=torch.bool, device=device)
     else:
-        lengths = lengths.long().clamp(0, keys)
-        own = row + (lengths - queries if offsets is None else offsets)[:, None, None]
-        hidden = (key >= lengths[:, None, None]).expand(-1, own.shape[1], -1)
+        hidden = (key >= lengths.long().clamp(0, keys)[:, None, None]).expand(-1, own.shape[1], -1)
     if causal:
         hidden = hidden | (key > own)
     if window_left >= 0:
         hidden = hidden | (key < own - window_left)
     if window_right >= 0:
         hidden = hidden | (key > own + window_right)
+    if tree is not None:
+        token = key - offset
+        seen = tree.view(torch.int64)[:, rows, None] >> token.clamp(0, 63) & 1
+        hidden = hidden | (token >= 0) & (seen == 0)
     return hidden
+
+
+def _bias(slopes: Tensor, queries: int, keys: int, lengths: Optional[Tensor], rows: slice, columns: slice,
+          offsets: Optional[Tensor]) -> Tensor:  # fmt: skip
+    """[batch or 1, heads, rows, columns]: what ALiBi adds to the scores."""
+    row, key = _indices(rows, columns, slopes.device)
+    distance = (row + _offset(queries, keys, lengths, offsets, slopes.device) - key).abs()
+    return -slopes.reshape(-1, slopes.shape[-1])[:, :, None, None] * distance[:, None]
 
 
 def explicit(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: Optional[float], window_left: int,
              window_right: int, sinks: Optional[Tensor], lengths: Optional[Tensor] = None,
-             softcap: Optional[float] = None) -> tuple[Tensor, Tensor]:  # fmt: skip
+             softcap: Optional[float] = None, alibi_slopes: Optional[Tensor] = None,
+             tree_mask: Optional[Tensor] = None) -> tuple[Tensor, Tensor]:  # fmt: skip
     """(o, lse) in float32 with all scores in memory, for tests."""
     rows, columns = slice(0, q.shape[2]), slice(0, k.shape[2])
-    hidden = _hidden(rows.stop, columns.stop, causal, window_left, window_right, lengths, q.device, rows, columns, None)
-    return _by_scores(q, k, v, scale, hidden, sinks, softcap)
+    hidden = _hidden(rows.stop, columns.stop, causal, window_left, window_right, lengths, q.device, rows, columns, None,
+                     tree_mask)  # fmt: skip
+    slopes = alibi_slopes
+    bias = None if slopes is None else _bias(slopes, rows.stop, columns.stop, lengths, rows, columns, None)
+    return _by_scores(q, k, v, scale, hidden, sinks, softcap, bias)
 
 
 def append(k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor, lengths: Tensor, page_table: Optional[Tensor],

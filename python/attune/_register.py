@@ -56,6 +56,8 @@ class _Handle:
         make_library: Any = torch.library.Library
         self.library: Any = make_library("aten", "IMPL")
         for name, attempt in _ATTEMPTS.items():
+            if not hasattr(torch.ops.aten, name):
+                continue  # PyTorch 2.11 has none that writes into a tensor
             kernel = _kernel(attempt, torch.library.get_kernel("aten::" + name, _KEY), options)
             self.library.impl(name, kernel, _KEY, with_keyset=True, allow_override=True)
 

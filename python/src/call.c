@@ -91,12 +91,13 @@ enum {
   FP16 = ATTUNE_SDPA_FP16,
   BF16 = ATTUNE_SDPA_BF16,
   FLOAT32,
-  INT32
+  INT32,
+  INT64 /* signed or not */
 };
 
 enum { MAX_RANK = 4 };
 
-static PyObject *dtype_objects[INT32 + 1]; /* of the dict above, by dtype */
+static PyObject *dtype_objects[INT64 + 1]; /* of the dict above, by dtype */
 
 typedef struct view {
   void *data; /* NULL: there is no such tensor */
@@ -105,11 +106,12 @@ typedef struct view {
 } view;
 
 static int dtype_of(const dl_tensor *t) {
-  enum { INT = 0, FLOAT = 2, BFLOAT = 4, FLOAT8_E4M3FN = 10 };
+  enum { INT = 0, UINT = 1, FLOAT = 2, BFLOAT = 4, FLOAT8_E4M3FN = 10 };
   if (t->lanes != 1) return OTHER;
   if (t->code == FLOAT) return t->bits == 16 ? FP16 : t->bits == 32 ? FLOAT32 : OTHER;
   if (t->code == BFLOAT) return t->bits == 16 ? BF16 : OTHER;
   if (t->code == FLOAT8_E4M3FN) return E4M3;
+  if ((t->code == INT || t->code == UINT) && t->bits == 64) return INT64;
   return t->code == INT && t->bits == 32 ? INT32 : OTHER;
 }
 
@@ -442,13 +444,15 @@ enum {
   LENGTHS, PAGE_TABLE,                                    /* a cache */
   PRECISION,                                              /* "auto", "fp8" or "16" */
   SOFTCAP,                                                /* None or 0 for none */
+  ALIBI_SLOPES, TREE_MASK,
   TRUSTED,                                                /* the caller is the dispatcher: nothing observes */
   ARGUMENTS
 };
 
 typedef struct attention {
   bool (*look)(PyObject *tensor, view *into); /* look, or look_anywhere */
-  view q, k, v, o, lse, descale[3], sinks, cu_queries, cu_keys, lengths, page_table;
+  view q, k, v, o, lse, descale[3], sinks, cu_queries, cu_keys, lengths, page_table, alibi_slopes,
+      tree_mask;
   attune_sdpa_params p;
 } attention;
 
@@ -639,6 +643,29 @@ static bool set_dtypes(PyObject *descale, attention *a) {
   return true;
 }
 
+/* Slopes of [heads] or [batch, heads], and the mask of a tree in place of a causal one, of [batch,
+ * queries] or [rows]. */
+static bool set_bias(attention *a) {
+  enum { MAX_TOKENS = 64 };
+  attune_sdpa_params *p = &a->p;
+  const view *slopes = &a->alibi_slopes, *tree = &a->tree_mask;
+  const int device = a->q.device;
+  if (slopes->data != NULL) {
+    if (slopes->rank == 2 ? !is_factor(slopes, device, p->batch, p->heads)
+                          : !is_vector(slopes, FLOAT32, device, p->heads)) {
+      return false;
+    }
+    p->alibi_slopes = slopes->data;
+    p->alibi_stride = slopes->rank == 2 && p->batch > 1 ? p->heads : 0;
+  }
+  if (tree->data == NULL) return true;
+  if (p->causal || p->has_window || p->queries > MAX_TOKENS) return false;
+  p->tree_mask = tree->data;
+  const int64_t words[] = {p->batch, p->queries};
+  return a->q.rank == 3 ? is_vector(tree, INT64, device, a->q.shape[0])
+                        : is_array(tree, INT64, device, 2, words);
+}
+
 /* Reads all arguments but the outputs into the parameters. */
 static bool read_arguments(PyObject *const *args, attention *a) {
   attune_sdpa_params *p = &a->p;
@@ -650,8 +677,10 @@ static bool read_arguments(PyObject *const *args, attention *a) {
                   {args[LENGTHS], &a->lengths},
                   {args[CU_SEQLENS_Q], &a->cu_queries},
                   {args[CU_SEQLENS_K], &a->cu_keys},
-                  {args[PAGE_TABLE], &a->page_table}};
-  for (int i = 0; i < 5; ++i) {
+                  {args[PAGE_TABLE], &a->page_table},
+                  {args[ALIBI_SLOPES], &a->alibi_slopes},
+                  {args[TREE_MASK], &a->tree_mask}};
+  for (int i = 0; i < 7; ++i) {
     if (optional[i].tensor != Py_None && !a->look(optional[i].tensor, optional[i].into)) return false;
   }
   if (!set_flags(args, p)) return false;
@@ -661,6 +690,7 @@ static bool read_arguments(PyObject *const *args, attention *a) {
   if (!agree(a) || !set_dtypes(args[DESCALE], a)) return false;
   if (a->sinks.data != NULL && !is_vector(&a->sinks, FLOAT32, a->q.device, p->heads)) return false;
   p->sinks = a->sinks.data;
+  if (!set_bias(a)) return false;
   p->q = a->q.data, p->k = a->k.data, p->v = a->v.data;
   return set_strides(&a->q, p->q_stride) && set_strides(&a->k, p->k_stride) &&
          set_strides(&a->v, p->v_stride);
@@ -798,6 +828,7 @@ static answers ask(const attune_sdpa_params *p) {
   key.descale_v = PRESENCE(p->descale_v);
   key.cu_queries = PRESENCE(p->cu_queries), key.cu_keys = PRESENCE(p->cu_keys);
   key.key_lengths = PRESENCE(p->key_lengths), key.page_table = PRESENCE(p->page_table);
+  key.alibi_slopes = PRESENCE(p->alibi_slopes), key.tree_mask = PRESENCE(p->tree_mask);
 #undef PRESENCE
   for (int i = 0; i < ENTRIES; ++i) {
     if (memcmp(&known[i].problem, &key, sizeof key) == 0) return known[i].answers;
@@ -850,8 +881,9 @@ static PyObject *attend(PyObject *module, PyObject *const *args, Py_ssize_t coun
   }
   const bool trusted = args[TRUSTED] == Py_True;
   if (!trusted) {
-    PyObject *seen[] = {args[Q], args[K], args[V], args[SINKS], args[OUT]};
-    if (is_observed(seen, 5, args[DESCALE])) Py_RETURN_NONE;
+    PyObject *seen[] = {args[Q], args[K], args[V], args[SINKS], args[OUT],
+                        args[ALIBI_SLOPES]};
+    if (is_observed(seen, 6, args[DESCALE])) Py_RETURN_NONE;
   }
   attention a;
   memset(&a, 0, sizeof a);
@@ -1068,7 +1100,7 @@ static PyObject *configure(PyObject *module, PyObject *args) {
   Py_ssize_t at = 0;
   for (PyObject *dtype, *number; PyDict_Next(dtypes, &at, &dtype, &number);) {
     const long i = PyLong_AsLong(number);
-    if (i < 0 || i > INT32) return PyErr_Format(PyExc_ValueError, "there is no dtype %ld", i);
+    if (i < 0 || i > INT64) return PyErr_Format(PyExc_ValueError, "there is no dtype %ld", i);
     dtype_objects[i] = dtype;
   }
   torch.device_type = device_type;

@@ -35,6 +35,9 @@ class Forward(ctypes.Structure):
         precision="int",
         softcap="float",
         **_all("int", "v_head_dim reserved"),
+        alibi_slopes="pointer",
+        alibi_stride="size",
+        tree_mask="pointer",
     )
 
 

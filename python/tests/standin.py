@@ -19,6 +19,8 @@ def _attend(*arguments):
         )
     if call.softcap and call.precision == "fp8":
         raise NotImplementedError(f"softcap is {call.softcap}; with it nothing is quantised")
+    if call.alibi_slopes is not None and call.precision == "fp8":
+        raise NotImplementedError("alibi_slopes is given; with it nothing is quantised")
     if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
         return None  # the caller says why
     assert call.sinks is None or call.sinks.dtype == torch.float32, "the kernels take sinks in float32"

@@ -51,18 +51,21 @@ class Register(test_gpu.OnGPU):
 class Transformers(test_gpu.OnGPU):
     @torch.no_grad()
     def check(self, kind, mask=None, **options):
+        """In 16 bits a wrong mask is seen. FP8, which "attune" takes for masks, makes an error of 0.08 to 0.13 in the
+        logits of these models, whose attention is far from uniform."""
         model = test_transformers.made(kind, **options).cuda()
         tokens = test_transformers.tokens().cuda()
         mask = torch.ones_like(tokens) if mask is None else mask.cuda()
         outputs = {}
-        for name in ("attune", "eager"):
+        for name in ("attune-16", "attune", "eager"):
             model.set_attn_implementation(name)
             attune.transformers.calls().clear()
             outputs[name] = model(input_ids=tokens, attention_mask=mask).logits[mask.bool()]
-            if name == "attune":
+            if name != "eager":
                 calls = attune.transformers.calls()
                 self.assertEqual((calls.taken, calls.fallback), (2, 0), str(calls))
-        self.assertLess(relative(outputs["attune"], outputs["eager"]), 0.05)
+        self.assertLess(relative(outputs["attune-16"], outputs["eager"]), 0.03)
+        self.assertLess(relative(outputs["attune"], outputs["eager"]), 0.2)
 
     def test_models(self):
         self.check("Llama")

@@ -181,6 +181,13 @@ class Registered(unittest.TestCase):
         OPERATORS._scaled_dot_product_flash_attention(q, q, q)
         self.expect(0, 1)
 
+    def test_missing_operator(self):
+        """An operator that this PyTorch does not have is left out."""
+        torch.nn.attention.restore_flash_attention_impl(_raise_warn=False)
+        with mock.patch.dict(_register._ATTEMPTS, {"_flash_attention_of_another_version": _register._dense}):
+            self.calls = attune.register()
+        self.expect(0, 0)
+
 
 class Kernels(unittest.TestCase):
     @unittest.skipUnless(HAS_REGISTRY and torch.version.cuda, "PyTorch is older than 2.11, or has no CUDA")

@@ -216,7 +216,7 @@ class Operators(unittest.TestCase):
     def test_schemas(self):
         for operator in (_operators._sdpa_op, _operators._sdpa_out_op):
             schema = str(operator._opoverload._schema)
-            self.assertIn('str precision="auto", float softcap=0.)', schema)
+            self.assertIn('str precision="auto", float softcap=0., Tensor? alibi_slopes=None, Tensor? tree_mask=None)', schema)
 
     def test_opcheck(self):
         q = test_call.random(1, 2, 8, 64)

@@ -160,7 +160,9 @@ struct Consumer {
   __device__ __forceinline__ bool softmax(Scores& s, Rows& rows, float (&rescale)[2],
                                           const Mask& mask, int n_block) const {
     if constexpr (Traits::kHasSoftcap) cap_scores<Traits>(s, p);
+    if constexpr (Traits::kHasBias) mask.add_alibi(s, p, n_block);
     mask.apply(s, n_block);
+    if constexpr (Traits::kHasBias) mask.apply_tree(s, p, n_block);
     const bool grown = update_row_max(s, rows, rescale, p.softmax_scale_log2);
     exponentiate(s, rows, p.softmax_scale_log2);
     return grown;

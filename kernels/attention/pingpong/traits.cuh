@@ -15,6 +15,7 @@ namespace attention::pingpong {
 struct Traits : FormTraits {
   static constexpr bool kPacksHeads = true;   // a tile may have several heads of a group
   static constexpr bool kHasSoftcap = false;  // scores may be capped
+  static constexpr bool kHasBias = false;     // ALiBi slopes, and a tree mask
 
   // ---- tile ----
   static constexpr int kHeadDim = HEAD_DIM;

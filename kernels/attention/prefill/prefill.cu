@@ -27,7 +27,8 @@ prefill(const uint8_t* __restrict__ q, const uint8_t*, const uint8_t*, uint16_t*
         int64_t q_stride_head, int64_t q_stride_row, int64_t o_stride_batch,
         int64_t o_stride_head, int64_t o_stride_row, int64_t lse_stride_batch,
         int64_t lse_stride_head, const __grid_constant__ TensorMap q_map,
-        const __grid_constant__ TensorMap k_map, const __grid_constant__ TensorMap v_map) {
+        const __grid_constant__ TensorMap k_map, const __grid_constant__ TensorMap v_map,
+        int total_queries) {
   Traits::Problem p;
   p.q = q, p.k = nullptr, p.v = nullptr;
   p.o = o_bf16 != nullptr ? o_bf16 : o, p.bf16 = o_bf16 != nullptr;
@@ -38,6 +39,7 @@ prefill(const uint8_t* __restrict__ q, const uint8_t*, const uint8_t*, uint16_t*
   p.heads = 0, p.batch = batch, p.kv_heads = kv_heads, p.group = group;
   p.queries = queries, p.keys = keys;
   p.max_pages = max_pages, p.page_size = page_size;
+  p.total_queries = total_queries;
   p.causal = causal != 0;
   p.window_left = window_left, p.window_right = window_right;
   p.softmax_scale = softmax_scale;

@@ -27,6 +27,7 @@ struct Problem : ::Problem {
   const int* page_table;     // (batch, max_pages), or null
   unsigned batch, kv_heads;  // sequences, and K/V heads of each
   int max_pages, page_size;
+  int total_queries;              // rows of packed Q and O
   int window_left, window_right;  // keys before and behind its own that a row attends to, or -1
   Strides q_strides, o_strides, lse_strides;
 };
@@ -47,16 +48,23 @@ struct WorkTile : ::WorkTile {
   int window_begin;
 };
 
-__device__ __forceinline__ int queries_of(const Problem& p, int sequence) {
-  if (p.cu_queries == nullptr) return p.queries;
-  return p.cu_queries[sequence + 1] - p.cu_queries[sequence];
+// The first row of a sequence in packed Q and O. Whatever the offsets are, it is one that they have,
+// or their end: nothing is read or written outside.
+__device__ __forceinline__ int first_row_of(const Problem& p, int sequence) {
+  return max(0, min(p.cu_queries[sequence], p.total_queries));
 }
 
+__device__ __forceinline__ int queries_of(const Problem& p, int sequence) {
+  if (p.cu_queries == nullptr) return p.queries;
+  return max(0, first_row_of(p, sequence + 1) - first_row_of(p, sequence));
+}
+
+// At most p.keys, so that no offset or length makes a loop long. Tensor maps bound what is read.
 __device__ __forceinline__ int keys_of(const Problem& p, int sequence) {
   int keys = p.keys;
-  if (p.cu_keys != nullptr) keys = p.cu_keys[sequence + 1] - p.cu_keys[sequence];
-  if (p.lengths != nullptr) keys = max(0, min(keys, p.lengths[sequence]));
-  return keys;
+  if (p.cu_keys != nullptr) keys = min(keys, p.cu_keys[sequence + 1] - p.cu_keys[sequence]);
+  if (p.lengths != nullptr) keys = min(keys, p.lengths[sequence]);
+  return max(0, keys);
 }
 
 template <int kBlockM>
@@ -91,7 +99,7 @@ __device__ __forceinline__ WorkTile work_tile(const Problem& p, Head head, int s
   t.head = head;
   t.sequence = sequence;
   t.sequence_head = sequence_head;
-  t.first_row = p.cu_queries != nullptr ? p.cu_queries[sequence] : 0;
+  t.first_row = p.cu_queries != nullptr ? first_row_of(p, sequence) : 0;
   t.queries = queries_of(p, sequence);
   t.first_query = (tiles_of<kBlockM>(t.queries) - 1 - static_cast<int>(order)) * kBlockM;
   t.q = p.q + p.q_strides.offset(sequence, sequence_head, t.first_row);

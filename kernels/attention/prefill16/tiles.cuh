@@ -55,28 +55,4 @@ struct TileScheduler {
   __device__ __forceinline__ void finish() const {}
 };
 
-// The mask of the tile of a round, which lane 0 has read, for one consumer. The bounds of its rows
-// stay in the ring of tiles: the main loop has no registers for them.
-template <class Traits>
-struct Mask : prefill::Mask<Traits> {
-  using Base = prefill::Mask<Traits>;
-  unsigned round;
-
-  __device__ __forceinline__ Mask(const Problem&, const Tile<Traits>& tile, unsigned round,
-                                  int consumer)
-      : Base(bounds_of(tile), consumer), round(round) {}
-
-  // Masks the scores of a step, if a row does not attend to all its keys.
-  __device__ __forceinline__ void apply(Scores<Traits>& s, int n_block) const {
-    if (Base::is_unmasked(n_block)) return;
-    Base::apply(s, [&] { return bounds_of(pingpong::read_tile<Traits>(round)); }, n_block);
-  }
-
- private:
-  __device__ __forceinline__ static int4 bounds_of(const Tile<Traits>& tile) {
-    return make_int4(pingpong::uniform(tile.source.keys), pingpong::uniform(tile.causal_key_end),
-                     pingpong::uniform(tile.window_begin), 0);
-  }
-};
-
 }  // namespace attention::prefill16

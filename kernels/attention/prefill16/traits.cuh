@@ -3,6 +3,7 @@
 
 #include "attention/traits.cuh"
 #include "loads.cuh"
+#include "mask.cuh"
 #include "output.cuh"
 #include "problem.cuh"
 #include "tiles.cuh"
@@ -15,6 +16,7 @@ struct Traits : FormTraits {
   static constexpr bool kLoadsEmptyTiles = true;  // a tile without keys has a step
   static constexpr bool kPacksHeads = false;
   static constexpr bool kHasSoftcap = true;
+  static constexpr bool kHasBias = true;
 
   // ---- tile ----
   static constexpr int kHeadDim = HEAD_DIM;
