@@ -110,7 +110,7 @@ class Phase:
 class Plan:
     """What a step takes, and how the time is divided."""
 
-    phases: tuple = (Phase(512, 0.15, 32768, 0.5), Phase(2048, 0.45), Phase(16384, 0.4))
+    phases: tuple = (Phase(512, 0.15, 16384, 0.5), Phase(2048, 0.45), Phase(16384, 0.4))
     needle_rows: float = 0.5  # share of the rows that have needles
     needle_every: int = 64  # tokens for each needle of such a row
     period: int = 16  # random tokens are repeated after at least so many
