@@ -245,9 +245,9 @@ def arguments(argv):
     parser.add_argument("checkpoint", type=pathlib.Path)
     parser.add_argument("--json", type=pathlib.Path, help="file for the record")
     parser.add_argument("--device", default=found, choices=("cuda", "cpu"), help=f"default: {found}")
-    parser.add_argument("--tokens", type=int, default=1 << 19, help="held-out tokens for the loss of each length")
+    parser.add_argument("--tokens", type=int, default=1 << 18, help="held-out tokens for the loss of each length")
     parser.add_argument("--exact-tokens", type=int, default=1 << 16, help="tokens for the loss in float32")
-    parser.add_argument("--contexts", type=int, default=128, help="contexts of each length for the recall")
+    parser.add_argument("--contexts", type=int, default=64, help="contexts of each length for the recall")
     return parser.parse_args(argv)
 
 
@@ -270,8 +270,8 @@ def main(argv=None):
     merges = {tuple(pair): 256 + i for i, pair in enumerate(saved["merges"])}
     needles = gpt_text.Needles(merges, options.device)
     text = saved["held_out"].long().to(options.device)
-    short, long = saved["contexts"]
-    lengths = [short // 2]
+    middle, long = saved["contexts"][-2:]
+    lengths = [middle // 2]
     while lengths[-1] < long:
         lengths.append(2 * lengths[-1])
     if len(text) <= long:

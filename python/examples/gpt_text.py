@@ -194,7 +194,7 @@ class Needles:
     def __init__(self, merges, device):
         encoder = Encoder(merges)
         words = [i for i, token in enumerate(encoder.vocabulary()) if re.fullmatch(rb" [a-z]{3,}", token)]
-        self.words = torch.tensor(words, device=device)
+        self.words = torch.tensor(words[len(words) // 4 :], device=device)  # merged later, so they are rarer in text
         self.marker = torch.tensor(encoder(b"\nremember:").tolist(), device=device)
         if len(self.marker) + self.KEY + self.VALUE > self.SLOT:
             raise ValueError(f"a needle has {len(self.marker) + self.KEY + self.VALUE} tokens, over {self.SLOT}")

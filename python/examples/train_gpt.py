@@ -1,12 +1,13 @@
 """Trains a GPT of 74 M parameters in minutes, for evaluate_gpt.py to compute with FP8 attention.
 
-    python train_gpt.py --minutes 8 --corpus corpus.txt.xz --out gpt.pt
+    python train_gpt.py --minutes 4 --corpus corpus.txt.xz --out gpt.pt
 
 A model in the style of Llama (RMSNorm, RoPE, grouped heads, SwiGLU, tied embeddings) on source code,
-in BF16 with PyTorch's attention. The first part of the time takes contexts of 2k tokens, the rest
-16k. Some rows have needles (gpt_text.py): lines of random words, written over the text twice, so that
-the model learns to recall over the whole context. gpt_text.py makes the corpus; without --corpus the
-text comes from the machine.
+in BF16 with PyTorch's attention. In half of the K heads a key comes from the previous token, so that
+the model soon learns to copy. Contexts have 512 tokens, then 2k, then 16k. Some rows are random tokens
+that repeat, and some have needles (gpt_text.py): lines of random words, written over the text twice,
+so that the model learns to recall over the whole context. gpt_text.py makes the corpus; without
+--corpus the text comes from the machine.
 """
 
 import argparse
@@ -14,7 +15,6 @@ import dataclasses
 import itertools
 import math
 import pathlib
-import random
 import time
 
 import example
@@ -57,6 +57,8 @@ class Block(torch.nn.Module):
         batch, tokens, _ = x.shape
         qkv = self.qkv(self.first(x)).view(batch, tokens, -1, self.head_dim).transpose(1, 2)
         q, k, v = qkv.split((self.heads, self.kv_heads, self.kv_heads), dim=1)
+        own, shifted = k.chunk(2, dim=1)  # K heads of the same token, and of the token before it
+        k = torch.cat([own, functional.pad(shifted, (0, 0, 1, -1))], dim=1)
         o = attend(rotate(q, rotation), rotate(k, rotation), v, True)
         x = x + self.out(o.transpose(1, 2).reshape(batch, tokens, -1))
         y = self.second(x)
@@ -95,22 +97,30 @@ def parameters(model):
 
 
 @dataclasses.dataclass
+class Phase:
+    """A part of the training with one length of context."""
+
+    context: int
+    share: float  # of the time
+    step_tokens: int = 65536
+    random_rows: float = 0.25  # share of the rows that are random tokens, repeated
+
+
+@dataclasses.dataclass
 class Plan:
     """What a step takes, and how the time is divided."""
 
-    short: int = 2048
-    long: int = 16384
-    long_share: float = 0.35  # of the time, at the end
-    step_tokens: int = 65536
+    phases: tuple = (Phase(512, 0.15, 16384, 0.5), Phase(2048, 0.45), Phase(16384, 0.4))
     needle_rows: float = 0.5  # share of the rows that have needles
-    needle_every: int = 128  # tokens for each needle of such a row
-    repeat_rows: float = 0.25  # share of the rows in which a part of the text occurs twice
+    needle_every: int = 64  # tokens for each needle of such a row
+    period: int = 16  # random tokens are repeated after at least so many
     rate: float = 1e-3
     warmup: float = 0.02  # of the time
     decay: float = 0.4  # of the time, at the end, down to a twentieth
 
-    def context(self, progress):
-        return self.long if progress >= 1 - self.long_share else self.short
+    def phase(self, progress):
+        ends = itertools.accumulate(phase.share for phase in self.phases)
+        return next((phase for phase, end in zip(self.phases, ends) if progress < end), self.phases[-1])
 
     def learning_rate(self, progress):
         up, down = progress / self.warmup, (1 - progress) / self.decay
@@ -118,8 +128,8 @@ class Plan:
 
 
 # Two layers, for a CPU.
-TINY = Sizes(512, 64, 2, 2, 1, 64, 128)
-TINY_PLAN = Plan(short=512, long=1024, step_tokens=1024, rate=5e-3)
+TINY = Sizes(512, 64, 2, 4, 2, 64, 128)
+TINY_PLAN = Plan((Phase(256, 0.2, 1024), Phase(512, 0.4, 1024), Phase(1024, 0.4, 1024)), rate=5e-3)
 
 
 def training_attention(q, k, v, causal):
@@ -129,34 +139,39 @@ def training_attention(q, k, v, causal):
 
 
 class Batches:
-    """Random windows of the text, some with needles, some with a passage that is repeated."""
+    """Random windows of the text, some with needles, and rows of random tokens that are repeated."""
 
-    def __init__(self, text, needles, plan, seed):
-        self.text, self.needles, self.plan = text, needles, plan
-        self.source, self.random = torch.Generator(text.device).manual_seed(seed), random.Random(seed)
+    def __init__(self, text, needles, vocabulary, plan, seed):
+        self.text, self.needles, self.vocabulary, self.plan = text, needles, vocabulary, plan
+        self.source = torch.Generator(text.device).manual_seed(seed)
 
-    def next(self, context):
+    def next(self, phase):
         """(tokens, targets, which targets are copies of a needle) of one step, [rows, context]"""
-        plan, device = self.plan, self.text.device
-        rows = max(1, plan.step_tokens // context)
+        plan, context, device = self.plan, phase.context, self.text.device
+        rows = max(1, phase.step_tokens // context)
         start = torch.randint(len(self.text) - context, (rows, 1), generator=self.source, device=device)
         tokens = self.text[start + torch.arange(context + 1, device=device)].long()
         ignored, copied = (torch.zeros_like(tokens, dtype=torch.bool) for _ in range(2))
         chosen = max(1, round(plan.needle_rows * rows))  # rows are in random order anyway
         slots = self.needles.anywhere(chosen, context, context // plan.needle_every, self.source)
         places = self.needles.hide(tokens[:chosen], slots, self.source)
-        self.repeat(tokens[chosen : chosen + round(plan.repeat_rows * rows)])
         ignored[:chosen].scatter_(1, self.needles.unpredictable(places), True)
         copied[:chosen].scatter_(1, self.needles.values(places).flatten(1), True)
+        others = slice(chosen, chosen + round(phase.random_rows * rows))
+        tokens[others], ignored[others] = self.repeated(*tokens[others].shape)
         return tokens[:, :-1], tokens.masked_fill(ignored, IGNORED)[:, 1:], copied[:, 1:]
 
-    def repeat(self, tokens):
-        """Writes a part of each row again further on. Passages give copying more targets than needles do."""
-        length = tokens.shape[1]
-        size = self.random.randint(length // 8, length // 3)
-        start = self.random.randint(0, length - 2 * size)
-        again = self.random.randint(start + size, length - size)
-        tokens[:, again : again + size] = tokens[:, start : start + size].clone()
+    def repeated(self, rows, length):
+        """Random tokens that repeat after a period, and which of them are the first. Only copying predicts the others.
+
+        Periods go from short to half a row, as many between 16 and 32 as between 128 and 256: short
+        ones are learnt soon, and longer ones then have the attention heads that they need.
+        """
+        random = torch.rand(rows, 1, generator=self.source, device=self.text.device)
+        period = (self.plan.period * (length / 2 / self.plan.period) ** random).long()
+        place = torch.arange(length, device=self.text.device).expand(rows, length)
+        tokens = torch.randint(self.vocabulary, (rows, length), generator=self.source, device=self.text.device)
+        return tokens.gather(1, place % period), place < period
 
 
 class Clock:
@@ -186,14 +201,14 @@ def losses_of(model, batch):
 
 
 def compile_blocks(model, batches, plan):
-    """Compiles the blocks for both contexts, before the clock of the schedule starts."""
+    """Compiles the blocks for each context, before the clock of the schedule starts."""
     import torch._dynamo
 
     torch._dynamo.config.suppress_errors = True  # what does not compile runs as it is
     for block in model.blocks:
         block.compile(dynamic=False)  # one compilation serves all blocks
-    for context in (plan.short, plan.long):
-        losses_of(model, batches.next(context))[0].backward()
+    for phase in plan.phases:
+        losses_of(model, batches.next(phase))[0].backward()
     model.zero_grad()
     torch.cuda.synchronize()
 
@@ -204,23 +219,23 @@ def train(model, batches, plan, clock, report_every):
     others = [weight for weight in model.parameters() if weight.dim() != 2]
     groups = [{"params": matrices, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=plan.rate, betas=(0.9, 0.95), fused=True)
-    tokens, losses = {plan.short: 0, plan.long: 0}, []
+    tokens, losses = {phase.context: 0 for phase in plan.phases}, []
     for step in itertools.count():
         if (progress := clock.progress(step)) >= 1:
             break
-        context = plan.context(progress)
+        phase = plan.phase(progress)
         for group in optimizer.param_groups:
             group["lr"] = plan.learning_rate(progress)
-        batch = batches.next(context)
+        batch = batches.next(phase)
         loss, copied = losses_of(model, batch)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
-        tokens[context] += batch[0].numel()
+        tokens[phase.context] += batch[0].numel()
         if step % report_every == 0:
-            losses.append(report(step, clock, context, loss, copied))
-    losses.append(report(step, clock, context, loss, copied))
+            losses.append(report(step, clock, phase.context, loss, copied))
+    losses.append(report(step, clock, phase.context, loss, copied))
     return {"steps": step, "seconds": clock.seconds(), "losses": losses,
             "tokens": {str(context): count for context, count in tokens.items()}}  # fmt: skip
 
@@ -292,7 +307,8 @@ def main(argv=None):
     before = continued(model, options.init, merges) if options.init else None
     print(f"model: {parameters(model) / 1e6:.1f} M parameters, {sizes}", flush=True)
     compiled = options.device == "cuda" and not options.no_compile
-    batches = Batches(text.to(options.device), gpt_text.Needles(merges, options.device), plan, options.seed)
+    needles = gpt_text.Needles(merges, options.device)
+    batches = Batches(text.to(options.device), needles, sizes.vocabulary, plan, options.seed)
     with sdpa_kernel(FUSED if options.device == "cuda" else [*FUSED, SDPBackend.MATH]):
         if compiled:
             compile_blocks(model, batches, plan)
@@ -305,7 +321,8 @@ def main(argv=None):
               "device": example.device_name(options.device), "pytorch": str(torch.__version__)}  # fmt: skip
     weights = {name: value.to("cpu", torch.bfloat16) for name, value in model.state_dict().items()}
     torch.save({"sizes": dataclasses.asdict(sizes), "weights": weights, "merges": list(merges), "held_out": held_out,
-                "contexts": [plan.short, plan.long], "corpus": corpus, "training": record}, options.out)  # fmt: skip
+                "contexts": [phase.context for phase in plan.phases],
+                "corpus": corpus, "training": record}, options.out)  # fmt: skip
     return record
 
 

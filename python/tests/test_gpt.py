@@ -90,12 +90,15 @@ class Text(unittest.TestCase):
             length = 2 * 5 * (len(needles.marker) + 6)
             self.assertTrue(((tokens != 0).sum(1) == length).all())
 
+    def batches(self, text, **plan):
+        """Batches of Phase(256, 1) with four rows, by the vocabulary of 400 tokens."""
+        plan = train_gpt.Plan((), needle_every=256, **plan)
+        return train_gpt.Batches(text, gpt_text.Needles(self.merges, "cpu"), 400, plan, 1)
+
     def test_targets(self):
         """A model learns values at their second occurrence, and no random word that cannot be known."""
-        plan = train_gpt.Plan(short=256, long=512, step_tokens=1024, needle_rows=1, needle_every=256)
-        text = torch.zeros(4000, dtype=torch.int32)
-        batches = train_gpt.Batches(text, gpt_text.Needles(self.merges, "cpu"), plan, 1)
-        tokens, targets, copied = batches.next(256)
+        batches = self.batches(torch.zeros(4000, dtype=torch.int32), needle_rows=1)
+        tokens, targets, copied = batches.next(train_gpt.Phase(256, 1, 1024, 0))
         self.assertEqual(tokens.shape, (4, 256))
         words = torch.isin(targets, batches.needles.words)
         self.assertTrue((words.sum(1) == gpt_text.Needles.VALUE).all())  # one needle for 256 tokens
@@ -104,23 +107,44 @@ class Text(unittest.TestCase):
         kept = targets[:, :-1] != train_gpt.IGNORED
         self.assertTrue(torch.equal(targets[:, :-1][kept], tokens[:, 1:][kept]))
 
-    def test_repeated_passages(self):
-        plan = train_gpt.Plan(short=256, long=512, step_tokens=1024, needle_rows=0.25, repeat_rows=0.5)
-        text = torch.arange(10_000, 14_000, dtype=torch.int32)  # each token once
-        batches = train_gpt.Batches(text, gpt_text.Needles(self.merges, "cpu"), plan, 1)
+    def test_random_rows(self):
+        """Random tokens are targets if they are repeated; each row has its own period."""
+        text = torch.arange(10_000, 14_000, dtype=torch.int32)  # no token of the vocabulary
+        batches, periods = self.batches(text, needle_rows=0.25), set()
         for _ in range(20):
-            tokens, targets, copied = batches.next(256)
-            again = [len(row) - len(row.unique()) for row in tokens]
-            self.assertGreaterEqual(min(again[1:3]), 256 // 8 - 1)
-            self.assertEqual(again[3], 0)
+            tokens, targets, copied = batches.next(train_gpt.Phase(256, 1, 1024, 0.5))
+            self.assertTrue((tokens[1:3] < 400).all())
+            self.assertTrue((tokens[3] >= 10_000).all())
             self.assertFalse(copied[1:].any())
-            self.assertTrue(torch.equal(targets[1:, :-1], tokens[1:, 1:]))
+            self.assertTrue(torch.equal(targets[3, :-1], tokens[3, 1:]))
+            for row, target in zip(tokens[1:3], targets[1:3]):
+                period = int((target == train_gpt.IGNORED).sum()) + 1
+                periods.add(period)
+                self.assertTrue((target[period - 1 :] != train_gpt.IGNORED).all())
+                self.assertTrue(torch.equal(target[period - 1 : -1], row[period:]))
+                self.assertTrue(torch.equal(row[period:], row[:-period]))
+        self.assertTrue(16 <= min(periods) < 32 and 64 < max(periods) <= 128, periods)
+
+    def test_copier_is_right(self):
+        """A model that only copies has all needles and repeated tokens right, so their targets are in place."""
+        batches = self.batches(torch.zeros(4000, dtype=torch.int32), needle_rows=0.5)
+        batches.needles.words = torch.arange(400, 2000)  # no two needles have the same pair of words
+        batches.vocabulary = 2000
+        batch = batches.next(train_gpt.Phase(256, 1, 1024, 0.5))
+        loss, copied = train_gpt.losses_of(Copier(scale=100), batch)
+        self.assertEqual(copied, 1)
+        right = Copier()(batch[0][2:], None).argmax(-1) == batch[1][2:]
+        late = batch[1][2:] != train_gpt.IGNORED
+        self.assertGreater(right[late].float().mean(), 0.9)  # all but the first two of a period
+        self.assertEqual(train_gpt.losses_of(Forgetful(), batch)[1], 0)
 
 
 class Schedule(unittest.TestCase):
     def test_plan(self):
         plan = train_gpt.Plan()
-        self.assertEqual([plan.context(x) for x in (0, 0.6, 0.7, 1)], [2048, 2048, 16384, 16384])
+        self.assertAlmostEqual(sum(phase.share for phase in plan.phases), 1)
+        contexts = [plan.phase(x).context for x in (0, 0.1, 0.2, 0.5, 0.7, 1)]
+        self.assertEqual(contexts, [512, 512, 2048, 2048, 16384, 16384])
         rates = [plan.learning_rate(x) / plan.rate for x in (0, 0.01, 0.3, 0.8, 1)]
         for got, want in zip(rates, (0.05, 0.5, 1, 0.5, 0.05)):
             self.assertAlmostEqual(got, want)
@@ -139,13 +163,17 @@ class Schedule(unittest.TestCase):
 class Copier:
     """A model that continues a pair of tokens as it went on the last time."""
 
+    def __init__(self, scale=1):
+        self.scale = scale
+
     def __call__(self, tokens, attend):
-        row, seen = tokens[0].tolist(), {}
-        hidden = torch.zeros(1, len(row), 2000)
-        for i in range(1, len(row)):
-            hidden[0, i, seen.get((row[i - 1], row[i]), 0)] = 1
-            if i + 1 < len(row):
-                seen[row[i - 1], row[i]] = row[i + 1]
+        hidden = torch.zeros(*tokens.shape, 2000)
+        for row, output in zip(tokens.tolist(), hidden):
+            seen = {}
+            for i in range(1, len(row)):
+                output[i, seen.get((row[i - 1], row[i]), 0)] = self.scale
+                if i + 1 < len(row):
+                    seen[row[i - 1], row[i]] = row[i + 1]
         return hidden
 
     def logits(self, hidden):
@@ -222,7 +250,7 @@ class EndToEnd(unittest.TestCase):
         losses = [row["loss"] for row in self.training["losses"]]
         self.assertLess(losses[-1], losses[0] - 0.5)
         self.assertEqual(self.training["steps"], 24)
-        self.assertEqual({row["context"] for row in self.training["losses"]}, {512, 1024})
+        self.assertEqual({row["context"] for row in self.training["losses"]}, {256, 512, 1024})
         self.assertEqual(sum(self.training["tokens"].values()), 24 * 1024)
 
     def test_training_continues(self):
