@@ -1006,7 +1006,7 @@ def c_struct(s, function):
     p = kind(struct_size=ctypes.sizeof(kind))
     memory = (lambda i, n: s.zeros(n, dtype=torch.uint8).data_ptr()) if s.device.type == "cuda" else (lambda i, n: 0x100000000000 + (i << 28))
     pointers = [name for name, t in kind._fields_ if t is ctypes.c_void_p]
-    optional = {"sinks", "lse", "cu_queries", "cu_keys", "key_lengths", "page_table", "mean_k"}
+    optional = {"sinks", "lse", "cu_queries", "cu_keys", "key_lengths", "page_table", "mean_k", "alibi_slopes", "tree_mask"}
     for i, name in enumerate(pointers):
         if name not in optional and not (name == "workspace" and function == "forward"):
             setattr(p, name, memory(i, 1 << 20))
