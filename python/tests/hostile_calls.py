@@ -109,7 +109,7 @@ add("sdpa: no dimension", VALUE("k has 0 dimensions, not 4"), lambda s: s.sdpa(s
 # ---- sdpa: sizes ---------------------------------------------------------------------------------
 
 for dim in (1, 7, 8, 63, 65, 72, 80, 96, 192, 264, 512):
-    add(f"sdpa: head dim {dim}", Unsupported(f"head_dim is {dim}"),
+    add(f"sdpa: head dim {dim}", RIGHT if dim in (8, 72, 80, 96, 192) else Unsupported(f"head_dim is {dim}"),
         lambda s, d=dim: s.sdpa(s.tensor(1, 4, 9, d), s.tensor(1, 2, 12, d), s.tensor(1, 2, 12, d), causal=True))  # fmt: skip
 add("sdpa: head dim 0", RIGHT, lambda s: s.sdpa(s.q[..., :0], s.k[..., :0], s.v[..., :0], scale=1.0))
 add("sdpa: head dim 72 in E4M3", Unsupported("head_dim is 72|strides"),
@@ -153,7 +153,7 @@ add("sdpa: overlapping rows", RIGHT, lambda s: s.sdpa(s.tensor(4000).as_strided(
 add("sdpa: overlapping rows, not at 16 bytes", RIGHT,
     lambda s: s.sdpa(s.q, s.tensor(4000)[3:].as_strided((2, 2, 40, 64), (1000, 300, 5, 1)), s.v))  # fmt: skip
 add("sdpa: slices of packed QKV", RIGHT, lambda s: s.sdpa(*s.tensor(2, 33, 3, 4, 64).permute(2, 0, 3, 1, 4).unbind()))
-add("sdpa: slices of packed QKV, a head dim of 72", Unsupported("head_dim is 72"),
+add("sdpa: slices of packed QKV, a head dim of 72", RIGHT,
     lambda s: s.sdpa(*s.tensor(2, 33, 3, 4, 72).permute(2, 0, 3, 1, 4).unbind()))  # fmt: skip
 add("sdpa: rows before heads", RIGHT, lambda s: s.sdpa(s.tensor(2, 33, 4, 64).transpose(1, 2), s.k, s.v, return_lse=True))
 add("sdpa: strides of extents of 1", RIGHT, lambda s: s.sdpa(*(x[:1, :1, :1].as_strided((1, 1, 1, 64), (7, 5, 3, 1)) for x in s.qkv)))
