@@ -313,11 +313,12 @@ def _check_apart(k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor, *small:
 def _launch_append(k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor, lengths: Tensor,
                    page_table: Optional[Tensor], descale_k: Tensor, descale_v: Tensor) -> None:  # fmt: skip
     small = [x if x is None else x.contiguous().resolve_neg() for x in (lengths, page_table, descale_k, descale_v)]
+    k, v = k.resolve_neg(), v.resolve_neg()
     library = _library.load_for_launch()
     with torch.cuda.device(k.device):
         if library.append(k, v, k_cache, v_cache, *small, True) is None:
             # New rows are few; a cache is contiguous, so that only they can lie at a wrong place.
-            k, v = (x.clone(memory_format=torch.contiguous_format).resolve_neg() for x in (k, v))
+            k, v = (x.clone(memory_format=torch.contiguous_format) for x in (k, v))
             if library.append(k, v, k_cache, v_cache, *small, True) is None:
                 raise ValueError(
                     "k_cache and v_cache must lie at multiples of 16 bytes, and k_cache must not require a gradient"

@@ -152,7 +152,7 @@ def _readable(call: Call) -> Call:
 
 
 def _ask(call: Call) -> Explanation:
-    answer: Any = _library.load().explain(*call, True)
+    answer: Any = _library.load().explain(*_operators.without_subclasses(call), True)
     if answer is None:
         raise RuntimeError(
             "the arguments passed all checks, but the compiled part of attune does not take them; please report this"

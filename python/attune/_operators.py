@@ -109,7 +109,7 @@ def _launch(call: Call) -> Result:
     library = _library.load_for_launch()
     if call.smooth_k and call.return_lse:
         return _launch_smooth(call)
-    call = _readable(call)
+    call = _readable(without_subclasses(call))
     with torch.cuda.device(call.q.device):
         try:
             result: Optional[Result] = library.attend(*call, True)
@@ -183,6 +183,17 @@ def check_copy(name: str, x: Tensor) -> None:
 
 def _is_aligned(x: Tensor) -> bool:
     return x.data_ptr() % 16 == 0 and has_aligned_strides(x) and not x.is_neg()
+
+
+def without_subclasses(call: Call) -> Call:
+    """The call with plain tensors: the compiled part reads no others."""
+
+    def plain(x: object) -> object:
+        if isinstance(x, Tensor) and type(x) not in (Tensor, torch.nn.Parameter):
+            return x.as_subclass(Tensor)
+        return tuple(map(plain, x)) if isinstance(x, tuple) else x
+
+    return Call(*map(plain, call))  # type: ignore[arg-type]
 
 
 def _readable(call: Call) -> Call:

@@ -4,6 +4,7 @@ PyTorch's operators of flash attention get kernels that call attune, and PyTorch
 operators stay PyTorch's: where a gradient is wanted, PyTorch computes the forward pass too.
 """
 
+import threading
 from typing import Any, Callable, Optional, cast
 
 import torch
@@ -18,6 +19,13 @@ from attune._patch import _MAX_DECODE_QUERIES
 _KEY = "CUDA"  # the dispatch key; tests take another
 
 _calls = Calls()
+
+
+class _Within(threading.local):
+    pytorch = False  # whether this thread is in a kernel of PyTorch that an attempt was left to
+
+
+_within = _Within()
 
 
 class Left(Exception):
@@ -69,12 +77,18 @@ def _kernel(attempt: Callable[..., Any], pytorch: Any, options: dict[str, Any]) 
     """The kernel of an operator: an attempt with attune, and PyTorch's kernel."""
 
     def kernel(keys: Any, *args: Any, **named: Any) -> Any:
+        if _within.pytorch:  # whose kernel calls another operator of these
+            return pytorch.call_boxed(keys, *args, **named)
         q = named["query"] if "query" in named else args[1 if attempt is _into else 0]
         try:
             result, call = attempt(options, *args, **named)
         except (Left, NotImplementedError) as problem:
             _door.record(_calls, "", q, "flash", reason=_door.first_words(problem))
-            return pytorch.call_boxed(keys, *args, **named)
+            _within.pytorch = True
+            try:
+                return pytorch.call_boxed(keys, *args, **named)
+            finally:
+                _within.pytorch = False
         _door.record(_calls, "", q, "attune", call)
         return result
 

@@ -54,7 +54,7 @@ class Call:
     want: Want
     run: Callable[[Any], Any]  # of a Scene
     ways: tuple[str, ...] = ("fallback", "library")
-    needs: str = ""  # "c": the real library; "gpu"; "caching": PyTorch's allocator of a GPU
+    needs: str = ""  # "c": the real library; "cpu"; "gpu"; "caching": PyTorch's allocator of a GPU
     heavy: bool = False  # seconds, or gigabytes
 
 

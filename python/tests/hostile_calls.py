@@ -112,7 +112,7 @@ for dim in (1, 7, 8, 63, 65, 72, 80, 96, 192, 264, 512):
     add(f"sdpa: head dim {dim}", RIGHT if dim in (8, 72, 80, 96, 192) else Unsupported(f"head_dim is {dim}"),
         lambda s, d=dim: s.sdpa(s.tensor(1, 4, 9, d), s.tensor(1, 2, 12, d), s.tensor(1, 2, 12, d), causal=True))  # fmt: skip
 add("sdpa: head dim 0", RIGHT, lambda s: s.sdpa(s.q[..., :0], s.k[..., :0], s.v[..., :0], scale=1.0))
-add("sdpa: head dim 72 in E4M3", Unsupported("head_dim is 72|strides"),
+add("sdpa: head dim 72 in E4M3", Unsupported("head_dim is 72|stride"),
     lambda s: s.sdpa(*(s.tensor(1, 2, 9, 72, dtype=FP8) for _ in "qkv"), descale=[s.ones(1, 2)] * 3))  # fmt: skip
 add("sdpa: batch 0", RIGHT, lambda s: str(s.sdpa(s.q[:0], s.k[:0], s.v[:0]).shape))
 add("sdpa: no queries", RIGHT, lambda s: s.sdpa(s.q[:, :, :0], s.k, s.v, return_lse=True))
@@ -496,7 +496,8 @@ for options in ({}, {"causal": True, "return_lse": True}, {"window_size": (4, 2)
     add(f"varlen: right, {options}", RIGHT, lambda s, o=options: varlen(s, **o))
 add("varlen: packed QKV", RIGHT, lambda s: (lambda x: s.sdpa_varlen(*x, s.packed[3], s.packed[3], 30, 30, causal=True))(s.tensor(50, 3, 4, 64).unbind(1)))
 add("varlen: offsets not contiguous", RIGHT, lambda s: varlen(s, cu_q=s.ints([0, 9, 20, 9, 20, 9, 50, 9])[::2]))
-add("varlen: empty sequences only", RIGHT, lambda s: varlen(s, cu_q=s.ints([0, 0, 0, 0]), cu_k=s.ints([0, 0, 0, 0]), return_lse=True), ways=PLAIN)
+# Rows of no sequence are not written, and a new output has anything there.
+add("varlen: empty sequences only", RIGHT, lambda s: varlen(s, cu_q=s.ints([0, 0, 0, 0]), cu_k=s.ints([0, 0, 0, 0]), return_lse=True), ways=PLAIN, needs="cpu")
 add("varlen: most rows of 0", RIGHT, lambda s: str(varlen(s, max_q=0).shape))
 add("varlen: most keys of 0", RIGHT, lambda s: str(varlen(s, max_k=0).shape))
 add("varlen: an empty tensor", RIGHT, lambda s: varlen(s, q=s.packed[0][:0], cu_q=s.ints([0, 0, 0, 0]), max_q=0))

@@ -355,6 +355,8 @@ def open_scene(device, way, call):
         raise Skip("it needs the real library, and a GPU or the double of the driver")
     if call.needs == "library" and device == "cpu" and DRIVER is None and way == "library":
         raise Skip("it needs the real library, which refuses it")
+    if call.needs == "cpu" and device != "cpu":
+        raise Skip("a kernel leaves there what was in memory")
     if call.needs in ("gpu", "caching") and device != "cuda":
         raise Skip("it needs a GPU")
     if call.needs == "caching" and os.environ.get("PYTORCH_NO_CUDA_MEMORY_CACHING"):

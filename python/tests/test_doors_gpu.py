@@ -1,6 +1,7 @@
 """The ways into other libraries on a Hopper GPU, with the kernels of the installed wheel."""
 
 import importlib.util
+import inspect
 import unittest
 
 import package  # noqa: F401 (before attune)
@@ -37,10 +38,12 @@ class Register(test_gpu.OnGPU):
     def test_packed(self):
         from torch.nn.attention import varlen
 
-        q, k = test_gpu.randn(300, 8, 128), test_gpu.randn(300, 2, 128, seed=2)
+        groups = "enable_gqa" in inspect.signature(varlen.varlen_attn).parameters  # PyTorch 2.11 has none
+        grouped = {"enable_gqa": True} if groups else {}
+        q, k = test_gpu.randn(300, 8, 128), test_gpu.randn(300, 2 if groups else 8, 128, seed=2)
         offsets = torch.tensor([0, 100, 300], dtype=torch.int32, device="cuda")
         with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
-            got = varlen.varlen_attn(q, k, k, offsets, offsets, 200, 200, window_size=(-1, 0), enable_gqa=True)
+            got = varlen.varlen_attn(q, k, k, offsets, offsets, 200, 200, window_size=(-1, 0), **grouped)
         self.assertEqual((self.calls.taken, self.calls.fallback), (1, 0), str(self.calls))
         for rows in (slice(0, 100), slice(100, 300)):
             each = (x[rows].transpose(0, 1)[None] for x in (q, k, k))

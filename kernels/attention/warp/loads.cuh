@@ -10,15 +10,19 @@
 
 namespace attention::warp {
 
-// Copies rows [first, first + kRows) of a head, of which those before `end` exist. Few copies at a
-// time: their addresses take registers.
+// Copies at a time: their addresses take registers, of which head dim 256 has few.
+constexpr int kUnrolledCopies = kHeadDim == 256 ? 4 : 64;
+
+// Copies rows [first, first + kRows) of a head, of which those before `end` exist.
 template <int kRows>
 __device__ __forceinline__ void copy_rows(uint32_t to, const uint16_t* from, int64_t stride,
                                           int first, int end) {
   constexpr int kAll = kRows * kChunks;
   const int thread = ptx::opaque(threadIdx.x);
-#pragma unroll 4
-  for (int i = thread; i < kAll; i += kThreads) {
+#pragma unroll kUnrolledCopies
+  for (int begin = 0; begin < kAll; begin += kThreads) {
+    const int i = begin + thread;
+    if (kAll % kThreads != 0 && i >= kAll) break;
     const int row = i / kChunks, chunk = i % kChunks;
     const bool exists = first + row < end;
     const uint16_t* source = from + (exists ? first + row : 0) * stride + chunk * 8;
