@@ -109,7 +109,9 @@ func optionTests(t *testing.T) []optionTest {
 			0.01, false,
 		},
 		{
-			"FP16, head dim 40, one query", Problem{}, draw(FP16, 2, 4, 1, 40), draw(FP16, 2, 2, 80, 40), draw(FP16, 2, 2, 80, 40), FP16,
+			"FP16, head dim 40, one query",
+			Problem{},
+			draw(FP16, 2, 4, 1, 40), draw(FP16, 2, 2, 80, 40), draw(FP16, 2, 2, 80, 40), FP16,
 			[]string{"prefill16"},
 			0.01, true,
 		},
@@ -121,7 +123,9 @@ func optionTests(t *testing.T) []optionTest {
 			0.01, true,
 		},
 		{
-			"BF16, head dims 192 and 128", Problem{Causal: true}, draw(BF16, 1, 2, 40, 192), draw(BF16, 1, 2, 50, 192), draw(BF16, 1, 2, 50, 128), BF16,
+			"BF16, head dims 192 and 128",
+			Problem{Causal: true},
+			draw(BF16, 1, 2, 40, 192), draw(BF16, 1, 2, 50, 192), draw(BF16, 1, 2, 50, 128), BF16,
 			[]string{"prefill16"},
 			0.01, true,
 		},
