@@ -37,7 +37,7 @@ func TestWarpIsCorrect(t *testing.T) {
 		{"warp_d256", "sm_90a", few},
 		{"warp_d256_fp16", "sm_86", few},
 		{"warp_d64+TILE_N=96", "sm_89", few},
-		{"warp_d128+WARPS=8+USE_Q_IN_REGISTERS=1", "sm_89", few},
+		{"warp_d128+WARPS=8+USE_Q_IN_REGISTERS=1+RESIDENT_BLOCKS=1", "sm_89", few},
 		{"warp_d256+TILE_N=32+KV_STAGES=2", "sm_89", few},
 	} {
 		t.Run(test.variant+"@"+test.arch, func(t *testing.T) {
