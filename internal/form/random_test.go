@@ -94,7 +94,7 @@ func TestRandomKernels(t *testing.T) {
 			}
 		}
 	}
-	if count != 3 {
-		t.Errorf("%d declared kernels have ranges; want decode, native and pingpong", count)
+	if count != 4 {
+		t.Errorf("%d declared kernels have ranges; want decode, native, pingpong and warp", count)
 	}
 }
