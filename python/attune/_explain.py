@@ -7,7 +7,7 @@ from typing import Any, Optional
 import torch
 from torch import Tensor
 
-from attune import _attention, _cache, _check, _library, _operators
+from attune import _arguments, _attention, _cache, _check, _library, _operators
 from attune._arguments import Call
 from attune._check import Precision, Window
 
@@ -138,7 +138,7 @@ def _readable(call: Call) -> Call:
     changes: dict[str, Any] = {}
     for name in ("q", "k", "v"):
         x = getattr(call, name)
-        if not _operators.has_aligned_strides(x):
+        if not _arguments.has_aligned_strides(x):
             if call.lengths is not None and name != "q":
                 raise NotImplementedError(f"{name}_cache has strides {list(x.stride())}, not multiples of 16 bytes")
             _operators.check_copy(name, x)
