@@ -288,7 +288,8 @@ def _through_dispatcher(call: Call, fallback: bool) -> Result:
     descale = (None, None, None) if call.descale is None else (None, *call.descale)[-3:]
     first = (call.q, call.k, call.v, *descale, bool(call.causal), -1.0 if call.scale is None else float(call.scale),
              *call.window_size, call.sinks, bool(call.return_lse))  # fmt: skip
-    last = (bool(call.smooth_k), bool(call.hadamard), *call[12:18], bool(fallback), call.precision,
+    last = (bool(call.smooth_k), bool(call.hadamard), call.cu_seqlens_q, call.cu_seqlens_k, call.max_seqlen_q,
+            call.max_seqlen_k, call.lengths, call.page_table, bool(fallback), call.precision,
             float(call.softcap or 0), call.alibi_slopes, call.tree_mask)  # fmt: skip
     if call.out is None:
         o, lse = _sdpa_op(*first, *last)

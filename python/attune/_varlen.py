@@ -71,7 +71,7 @@ def attention(call: Call) -> tuple[Tensor, Tensor]:
     packed = _pack(call)
     left, right = call.window_size
     if call.causal:
-        right = 0
+        right = 0 if packed.max_q > 1 else -1  # a single query is at the last key; kernels for decoding take no limit
     function = _function()
     assert function is not None
     o, lse = function(

@@ -2,7 +2,7 @@
 
 import unittest
 
-import package  # noqa: F401 (before attune)
+import package  # before attune
 import params
 import test_call
 import torch
@@ -245,6 +245,9 @@ class Merge(unittest.TestCase):
         a, b, _ = self.parts()
         compiled = torch.compile(attune.merge, backend="aot_eager", fullgraph=True)
         torch.testing.assert_close(compiled(*a, *b), attune.merge(*a, *b))
+
+    @unittest.skipIf(package.cannot_fake_cuda(), package.cannot_fake_cuda())
+    def test_fake_tensors(self):
         with FakeTensorMode():
             o, lse = torch.empty(2, 4, 6, 64, dtype=torch.half, device="cuda"), torch.empty(2, 4, 6, device="cuda")
             self.assertEqual(attune.merge(o, lse, o, lse)[0].dtype, torch.half)
