@@ -551,6 +551,19 @@ def paged(s, *, table=None, lengths=None, k=None, v=None, **options):
     return s.decode(q, pick(k, of_k), pick(v, of_v), pick(lengths, own), page_table=pick(table, own_table), **options)
 
 
+def absent(s, page):
+    """A page table that has a page that is not in the cache, before the last key of each sequence."""
+    return s.ints([[page] * 4, [page, 4, 7, 6], [8, page, 10, page]])
+
+
+def pages_of(s, dtype):
+    """The pages as arguments, in E4M3 with factors."""
+    if dtype != FP8:
+        return {}
+    k, v = (s.tensor(12, 2, 16, 64, dtype=FP8) for _ in "kv")
+    return {"k": k, "v": v, "descale": (s.ones(3, 2), s.ones(3, 2))}
+
+
 for options in ({}, {"return_lse": True}, {"window_size": (7, 0)}, {"causal": False, "scale": 0.3}, {"softcap": 9.0}):
     add(f"decode: right, {options}", RIGHT, lambda s, o=options: decode(s, **o))
     add(f"decode: pages, {options}", RIGHT, lambda s, o=options: paged(s, **o))
@@ -604,7 +617,9 @@ add("decode: page table of no column", RIGHT, lambda s: str(paged(s, table=s.pag
 for value in (-1, 12, BIG, -BIG - 1):
     add(f"decode: page {value} behind the last key", RIGHT,
         lambda s, x=value: paged(s, table=s.ints([[3, x, x, x], [2, 4, 7, 6], [8, 11, 10, x]]), return_lse=True))  # fmt: skip
-    add(f"decode: page {value} with keys", SURVIVES, lambda s, x=value: paged(s, table=s.ints([[x] * 4, [x, 4, 7, 6], [8, x, 10, x]])))
+    for kind in (BF16, FP8):
+        add(f"decode: page {value} with keys, {kind}", RIGHT,
+            lambda s, x=value, d=kind: paged(s, table=absent(s, x), lengths=s.ints([16, 64, 33]), return_lse=True, **pages_of(s, d)))  # fmt: skip
 add("decode: a page twice", RIGHT, lambda s: paged(s, table=s.ints([[3, 3, 3, 3], [3, 4, 3, 6], [8, 3, 3, 3]])))
 add("decode: pages of 8 keys", VALUE("k_cache has pages of 8 keys"), lambda s: paged(s, k=s.tensor(12, 2, 8, 64), v=s.tensor(12, 2, 8, 64)), needs="library")
 add("decode: pages of no keys", VALUE("k_cache has pages of 0 keys"), lambda s: paged(s, k=s.tensor(12, 2, 0, 64), v=s.tensor(12, 2, 0, 64)))
@@ -665,7 +680,9 @@ for name, text, kind, given in (
 add("prefill: offsets None", TYPE("cu_seqlens_q is None"), lambda s: attune.prefill(s.packed[0], *s.cache[1:], None, 30, **s.fallback))
 add("prefill: lengths None", TYPE("lengths is a NoneType"), lambda s: attune.prefill(s.packed[0], *s.cache[1:3], None, s.ints([0, 3, 23, 50]), 30, **s.fallback))
 for value in (-1, 12, BIG):
-    add(f"prefill: page {value} with keys", SURVIVES, lambda s, x=value: prefill(s, k=s.pages[1], v=s.pages[2], page_table=s.ints([[x] * 4, [x, 4, 7, 6], [8, x, 10, x]])))
+    for kind in (BF16, FP8):
+        add(f"prefill: page {value} with keys, {kind}", RIGHT,
+            lambda s, x=value, d=kind: prefill(s, page_table=absent(s, x), return_lse=True, **{"k": s.pages[1], "v": s.pages[2], **pages_of(s, d)}))  # fmt: skip
 add("prefill: offsets behind the rows", SURVIVES, lambda s: prefill(s, cu=s.ints([0, 3, 23, 5000])))
 add("prefill: no rows", RIGHT, lambda s: prefill(s, q=s.packed[0][:0], cu=s.ints([0, 0, 0, 0]), most=0))
 
