@@ -905,6 +905,8 @@ for name, text, kind, call in (
     ("packed keys with lengths", "cu_seqlens_k and lengths are given", ValueError, lambda s: s.explain(*s.cache[:3], lengths=s.cache[3], cu_seqlens_k=s.cache[3])),
     ("pages without lengths", "page_table is given, and lengths is None", ValueError, lambda s: s.explain(*s.pages[:3], page_table=s.pages[4])),
     ("packed keys alone", "cu_seqlens_q is None", TypeError, lambda s: s.explain(*s.packed[:3], cu_seqlens_k=s.packed[4])),
+    ("packed without the most rows", "max_seqlen_q is a NoneType", TypeError, lambda s: s.explain(*s.packed[:3], cu_seqlens_q=s.packed[3], cu_seqlens_k=s.packed[4])),
+    ("a chunk without the most rows", "max_seqlen_q is a NoneType", TypeError, lambda s: s.explain(s.packed[0], *s.cache[1:3], lengths=s.cache[3], cu_seqlens_q=s.packed[3])),
     ("scale NaN", "scale is nan", ValueError, lambda s: s.explain(*s.qkv, scale=NAN)),
     ("fallback", "unexpected keyword argument 'fallback'", TypeError, lambda s: s.explain(*s.qkv, fallback=True)),
     ("causal: a str", "causal is a str", TypeError, lambda s: s.explain(*s.qkv, causal="no")),

@@ -199,6 +199,12 @@ class Explain(test_call.WithDouble):
             attune.explain(q[0], q[0], q[0], cu_seqlens_q=n, max_seqlen_q=3)
         with self.assertRaisesRegex(ValueError, "scale is -1"):
             attune.explain(q, q, q, scale=-1)
+        cu = self.shape(3, dtype=torch.int32)
+        for text, given in (("max_seqlen_q is a NoneType", {}), ("max_seqlen_k is a NoneType", {"max_seqlen_q": 3})):
+            with self.assertRaisesRegex(TypeError, text):  # as sdpa_varlen and prefill say it
+                attune.explain(q[0], q[0], q[0], cu_seqlens_q=cu, cu_seqlens_k=cu, **given)
+        with self.assertRaisesRegex(TypeError, "max_seqlen_q is a NoneType"):
+            attune.explain(q[0], q, q, cu_seqlens_q=cu, lengths=n)
 
 
 if __name__ == "__main__":
