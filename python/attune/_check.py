@@ -231,11 +231,11 @@ def is_apart(x: Tensor) -> bool:
 def apart(name: str, written: Tensor, inputs: Sequence[tuple[str, Optional[Tensor]]]) -> None:
     """No input has an element in the memory of a tensor that is written."""
     for of_input, x in inputs:
-        if x is not None and _overlap(written, x):
+        if x is not None and overlap(written, x):
             raise ValueError(f"{name} overlaps {of_input} in memory: kernels read {of_input} while they write {name}")
 
 
-def _overlap(a: Tensor, b: Tensor) -> bool:
+def overlap(a: Tensor, b: Tensor) -> bool:
     """Whether two tensors share memory. Slices of one tensor have equal strides, and may lie
     between each other; of tensors with other strides the memory from the first to the last element counts."""
     start, end = zip(*((x.data_ptr(), x.data_ptr() + _bytes(x)) for x in (a, b)))

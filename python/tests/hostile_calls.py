@@ -724,6 +724,11 @@ def appended(x, cache, lengths, table, factor):
     return after
 
 
+def in_one(x, first):
+    """Two caches of three sequences in one tensor."""
+    return x[first : first + 3], x[:3]
+
+
 def append_pages(s, rows=2, **options):
     caches = tuple(s.tensor(12, 2, 16, 64, dtype=FP8) for _ in "kv")
     return append_to(s, k=s.tensor(3, 2, rows, 64), caches=caches, **{"page_table": s.pages[4], **options})
@@ -770,7 +775,10 @@ for name, text, kind, given in (
     add(f"append: {name}", Wrong(kind, text), lambda s, g=given: append_to(s, **g(s)))
 add("append: factors missing", TYPE("missing 1 required keyword-only argument: 'descale'"), lambda s: attune.append(*[s.tensor(3, 2, 2, 64)] * 2, *s.codes[:2], s.cache[3]))
 add("append: factors None", VALUE("descale is missing"), lambda s: s.append(*[s.tensor(3, 2, 2, 64)] * 2, *s.codes[:2], s.cache[3], descale=None))
-add("append: one cache for both", SURVIVES, lambda s: s.append(*[s.tensor(3, 2, 2, 64)] * 2, *[s.codes[0]] * 2, s.cache[3], descale=s.codes[2]))
+add("append: one cache for both", VALUE("k_cache overlaps v_cache"), lambda s: s.append(*[s.tensor(3, 2, 2, 64)] * 2, *[s.codes[0]] * 2, s.cache[3], descale=s.codes[2]))
+for first, want in ((2, VALUE("k_cache overlaps v_cache")), (3, RIGHT)):
+    add(f"append: caches {first} sequences apart in one tensor", want,
+        lambda s, n=first: append_to(s, caches=in_one(s.tensor(6, 2, 64, 64, dtype=FP8), n)))
 add("append: caches of inference", RIGHT, lambda s: append_to(s, caches=inference(lambda: s.codes[:2])))
 add("append: a gradient of k", SURVIVES, lambda s: append_to(s, k=s.tensor(3, 2, 2, 64).requires_grad_()))
 
