@@ -166,7 +166,8 @@ def _readable(call: Call) -> Call:
 
 
 def _ask(call: Call) -> Explanation:
-    answer: Any = _library.load().explain(*call, True)
+    with _library.python_words():
+        answer: Any = _library.load().explain(*call, True)
     if answer is None:
         raise RuntimeError(
             "the arguments passed all checks, but the compiled part of attune does not take them; please report this"
