@@ -70,9 +70,10 @@ def explain(
     all are given by name.
     Tensors may be on any device, or fake: only their dtypes, shapes and strides are read.
     """
-    most_q: Any = 0 if cu_seqlens_q is None else max_seqlen_q  # None, which is missing, is refused with the offsets
-    most_k: Any = 0 if cu_seqlens_k is None else max_seqlen_k
+    most_q: Any = 0 if cu_seqlens_q is None else _check.whole(max_seqlen_q)  # None, which is missing, is refused with the offsets
+    most_k: Any = 0 if cu_seqlens_k is None else _check.whole(max_seqlen_k)
     sides = _check.window(window_size)
+    scale, softcap = _check.factor("scale", scale), _check.factor("softcap", softcap)
     causal = lengths is not None and tree_mask is None if causal is None else _check.flag("causal", causal)
     return_lse = _check.flag("return_lse", return_lse)
     smooth_k, hadamard = _check.flag("smooth_k", smooth_k), _check.flag("hadamard", hadamard)
