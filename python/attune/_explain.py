@@ -25,13 +25,15 @@ class Explanation:
     workspace_bytes: int
     error_class: Optional[float]  # documented error of O, RMS over that of float64, on normal inputs
     reason: str
+    of_codes: bool = False  # k and v are in E4M3: the error is over them, without that of their quantisation
 
     def __str__(self) -> str:
         rows = [("kernel", self.kernel if self.form is None else f"{self.kernel}, form {self.form}")]
         if self.form is not None:
             plural = "es" if self.launches > 1 else ""
+            over = " over the E4M3 k and v as given" if self.of_codes else ""
             rows += [
-                ("precision", f"{self.precision}, documented error {self.error_class}"),
+                ("precision", f"{self.precision}, documented error {self.error_class}{over}"),
                 ("launches", f"{self.launches} launch{plural}, {self.workspace_bytes} bytes of workspace"),
             ]
         return "\n".join(f"{name:<10} {text}" for name, text in [*rows, ("reason", self.reason)])
@@ -174,7 +176,8 @@ def _ask(call: Call) -> Explanation:
             "the arguments passed all checks, but the compiled part of attune does not take them; please report this"
         )
     form, kernel, precision, launches, workspace, error, reason = answer
-    return Explanation(form, kernel, _PRECISIONS[precision], launches, workspace, error, reason)
+    of_codes = call.k.dtype == _check.FP8
+    return Explanation(form, kernel, _PRECISIONS[precision], launches, workspace, error, reason, of_codes)
 
 
 def _explain_smooth(call: Call) -> Explanation:
@@ -191,4 +194,5 @@ def _explain_smooth(call: Call) -> Explanation:
         workspace_bytes=max(quantised.workspace_bytes, found.workspace_bytes),
         error_class=quantised.error_class,
         reason="smooth_k quantises, and operators of PyTorch correct the log-sum-exp",
+        of_codes=False,
     )
