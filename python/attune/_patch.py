@@ -111,20 +111,23 @@ def _may_choose() -> bool:
     return enabled
 
 
-def _autocast_dtype() -> Optional[torch.dtype]:
-    """The dtype to which autocast converts the arguments of attention, or None."""
-    return torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else None
+def _autocast_dtype(x: Tensor) -> Optional[torch.dtype]:
+    """The dtype to which autocast of its device converts an argument of attention, or None."""
+    kind = x.device.type
+    if kind not in ("cpu", "cuda"):  # meta has none
+        return None
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
 
 
 def _are_halves(*tensors: Tensor) -> bool:
     """Whether all are of one 16-bit dtype, or become so by autocast."""
-    to = _autocast_dtype()
+    to = _autocast_dtype(tensors[0])
     dtypes = [to if to is not None and x.dtype in _AUTOCAST else x.dtype for x in tensors]
     return dtypes[0] in (torch.float16, torch.bfloat16) and dtypes[0] == dtypes[1] == dtypes[2]
 
 
 def _as_autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
-    to = _autocast_dtype()
+    to = _autocast_dtype(tensors[0])
     return tensors if to is None else tuple(x.to(to) for x in tensors)
 
 
