@@ -55,5 +55,5 @@ def interpolated(heads: int, queries: int, keys: int, head_dim: int, causal: boo
     rates = {n: (us - LAUNCH) / (ELEMENTS / head_dim * n) for n, us in measured.items()}
     low, high = max(n for n in rates if n <= columns), min(n for n in rates if n >= columns)
     part = math.log(columns / low) / math.log(high / low) if high > low else 0.0
-    rate = rates[low] ** (1 - part) * rates[high] ** part
+    rate = math.exp((1 - part) * math.log(rates[low]) + part * math.log(rates[high]))
     return LAUNCH + rate * tiles * TILE_M * columns

@@ -49,7 +49,8 @@ def _function() -> Optional[Callable[..., Any]]:
 
 
 def _has_kernel(device: torch.device) -> bool:
-    if device.type != "cuda" or torch.version.cuda is None or not torch.backends.cuda.flash_sdp_enabled():
+    backends: Any = torch.backends.cuda
+    if device.type != "cuda" or torch.version.cuda is None or not backends.flash_sdp_enabled():
         return False
     return torch.cuda.get_device_capability(device) >= _MIN_CAPABILITY
 
