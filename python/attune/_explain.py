@@ -7,7 +7,7 @@ from typing import Any, Optional
 import torch
 from torch import Tensor
 
-from attune import _arguments, _attention, _cache, _check, _library, _operators
+from attune import _arguments, _attention, _cache, _check, _library, _operators, _times
 from attune._arguments import Call
 from attune._check import Precision, Window
 
@@ -25,6 +25,7 @@ class Explanation:
     workspace_bytes: int
     error_class: Optional[float]  # documented error of O, RMS over that of float64, on normal inputs
     reason: str
+    predicted_us: Optional[float] = None  # device time on an NVIDIA H200, interpolated; None without measured times
     of_codes: bool = False  # k and v are in E4M3: the error is over them, without that of their quantisation
 
     def __str__(self) -> str:
@@ -36,6 +37,8 @@ class Explanation:
                 ("precision", f"{self.precision}, documented error {self.error_class}{over}"),
                 ("launches", f"{self.launches} launch{plural}, {self.workspace_bytes} bytes of workspace"),
             ]
+        if self.predicted_us is not None:
+            rows.append(("predicted", f"{self.predicted_us:.3g} us on an {_times.CARD}"))
         return "\n".join(f"{name:<10} {text}" for name, text in [*rows, ("reason", self.reason)])
 
 
@@ -88,7 +91,8 @@ def explain(
     try:
         if (reason := _operators.refusal(call, anywhere=True)) is not None:
             raise NotImplementedError(reason)
-        return _explain(call)
+        found = _explain(call)
+        return dataclasses.replace(found, predicted_us=_times.predicted(call, found.kernel))
     except NotImplementedError as refused:
         return _without_kernel("pytorch", f"{refused}; fallback=True computes it by PyTorch")
 

@@ -28,6 +28,7 @@ def attention(call: Call, basic: bool = False) -> Result:
     them, because every transform of PyTorch knows their operators.
     """
     dtype = call.q.dtype if call.q.dtype.itemsize > 1 else torch.float16
+    lse: Optional[Tensor]
     if not basic and not _is_plain_call(call) and _varlen.takes(call):
         o, lse = _varlen.attention(call)
     elif call.cu_seqlens_q is not None:

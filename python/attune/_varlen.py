@@ -29,6 +29,8 @@ def takes(call: Call) -> bool:
         return False
     if call.scale is not None and not call.scale > 0:  # PyTorch takes no 0
         return False
+    if call.lengths is not None and call.lengths.shape[0] * k.shape[1] * _arguments.capacity(call) >= 2**31:
+        return False  # offsets are int32
     return not _arguments.wants_gradient(call) and _function() is not None and _has_kernel(q.device)
 
 
@@ -49,7 +51,8 @@ def _function() -> Optional[Callable[..., Any]]:
 
 
 def _has_kernel(device: torch.device) -> bool:
-    if device.type != "cuda" or torch.version.cuda is None or not torch.backends.cuda.flash_sdp_enabled():
+    backends: Any = torch.backends.cuda
+    if device.type != "cuda" or torch.version.cuda is None or not backends.flash_sdp_enabled():
         return False
     return torch.cuda.get_device_capability(device) >= _MIN_CAPABILITY
 
@@ -78,18 +81,14 @@ def attention(call: Call) -> tuple[Tensor, Tensor]:
         _aligned(packed.q), _aligned(packed.k), _aligned(packed.v), packed.cu_q, packed.cu_k,
         _max_queries(packed), _max_keys(packed, left, right), scale=call.scale, window_size=(left, right),
     )  # fmt: skip
-    if call.sinks is not None:
-        sinks = call.sinks.float()[:, None]
-        o = (o * torch.sigmoid(lse - sinks).t()[..., None]).to(o.dtype)
-        lse = torch.logaddexp(lse, sinks)
     unseeing = _unseeing(packed, left, right)
-    o = o.masked_fill(unseeing[:, None, None], 0)
-    lse = lse.masked_fill(unseeing, -torch.inf)
-    if call.cu_seqlens_q is not None:
+    o, lse = _unpack(call, o.masked_fill(unseeing[:, None, None], 0), lse.masked_fill(unseeing, -torch.inf))
+    if call.sinks is None:
         return o, lse
-    batch, heads, queries, head_dim = call.q.shape
-    o = o.view(batch, queries, heads, head_dim).transpose(1, 2)
-    return o, lse.view(heads, batch, queries).transpose(0, 1).contiguous()
+    sinks = call.sinks.float()[:, None]
+    weight = torch.sigmoid(lse - sinks)
+    o = (o * (weight if o.dim() == 4 else weight.t())[..., None]).to(o.dtype)
+    return o, torch.logaddexp(lse, sinks).masked_fill(lse == -torch.inf, -torch.inf)
 
 
 def _aligned(x: Tensor) -> Tensor:
@@ -126,6 +125,8 @@ def _unseeing(packed: _Packed, left: int, right: int) -> Tensor:
 
 
 def _pack(call: Call) -> _Packed:
+    if call.cu_seqlens_q is None and call.lengths is not None:
+        return _pack_decode(call, call.lengths)
     if call.cu_seqlens_q is None:
         batch, _, max_q, _ = call.q.shape
         q, cu_q = _rows_first(call.q), _even_offsets(batch, max_q, call.q.device)
@@ -133,6 +134,56 @@ def _pack(call: Call) -> _Packed:
         q, cu_q, max_q = call.q, _valid_offsets(call.cu_seqlens_q, call.q), min(call.max_seqlen_q, call.q.shape[0])
     k, v, cu_k, max_k = _pack_keys(call)
     return _Packed(q, k, v, cu_q, cu_k, max_q, max_k)
+
+
+def _unpack(call: Call, o: Tensor, lse: Tensor) -> tuple[Tensor, Tensor]:
+    """(o, lse) in the shapes of the call."""
+    if call.cu_seqlens_q is not None:
+        return o, lse
+    batch, heads, queries, head_dim = call.q.shape
+    if call.lengths is None:
+        o = o.view(batch, queries, heads, head_dim).transpose(1, 2)
+        return o, lse.view(heads, batch, queries).transpose(0, 1).contiguous()
+    kv_heads = call.k.shape[1]
+    group = heads // kv_heads
+    o = o.view(batch, kv_heads, -1, queries, group, head_dim)[:, :, 0].transpose(2, 3)
+    lse = lse.t().reshape(batch, kv_heads, -1, queries, group)[:, :, 0].transpose(2, 3)
+    return o.reshape(call.q.shape), lse.reshape(batch, heads, queries)
+
+
+def _pack_decode(call: Call, lengths: Tensor) -> _Packed:
+    """Each K/V head of a cache is a sequence with the heads of its group, so that a contiguous cache stays where it is.
+    The room behind its last key is a sequence of its own, without queries. A single query has a copy there: kernels for
+    decoding want as many queries as sequences."""
+    batch, heads, queries, head_dim = call.q.shape
+    kv_heads, capacity = call.k.shape[1], _arguments.capacity(call)
+    sequences, copies = batch * kv_heads, 2 if queries == 1 else 1
+    q = call.q.reshape(batch, kv_heads, 1, heads // kv_heads, queries, head_dim).expand(-1, -1, copies, -1, -1, -1)
+    q = q.transpose(3, 4).reshape(-1, heads // kv_heads, head_dim)
+    if copies == 2:
+        cu_q = _even_offsets(2 * sequences, 1, q.device)
+    else:
+        cu_q = _even_offsets(sequences, queries, q.device).repeat_interleave(2)[1:]
+    starts = _even_offsets(sequences, capacity, q.device)
+    ends = starts[:-1] + lengths.clamp(0, capacity).repeat_interleave(kv_heads)
+    cu_k = torch.cat([torch.stack([starts[:-1], ends], 1).flatten(), starts[-1:]])
+    k, v = (_heads_first(x, call.page_table).reshape(-1, 1, head_dim) for x in (call.k, call.v))
+    return _Packed(q, k, v, cu_q.contiguous(), cu_k.to(torch.int32), queries, capacity)
+
+
+def _heads_first(cache: Tensor, table: Optional[Tensor]) -> Tensor:
+    """[batch, kv_heads, capacity, head_dim], or so many pages: keys or values of all sequences."""
+    if table is None:
+        return cache
+    pages, kv_heads, page_size, head_dim = cache.shape
+    absent = ((table < 0) | (table >= pages))[:, None, :, None, None]
+    page = table.long().clamp(0, pages - 1)[:, None]
+    head = torch.arange(kv_heads, device=table.device)[:, None]
+    if cache.is_contiguous():  # PyTorch copies faster by one index
+        rows = cache.view(-1, page_size, head_dim)[page * kv_heads + head]
+    else:
+        rows = cache[page, head]
+    return rows.masked_fill_(absent, 0)
 
 
 def _pack_keys(call: Call) -> tuple[Tensor, Tensor, Tensor, int]:
