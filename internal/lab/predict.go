@@ -20,8 +20,8 @@ import (
 const (
 	predictedBytes  = 1 << 30 // of buffers
 	predictedMemory = 3 << 30 // of the simulator
-	firstBlocks     = 16      // of the first sample, which says how many more there is time for
-	predictedSteps  = 40e6    // warp instructions of the second one
+	firstBlocks     = 2       // of the first sample, which says how many more there is time for
+	predictedSteps  = 4e6     // warp instructions of the second one
 	predictedRows   = 1e6     // multiply-adds of the reference, of which only the inputs are used
 )
 
