@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 
 	"attune/internal/arch"
@@ -12,6 +13,7 @@ import (
 	"attune/internal/form"
 	"attune/internal/predict"
 	"attune/internal/problem"
+	"attune/internal/sim/mma"
 	"attune/internal/spec"
 	"attune/internal/toolchain"
 )
@@ -20,8 +22,8 @@ import (
 const (
 	predictedBytes  = 1 << 30 // of buffers
 	predictedMemory = 3 << 30 // of the simulator
-	firstBlocks     = 2       // of the first sample, which says how many more there is time for
-	predictedSteps  = 4e6     // warp instructions of the second one
+	predictedSteps  = 8e6     // warp instructions of a sample
+	equalSteps      = 0.001   // blocks whose instructions differ by less are all alike
 	predictedRows   = 1e6     // multiply-adds of the reference, of which only the inputs are used
 )
 
@@ -111,7 +113,7 @@ func (l *Lab) predictedJob(ctx context.Context, b problem.Build, shape spec.Shap
 
 // sampled counts some blocks of a job, or all if they communicate.
 func sampled(ctx context.Context, job device.Job) (predict.Sampled, error) {
-	simulator := simdevice.Open(simdevice.Options{Schedules: 1, Memory: predictedMemory, Executed: true})
+	simulator := simdevice.Open(simdevice.Options{Schedules: 1, Memory: predictedMemory, Executed: true, Tensor: mma.Skip})
 	all := job.Grid[0] * job.Grid[1] * job.Grid[2]
 	run := func(blocks int) (predict.Sampled, error) {
 		job.Sample = blocks
@@ -125,18 +127,17 @@ func sampled(ctx context.Context, job device.Job) (predict.Sampled, error) {
 		}
 		return predict.Sampled{Blocks: ran, Covered: outcome.Covered, Counters: outcome.Counters}, nil
 	}
-	first, err := run(firstBlocks)
+	few, err := run(2)
 	var unsupported *device.Unsupported
 	if errors.As(err, &unsupported) {
 		return run(0)
 	}
-	if err != nil || first.Blocks == all {
-		return first, err
+	if err != nil || few.Blocks == all {
+		return few, err
 	}
-	steps := first.Counters["sim__inst_executed.sum"] / float64(first.Blocks)
-	more := min(all, int(predictedSteps/steps))
-	if more <= first.Blocks {
-		return first, nil
+	some, err := run(5)
+	if err != nil || some.Blocks == all || math.Abs(some.Steps()/few.Steps()-1) < equalSteps {
+		return some, err
 	}
-	return run(more)
+	return run(max(some.Blocks, min(all, int(predictedSteps/some.Steps()))))
 }

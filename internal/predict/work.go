@@ -32,6 +32,9 @@ type Sampled struct {
 	Counters device.Counters
 }
 
+// Steps are the PTX instructions of the warps of a block.
+func (s Sampled) Steps() float64 { return s.Counters["sim__inst_executed.sum"] / float64(s.Blocks) }
+
 const (
 	sectorBytes = 32
 	// tensorInstructions is the counter of machine instructions of the tensor cores.
