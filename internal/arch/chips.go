@@ -29,6 +29,30 @@ var limits = map[int]Limits{
 	120: {99 * kilobyte, 100 * kilobyte, 48, 24, 128},
 }
 
+// Registers of a multiprocessor, and of a block. Those of a thread are allocated in steps.
+const (
+	RegisterFile = 65536
+	registerUnit = 8
+	driverShared = kilobyte // of each block
+	warpLanes    = 32
+)
+
+// WarpRegisters are the registers that a warp is given whose threads have some.
+func WarpRegisters(ofThread int) int {
+	return (ofThread + registerUnit - 1) / registerUnit * registerUnit * warpLanes
+}
+
+// Resident is how many blocks a multiprocessor runs at once: at least 1. Registers are those of a
+// thread, or 0 if they are unknown.
+func (l Limits) Resident(warps, registers, shared int) int {
+	warps = max(1, warps)
+	blocks := min(l.Blocks, l.Warps/warps, l.Shared/(shared+driverShared))
+	if registers > 0 {
+		blocks = min(blocks, RegisterFile/(WarpRegisters(registers)*warps))
+	}
+	return max(1, blocks)
+}
+
 // unknown is the architecture whose figures stand for those of an unknown one.
 const unknown = 90
 
@@ -151,6 +175,9 @@ func ChipOfArch(name string) Chip {
 	}
 	return fallback
 }
+
+// DRAMBytes are the bytes from DRAM per clock and multiprocessor.
+func (c Chip) DRAMBytes() float64 { return c.DRAM / float64(c.Multiprocessors) / (c.GHz * 1e9) }
 
 // Limits are those of the card's multiprocessors.
 func (c Chip) Limits() Limits {

@@ -26,7 +26,9 @@ type Time struct {
 
 // Time is the time of a launch on a chip. Each wave takes what its blocks keep the pipes busy, or the
 // latency of one block's instructions if that is longer.
-func (m Model) Time(w Work, c arch.Chip) Time { return m.timeWith(w, c, w.Resident(c.Limits())) }
+func (m Model) Time(w Work, c arch.Chip) Time {
+	return m.timeWith(w, c, c.Limits().Resident(w.Warps, w.Registers, w.Shared))
+}
 
 // timeWith is the time with a number of resident blocks.
 func (m Model) timeWith(w Work, c arch.Chip, resident int) Time {

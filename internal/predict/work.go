@@ -99,16 +99,13 @@ type Pipe struct {
 
 // Rates of a multiprocessor that are the same on all chips.
 const (
-	issueSlots   = 4 // warp instructions per clock
-	xuCycles     = 2 // of a warp instruction: 16 lanes
-	halfRate     = 2 // the same of the ALU, 64 lanes
-	registerFile = 65536
-	blockShared  = 1024 // bytes of shared memory that the driver takes of each block
+	issueSlots = 4 // warp instructions per clock
+	xuCycles   = 2 // of a warp instruction: 16 lanes
+	halfRate   = 2 // the same of the ALU, 64 lanes
 )
 
 // Pipes are the cycles of a block on each pipe.
 func (w Work) Pipes(c arch.Chip, m Model) []Pipe {
-	cyclesOfSM := float64(c.Multiprocessors) * c.GHz * 1e9
 	return []Pipe{
 		{"tensor", w.Products.cycles(c.Rates)},
 		{"issue", w.Instructions / issueSlots},
@@ -117,15 +114,6 @@ func (w Work) Pipes(c arch.Chip, m Model) []Pipe {
 		{"fma", w.FMA * 32 / float64(c.Limits().FP32Lanes)},
 		{"shared", w.Shared128},
 		{"l2", w.L2 / m.L2Bytes},
-		{"dram", w.Buffers / float64(w.Blocks) / (c.DRAM / cyclesOfSM)},
+		{"dram", w.Buffers / float64(w.Blocks) / c.DRAMBytes()},
 	}
-}
-
-// Resident is how many blocks a multiprocessor runs at once: at least 1.
-func (w Work) Resident(l arch.Limits) int {
-	n := min(l.Blocks, l.Warps/max(1, w.Warps), l.Shared/(w.Shared+blockShared))
-	if w.Registers > 0 {
-		n = min(n, registerFile/((w.Registers+7)/8*8*32*max(1, w.Warps)))
-	}
-	return max(1, n)
 }

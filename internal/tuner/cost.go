@@ -29,9 +29,6 @@ const (
 	// otherPipes is the share of the cycles on the other pipes that the busiest one does not hide. It is
 	// an assumption, without which variants of a kernel that DRAM limits would all cost the same.
 	otherPipes = 0.1
-	// copyBytes are the bytes from DRAM per cycle and multiprocessor: the measured copy of an H200,
-	// 4.22 TB/s, over 132 multiprocessors at 1.98 GHz. It stands for every chip.
-	copyBytes = 4.22e12 / 132 / 1.98e9
 )
 
 // simulate computes the cost from the counters of one launch on each shape, and compares it with the
@@ -95,7 +92,7 @@ func costOf(counters device.Counters, n blockNeeds, blocks int, name string, mul
 	pipes := []float64{
 		v["ptx_instructions"] / issueSlots,
 		v["shared_wavefronts"],
-		(v["global_sectors"]*sectorBytes + v["bulk_load_bytes"] + v["bulk_store_bytes"]) / copyBytes,
+		(v["global_sectors"]*sectorBytes + v["bulk_load_bytes"] + v["bulk_store_bytes"]) / arch.ChipOfArch(name).DRAMBytes(),
 		(v[profile.TensorFLOPs]-narrowFLOPs)/half + narrowFLOPs/max(half, narrow),
 	}
 	busiest, sum := slices.Max(pipes), 0.0
