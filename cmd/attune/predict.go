@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"attune/internal/arch"
+	"attune/internal/device"
 	"attune/internal/lab"
 	"attune/internal/predict"
 	"attune/internal/problem"
@@ -41,15 +44,18 @@ Chips: ` + arch.ChipNames(),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.predict(cmd.Context(), o, args) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.chip, "chip", "", "the card: "+arch.ChipNames())
+	f.StringVar(&o.chip, "chip", "", "the card, such as L4")
 	f.StringVar(&o.shapes, "shapes", "", "names or shapes, with commas (default: the benchmark's)")
 	return cmd
 }
 
+// predictedBasis says in a document that no time in it was measured.
+const predictedBasis = "predicted"
+
 // predictions is the JSON document of `attune predict`.
 type predictions struct {
 	SchemaVersion int               `json:"schema_version"`
-	Basis         string            `json:"basis"` // predicted: no time in the document was measured
+	Basis         string            `json:"basis"`
 	Chip          arch.Chip         `json:"chip"`
 	Model         predict.Model     `json:"model"`
 	Residuals     predict.Summary   `json:"residuals"`
@@ -61,7 +67,7 @@ func (a *app) predict(ctx context.Context, o predictOptions, args []string) erro
 	if err != nil {
 		return err
 	}
-	chip, variants, shapes, err := o.request(kernel, args)
+	request, err := o.request(kernel, args)
 	if err != nil {
 		return usageError{err}
 	}
@@ -69,8 +75,7 @@ func (a *app) predict(ctx context.Context, o predictOptions, args []string) erro
 	if err != nil {
 		return err
 	}
-	defer w.status.Clear()
-	document, err := a.predictAll(ctx, w, lab.NewProblem(kernel, folder, ""), chip, variants, shapes)
+	document, err := w.predictAll(ctx, request, lab.NewProblem(kernel, folder, ""))
 	w.status.Clear()
 	if err != nil {
 		return err
@@ -82,14 +87,22 @@ func (a *app) predict(ctx context.Context, o predictOptions, args []string) erro
 	return nil
 }
 
+// predictRequest says what to predict.
+type predictRequest struct {
+	chip     arch.Chip
+	variants []spec.Variant
+	shapes   []spec.Shape
+	named    bool // the command line names the variants; otherwise those that the chip or shapes rule out are left out
+}
+
 // request checks the command line. All errors are reported together.
-func (o predictOptions) request(kernel *spec.Kernel, args []string) (chip arch.Chip, variants []spec.Variant, shapes []spec.Shape, err error) {
+func (o predictOptions) request(kernel *spec.Kernel, args []string) (r predictRequest, err error) {
 	var errs [4]error
-	chip, errs[0] = arch.ChipNamed(o.chip)
-	variants, selections, named := named(kernel, args)
-	errs[1] = named
-	if len(args) == 0 {
-		variants = stageVariants(kernel)
+	r.chip, errs[0] = arch.ChipNamed(o.chip)
+	var selections []*spec.Selection
+	r.variants, selections, errs[1] = named(kernel, args)
+	if r.named = len(args) > 0; !r.named {
+		r.variants = stageVariants(kernel)
 	}
 	for _, s := range selections {
 		_, err := kernel.Variant(s.Name) // its error says how to name a variant of the selection
@@ -98,21 +111,24 @@ func (o predictOptions) request(kernel *spec.Kernel, args []string) (chip arch.C
 	if o.shapes == "" {
 		o.shapes = strings.Join(kernel.Run.Benchmark, ",")
 	}
-	shapes, errs[3] = kernel.Shapes(o.shapes)
-	return chip, variants, shapes, errors.Join(errs[:]...)
+	r.shapes, errs[3] = kernel.Shapes(o.shapes)
+	return r, errors.Join(errs[:]...)
 }
 
-// predictAll predicts variants on the shapes that they take. Without a variant that takes one it fails.
-func (a *app) predictAll(ctx context.Context, w *workplace, p problem.Problem, chip arch.Chip, variants []spec.Variant, shapes []spec.Shape) (*predictions, error) {
+// predictAll predicts each variant on each shape.
+func (w *workplace) predictAll(ctx context.Context, r predictRequest, p problem.Problem) (*predictions, error) {
 	calibration := predict.Recorded()
-	document := &predictions{SchemaVersion: 1, Basis: "predicted", Chip: chip, Model: calibration.Model, Residuals: calibration.Residuals}
-	for _, v := range variants {
-		runnable := shapes
-		if len(variants) > 1 {
-			runnable = lab.Runnable(p, v, shapes)
+	document := &predictions{SchemaVersion: 1, Basis: predictedBasis, Chip: r.chip, Model: calibration.Model, Residuals: calibration.Residuals}
+	for _, v := range r.variants {
+		shapes := r.shapes
+		if !r.named {
+			shapes = lab.Runnable(p, v, shapes)
+			if r.chip.Best(v.Stage().Archs) == "" {
+				continue
+			}
 		}
-		for _, shape := range runnable {
-			row, err := w.Predict(ctx, w.compiler, v, shape, chip)
+		for _, shape := range shapes {
+			row, err := w.Predict(ctx, w.compiler, v, shape, r.chip)
 			if err != nil {
 				return nil, err
 			}
@@ -120,25 +136,57 @@ func (a *app) predictAll(ctx context.Context, w *workplace, p problem.Problem, c
 		}
 	}
 	if len(document.Rows) == 0 {
-		return nil, lab.RequestError("none of the variants takes one of the shapes")
+		return nil, lab.RequestError(fmt.Sprintf("no stage of %s runs on %s and takes one of the shapes", w.Kernel.Name, r.chip.Name))
 	}
 	return document, nil
 }
 
 // printPredictions prints a table whose heading says that its times are predicted.
 func (a *app) printPredictions(d *predictions) {
-	s := a.screen()
-	c := d.Chip
-	s.Paragraph(a.stdout, "", fmt.Sprintf("predicted for %s, not measured: %s, %d multiprocessors at %.2f GHz, DRAM %.0f GB/s", c.Name, c.Arch, c.Multiprocessors, c.GHz, c.DRAM/1e9), 2)
+	s, c := a.screen(), d.Chip
+	s.Paragraph(a.stdout, "", fmt.Sprintf("predicted for an %s, not measured: %s, %d multiprocessors at %.2f GHz, DRAM %.0f GB/s",
+		c.Name, c.Arch, c.Multiprocessors, c.GHz, c.DRAM/1e9), 2)
 	s.Paragraph(a.stdout, "", d.Residuals.String(), 2)
 	fmt.Fprintln(a.stdout)
-	t := terminal.Table{Columns: []terminal.Column{{Name: "variant", Keep: true}, {Name: "shape", Keep: true}, {Name: "predicted us", Keep: true}, {Name: "TFLOP/s"}, {Name: "limit", Keep: true}, {Name: "blocks", Keep: true}, {Name: "waves"}}}
+	t := terminal.Table{Columns: []terminal.Column{
+		{Name: "variant", Keep: true}, {Name: "shape", Keep: true}, {Name: "predicted us", Keep: true}, {Name: "predicted TFLOP/s"},
+		{Name: "limit", Keep: true}, {Name: "blocks per SM", Optional: 2}, {Name: "waves", Optional: 1}, {Name: "claimed us"},
+	}}
+	claims := false
 	for _, r := range d.Rows {
-		tflops := ""
+		tflops, claim := "", ""
 		if r.TFLOPS > 0 {
 			tflops = fmt.Sprintf("%.1f", r.TFLOPS)
 		}
-		t.Rows = append(t.Rows, []string{r.Variant, r.Shape, fmt.Sprintf("%.1f", r.Time.Microseconds), tflops, r.Time.Limit, fmt.Sprint(r.Time.Resident), fmt.Sprintf("%.2f", r.Time.Waves)})
+		if us := predict.Claimed(r.Variant, r.Shape, c.Name); us > 0 {
+			claim, claims = fmt.Sprintf("%.1f", us), true
+		}
+		t.Rows = append(t.Rows, []string{
+			r.Variant, r.Shape, fmt.Sprintf("%.1f", r.Time.Microseconds), tflops, r.Time.Limit, strconv.Itoa(r.Time.Resident), fmt.Sprintf("%.2f", r.Time.Waves), claim,
+		})
 	}
 	t.Write(a.stdout, s)
+	if claims {
+		fmt.Fprintln(a.stdout)
+		s.Paragraph(a.stdout, "", fmt.Sprintf("claimed: by an earlier system for its kernels of the same stages on an L4, which attune has not measured; "+
+			"it gave %.1f us for PyTorch in FP16", predict.Claims.PyTorch), 2)
+	}
+}
+
+// predictRun is a run on a chip that is not there: it predicts times, and checks nothing.
+func (a *app) predictRun(ctx context.Context, chip string, shapes string, args []string) error {
+	a.note(fmt.Sprintf("there is no %s here: times are predicted, and no kernel is checked; `attune run --device sim` checks them", chip))
+	if shapes == "" {
+		kernel, _, err := a.kernel()
+		if err == nil && kernel.Declared == nil {
+			shapes = predict.Claims.Shape
+		}
+	}
+	return a.predict(ctx, predictOptions{chip, shapes}, args)
+}
+
+// hasChip reports whether a device is a card of a name, such as NVIDIA L4.
+func hasChip(facts device.Facts, chip arch.Chip) bool {
+	words := strings.FieldsFunc(facts.Name, func(r rune) bool { return r == ' ' || r == '-' })
+	return slices.ContainsFunc(words, func(w string) bool { return strings.EqualFold(w, chip.Name) })
 }

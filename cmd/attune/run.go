@@ -12,6 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"attune/internal/arch"
+	"attune/internal/device"
 	"attune/internal/device/isolate"
 	"attune/internal/lab"
 	"attune/internal/oracle"
@@ -23,6 +25,7 @@ type runOptions struct {
 	html string
 	requestOptions
 	device      deviceOptions
+	chip        string
 	reference   referenceOptions
 	files       resultFiles
 	quick, full bool
@@ -72,6 +75,7 @@ Variants and shapes are explained by attune help variants, attune help shapes.`,
 		"compute-sanitizer, untimed: "+strings.Join(isolate.SanitizerTools, ", ")+"; auto: if sim refuses it")
 	o.device.noSimFlag(f)
 	f.StringVar(&o.html, "html", "", "write a report with plots as one page to this `file`")
+	f.StringVar(&o.chip, "chip", "", "this card; where it is not there, predict times")
 	f.BoolVar(&o.quick, "quick", false, "the quick set, also for named variants")
 	f.BoolVar(&o.full, "full", false, "all shapes, seeds and inputs of the spec")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "print the details of every run")
@@ -139,6 +143,14 @@ func (a *app) run(ctx context.Context, o runOptions, args []string) error {
 	if _, err := o.request(kernel, args, o.device.name == simDevice); err != nil { // before anything is started
 		return err
 	}
+	if o.chip != "" {
+		if missing, err := a.lacksChip(ctx, o); err != nil || missing {
+			if err != nil {
+				return err
+			}
+			return a.predictRun(ctx, o.chip, o.shapes, args)
+		}
+	}
 	w, err := a.newRecordingWorkplace(ctx, kernel, folder)
 	if err != nil {
 		return err
@@ -191,6 +203,22 @@ func (a *app) run(ctx context.Context, o runOptions, args []string) error {
 	}
 	a.noteReferenceErrors(out.runs)
 	return outcome(withoutParts(out.runs))
+}
+
+// lacksChip reports whether the card of --chip is not the device. An unknown card is an error.
+func (a *app) lacksChip(ctx context.Context, o runOptions) (bool, error) {
+	chip, err := arch.ChipNamed(o.chip)
+	if err != nil {
+		return false, usageError{err}
+	}
+	if o.device.name == autoDevice {
+		o.device.name = cudaDevice
+	}
+	found, err := a.findDevice(ctx, o.device)
+	if errors.Is(err, device.ErrNoDevice) {
+		return true, nil
+	}
+	return err == nil && !hasChip(found.Facts(), chip), err
 }
 
 // noteReferenceErrors writes why references failed, each text once.
