@@ -122,18 +122,16 @@ var units = []struct {
 	{fma, []string{"FFMA", "FMUL", "FADD", "IMAD", "HFMA2", "HADD2", "HMUL2"}},
 	{shuffle, []string{"SHFL"}},
 	{alu, []string{
-		"IADD", "LOP", "SHF", "LEA", "PRMT", "SEL", "FSEL", "ISETP", "FSETP", "FMNMX", "IMNMX", "VIMNMX", "VIADD", "MOV", "F2FP", "I2FP", "PLOP3", "P2R",
+		"IADD", "LOP", "SHF", "LEA", "PRMT", "SEL", "FSEL", "ISETP", "FSETP", "FMNMX", "IMNMX", "VIMNMX", "VIADD", "VIADDMNMX", "MOV", "F2FP", "I2FP", "PLOP3", "P2R",
 		"R2P", "SGXT", "BMSK", "IABS", "CS2R", "HMNMX2", "HSETP2", "VOTE",
 	}},
 }
 
 func unitOf(op string) unit {
 	name, _, _ := strings.Cut(op, ".")
-	name = strings.TrimRight(name, "0123456789") + strings.TrimLeft(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ")
+	short := strings.TrimRight(name, "0123456789I") // IADD3, LOP32I
 	for _, u := range units {
-		if slices.ContainsFunc(u.names, func(n string) bool {
-			return name == n || u.unit == alu && strings.HasPrefix(name, n) && n != "I2FP" && n != "F2FP"
-		}) {
+		if slices.Contains(u.names, name) || slices.Contains(u.names, short) {
 			return u.unit
 		}
 	}

@@ -24,8 +24,8 @@ func (r *launch) sample(total uint64, n int) func(n uint64) uint64 {
 		add((corner&1)*(x-1) + (corner>>1&1)*(y-1)*x + (corner>>2)*(z-1)*x*y)
 	}
 	for i := uint64(0); len(chosen) < n; i++ {
-		stratum := i % uint64(n) * (total / uint64(n))
-		add(stratum + scramble(i, r.options.Seed)%(total/uint64(n)+1))
+		from, to := i%uint64(n)*total/uint64(n), (i%uint64(n)+1)*total/uint64(n)
+		add(from + scramble(i, r.options.Seed)%(to-from))
 	}
 	return func(n uint64) uint64 { return chosen[n] }
 }
