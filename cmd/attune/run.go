@@ -51,8 +51,7 @@ Each variant prints a line, and what failed prints its details at the end.
 Without a GPU the kernels run on the simulator with all its checkers, untimed.
 With a GPU the simulator checks small shapes too, and its findings count.
 
-Ctrl-C keeps the runs that are finished. If the reader of the output ends, as
-in ` + "`attune run | head -1`" + `, the rest still runs and is recorded.
+Ctrl-C keeps the runs that are finished. After ` + "`attune run | head -1`" + ` all run.
 Variants and shapes are explained by attune help variants, attune help shapes.`,
 		Example: `  attune run
   attune run --full

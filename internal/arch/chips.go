@@ -80,7 +80,7 @@ var rates = map[int]Rates{
 	86:  {F16F32: 1024, F16F16: 1024, S8: 2048},
 	87:  {F16F32: 1024, F16F16: 1024, S8: 2048},
 	89:  {F16F32: 1024, F16F16: 1024, S8: 2048, E4M3F32: 2048, E4M3F16: 2048},
-	90:  {F16F32: 2048, F16F16: 2048, S8: 4096, Wgmma16: 4096, Wgmma8: 8192},
+	90:  {F16F32: 2728, F16F16: 2728, S8: 5455, Wgmma16: 4096, Wgmma8: 8192},
 	100: {F16F32: 8192, F16F16: 8192, S8: 16384, E4M3F32: 16384, E4M3F16: 16384},
 	103: {F16F32: 8192, F16F16: 8192, S8: 16384, E4M3F32: 16384, E4M3F16: 16384},
 	120: {F16F32: 1024, F16F16: 1024, S8: 2048, E4M3F32: 2048, E4M3F16: 2048},
@@ -137,7 +137,7 @@ var Chips = []Chip{
 	{"L4", "sm_89", 58, 2.04, rates[89], 48 * megabyte, 300 * gigabyte, ""},
 	{"L40S", "sm_89", 142, 2.52, rates[89], 96 * megabyte, 864 * gigabyte, ""},
 	{"4090", "sm_89", 128, 2.52, geForce(89), 72 * megabyte, 1008 * gigabyte, "tensor rates: mmapeak, 176.8, 350, 681, 351 and 701 TFLOP/s"},
-	{"H200", "sm_90", 132, 1.98, rates[90], 60 * megabyte, 4220 * gigabyte, "DRAM: a copy, bytes read and written"},
+	{"H200", "sm_90", 132, 1.98, rates[90], 60 * megabyte, 4220 * gigabyte, "DRAM: a copy, bytes read and written; mma.sync: operands from memory, 8 warps, 2026-11-19"},
 	{"5090", "sm_120", 170, 2.41, geForce(120), 96 * megabyte, 1792 * gigabyte, "tensor rates with FP32 sums: a public rate probe"},
 	{"PRO6000", "sm_120", 188, 2.41, rates[120], 128 * megabyte, 1792 * gigabyte, "tensor rates with FP16 operands: a public rate probe"},
 }

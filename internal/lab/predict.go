@@ -139,5 +139,7 @@ func sampled(ctx context.Context, job device.Job) (predict.Sampled, error) {
 	if err != nil || some.Blocks == all || math.Abs(some.Steps()/few.Steps()-1) < equalSteps {
 		return some, err
 	}
-	return run(max(some.Blocks, min(all, int(predictedSteps/some.Steps()))))
+	more, err := run(max(some.Blocks, min(all, int(predictedSteps/some.Steps()))))
+	more.Uneven = true
+	return more, err
 }

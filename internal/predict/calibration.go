@@ -131,7 +131,7 @@ func (c *Calibration) Fit() (Model, Summary) {
 		}
 		return sum
 	}
-	best := Model{Kappa: 0.1, Launch: 1, Latency: 4, L2Bytes: 32}
+	best := Model{Kappa: 0.3, Power: 0.5, Launch: 1, L2Bytes: c.Model.L2Bytes}
 	least := loss(best)
 	for step := 0.5; step > 1e-3; {
 		improved := false
@@ -151,6 +151,7 @@ func (c *Calibration) Fit() (Model, Summary) {
 	return best, c.summary(best, held)
 }
 
+// constants are those that are fitted. The rate of L2 was measured by itself.
 func (m *Model) constants() []*float64 {
-	return []*float64{&m.Kappa, &m.Launch, &m.Latency, &m.L2Bytes}
+	return []*float64{&m.Kappa, &m.Power, &m.Launch}
 }

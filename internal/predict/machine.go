@@ -22,6 +22,9 @@ var (
 	sassLine        = regexp.MustCompile(`^\s*//## File "([^"]*)", line (\d+)`)
 )
 
+// toolkit begins the names of NVIDIA's headers.
+const toolkit = "cuda/"
+
 // parseMachine reads SASS with source lines.
 func parseMachine(text string) []instruction {
 	var all []instruction
@@ -31,6 +34,9 @@ func parseMachine(text string) []instruction {
 		if m := sassLine.FindStringSubmatch(line); m != nil {
 			if !fresh {
 				frames, fresh = nil, true
+			}
+			if strings.HasPrefix(m[1], toolkit) {
+				continue // as ptx.Module.Frames leaves them out
 			}
 			number, _ := strconv.Atoi(m[2])
 			frames = append(frames, ptx.Frame{File: m[1], Line: number})
@@ -108,6 +114,7 @@ const (
 	alu          // 64 lanes a clock
 	fma          // the FP32 lanes
 	shuffle      // through the data path of shared memory
+	local        // the same: spilled registers, which PTX does not have
 	tensor
 )
 
@@ -121,6 +128,7 @@ var units = []struct {
 	{xu, []string{"MUFU", "I2F", "F2I", "F2F", "FRND", "POPC", "FLO", "BREV"}},
 	{fma, []string{"FFMA", "FMUL", "FADD", "IMAD", "HFMA2", "HADD2", "HMUL2"}},
 	{shuffle, []string{"SHFL"}},
+	{local, []string{"LDL", "STL"}},
 	{alu, []string{
 		"IADD", "LOP", "SHF", "LEA", "PRMT", "SEL", "FSEL", "ISETP", "FSETP", "FMNMX", "IMNMX", "VIMNMX", "VIADD", "VIADDMNMX", "MOV", "F2FP", "I2FP", "PLOP3", "P2R",
 		"R2P", "SGXT", "BMSK", "IABS", "CS2R", "HMNMX2", "HSETP2", "VOTE",
@@ -136,6 +144,17 @@ func unitOf(op string) unit {
 		}
 	}
 	return noUnit
+}
+
+// passes are those of a warp's access to local memory: 4 bytes of a lane each.
+func passes(op string) float64 {
+	switch {
+	case strings.HasSuffix(op, ".128"):
+		return 4
+	case strings.HasSuffix(op, ".64"):
+		return 2
+	}
+	return 1
 }
 
 // Products are FLOPs of a warp's matrix products, by what their rate depends on.

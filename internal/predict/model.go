@@ -1,6 +1,8 @@
 package predict
 
 import (
+	"cmp"
+	"math"
 	"slices"
 
 	"attune/internal/arch"
@@ -8,11 +10,15 @@ import (
 
 // Model are the constants that recorded measurements determine.
 type Model struct {
-	Kappa   float64 `json:"kappa"`              // the share of the other pipes that the busiest one does not hide
+	// Kappa is the share of the other pipes that the busiest one does not hide, with kappaWarps warps on
+	// a multiprocessor. It falls with a power of their number: more warps fill more gaps.
+	Kappa   float64 `json:"kappa"`
+	Power   float64 `json:"power"`
 	Launch  float64 `json:"launch_us"`          // of a launch in a graph
-	Latency float64 `json:"latency_cycles"`     // of a warp for each of its instructions, at least
 	L2Bytes float64 `json:"l2_bytes_per_clock"` // of a multiprocessor
 }
+
+const kappaWarps = 8
 
 // Time is a predicted time with what it follows from.
 type Time struct {
@@ -20,48 +26,42 @@ type Time struct {
 	Cycles       float64 `json:"cycles"`
 	Waves        float64 `json:"waves"`
 	Resident     int     `json:"resident_blocks"`
-	Limit        string  `json:"limit"` // the busiest pipe, or latency
+	Limit        string  `json:"limit"` // the busiest pipe
 	Pipes        []Pipe  `json:"pipes"` // of a block
 }
 
-// Time is the time of a launch on a chip. Each wave takes what its blocks keep the pipes busy, or the
-// latency of one block's instructions if that is longer.
+// Time is the time of a launch on a chip.
 func (m Model) Time(w Work, c arch.Chip) Time {
 	return m.timeWith(w, c, c.Limits().Resident(w.Warps, w.Registers, w.Shared))
 }
 
-// timeWith is the time with a number of resident blocks.
+// timeWith is the time with a number of resident blocks. Waves of blocks follow each other. The last one
+// has fewer blocks on a multiprocessor, which overlap less. Blocks of unequal length leave no gaps.
 func (m Model) timeWith(w Work, c arch.Chip, resident int) Time {
 	t := Time{Resident: resident, Pipes: w.Pipes(c, m)}
-	busiest := slices.MaxFunc(t.Pipes, func(a, b Pipe) int {
-		if a.Cycles < b.Cycles {
-			return -1
-		}
-		return 1
-	})
-	sum := 0.0
-	for _, p := range t.Pipes {
-		sum += p.Cycles
-	}
-	block := busiest.Cycles + m.Kappa*(sum-busiest.Cycles)
-	chain := m.Latency * w.Instructions / float64(max(1, w.Warps))
-	t.Limit = busiest.Name
 	slots := c.Multiprocessors * resident
-	full, rest := w.Blocks/slots, w.Blocks%slots
 	t.Waves = float64(w.Blocks) / float64(slots)
-	wave := func(blocks int) float64 {
-		busy := float64(blocks) * block
-		if chain > busy {
-			t.Limit = "latency"
-		}
-		return max(busy, chain)
+	full, rest := w.Blocks/slots, w.Blocks%slots
+	switch {
+	case full > 0 && w.Uneven:
+		t.Cycles = t.Waves * m.wave(w, t.Pipes, resident)
+	default:
+		t.Cycles = float64(full)*m.wave(w, t.Pipes, resident) + m.wave(w, t.Pipes, (rest+c.Multiprocessors-1)/c.Multiprocessors)
 	}
-	if full > 0 {
-		t.Cycles = float64(full) * wave(resident)
-	}
-	if rest > 0 {
-		t.Cycles += wave((rest + c.Multiprocessors - 1) / c.Multiprocessors)
-	}
+	t.Limit = slices.MaxFunc(t.Pipes, func(a, b Pipe) int { return cmp.Compare(a.Cycles, b.Cycles) }).Name
 	t.Microseconds = t.Cycles/(c.GHz*1e3) + m.Launch
 	return t
+}
+
+// wave are the cycles of blocks that share a multiprocessor.
+func (m Model) wave(w Work, pipes []Pipe, blocks int) float64 {
+	if blocks == 0 {
+		return 0
+	}
+	busiest, sum := 0.0, 0.0
+	for _, p := range pipes {
+		busiest, sum = max(busiest, p.Cycles), sum+p.Cycles
+	}
+	kappa := m.Kappa * math.Pow(kappaWarps/float64(blocks*w.Warps), m.Power)
+	return float64(blocks) * (busiest + kappa*(sum-busiest))
 }

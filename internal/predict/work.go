@@ -7,7 +7,7 @@ import (
 	"attune/internal/profile"
 )
 
-// Work is what a launch makes the pipes do. All figures but the first five are of one block, on
+// Work is what a launch makes the pipes do. All figures but the first six are of one block, on
 // average.
 type Work struct {
 	Blocks    int     `json:"blocks"`
@@ -15,6 +15,9 @@ type Work struct {
 	Registers int     `json:"registers"` // of a thread
 	Shared    int     `json:"shared_bytes"`
 	Buffers   float64 `json:"buffer_bytes"` // of all arguments: each comes from DRAM once, or goes there
+
+	// Uneven says that blocks differ in length, as with a causal mask.
+	Uneven bool `json:"uneven,omitempty"`
 
 	Products     Products `json:"products"`
 	Instructions float64  `json:"instructions"` // machine instructions of warps
@@ -27,7 +30,8 @@ type Work struct {
 
 // Sampled are the counts of some blocks of a launch.
 type Sampled struct {
-	Blocks   int // that have run
+	Blocks   int  // that have run
+	Uneven   bool // they differ in length
 	Covered  *coverage.Launches
 	Counters device.Counters
 }
@@ -57,6 +61,8 @@ func (w *Work) addCode(code []instruction, s Sampled) {
 			w.FMA += n
 		case shuffle:
 			w.Shared128 += n
+		case local:
+			w.Shared128 += n * passes(in.op)
 		case tensor:
 			products += n
 			w.Products.add(in.op, n)
@@ -79,7 +85,7 @@ func (w *Work) addCounters(s Sampled) {
 func NewWork(sass string, s Sampled, job device.Job, registers, shared int) Work {
 	w := Work{
 		Blocks: job.Grid[0] * job.Grid[1] * job.Grid[2], Warps: (job.Block[0]*job.Block[1]*job.Block[2] + 31) / 32,
-		Registers: registers, Shared: shared,
+		Registers: registers, Shared: shared, Uneven: s.Uneven,
 	}
 	for _, a := range job.Args {
 		if a.IsBuffer() {
