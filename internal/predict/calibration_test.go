@@ -77,7 +77,7 @@ func TestTime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := Model{Kappa: 0.5, Power: 1, Launch: 2, L2Bytes: 16}
+	m := Model{Kappa: 0.5, Math: 1, Power: 1, Launch: 2, L2Bytes: 16}
 	// A block of 8 warps: 4000 cycles of the tensor cores, 1000 issue slots, 1000 of shared memory. One of
 	// its size is resident, so that half of the other pipes is not hidden.
 	w := Work{Blocks: 58, Warps: 8, Registers: 255, Products: Products{F16F32: 4000 * 1024}, Instructions: 4000, Shared128: 1000}
@@ -85,6 +85,11 @@ func TestTime(t *testing.T) {
 	if got.Cycles != 5000 || got.Limit != "tensor" || got.Resident != 1 || got.Waves != 1 || !near(got.Microseconds, 5000/2040.+2) {
 		t.Errorf("one wave: %+v", got)
 	}
+	w.XU = 100 // products wait for all of its 200 cycles
+	if got := m.Time(w, l4); got.Cycles != 5200 {
+		t.Errorf("exponentials: %+v", got)
+	}
+	w.XU = 0
 	w.Blocks = 59 // one more block is one more wave
 	if got := m.Time(w, l4); got.Cycles != 10000 {
 		t.Errorf("two waves: %+v", got)

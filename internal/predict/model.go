@@ -11,8 +11,10 @@ import (
 // Model are the constants that recorded measurements determine.
 type Model struct {
 	// Kappa is the share of the other pipes that the busiest one does not hide, with kappaWarps warps on
-	// a multiprocessor. It falls with a power of their number: more warps fill more gaps.
+	// a multiprocessor. It falls with a power of their number: more warps fill more gaps. Math is the same
+	// share of the exponentials and multiply-adds: products wait for them, and for few other things.
 	Kappa   float64 `json:"kappa"`
+	Math    float64 `json:"kappa_math"`
 	Power   float64 `json:"power"`
 	Launch  float64 `json:"launch_us"`          // of a launch in a graph
 	L2Bytes float64 `json:"l2_bytes_per_clock"` // of a multiprocessor
@@ -48,7 +50,7 @@ func (m Model) timeWith(w Work, c arch.Chip, resident int) Time {
 	default:
 		t.Cycles = float64(full)*m.wave(w, t.Pipes, resident) + m.wave(w, t.Pipes, (rest+c.Multiprocessors-1)/c.Multiprocessors)
 	}
-	t.Limit = slices.MaxFunc(t.Pipes, func(a, b Pipe) int { return cmp.Compare(a.Cycles, b.Cycles) }).Name
+	t.Limit = busiestOf(t.Pipes).Name
 	t.Microseconds = t.Cycles/(c.GHz*1e3) + m.Launch
 	return t
 }
@@ -58,10 +60,20 @@ func (m Model) wave(w Work, pipes []Pipe, blocks int) float64 {
 	if blocks == 0 {
 		return 0
 	}
-	busiest, sum := 0.0, 0.0
+	busiest, rest := busiestOf(pipes), 0.0
 	for _, p := range pipes {
-		busiest, sum = max(busiest, p.Cycles), sum+p.Cycles
+		switch {
+		case p == busiest:
+		case p.Name == ex2Pipe || p.Name == fmaPipe:
+			rest += m.Math * p.Cycles
+		default:
+			rest += m.Kappa * p.Cycles
+		}
 	}
-	kappa := m.Kappa * math.Pow(kappaWarps/float64(blocks*w.Warps), m.Power)
-	return float64(blocks) * (busiest + kappa*(sum-busiest))
+	gaps := math.Pow(kappaWarps/float64(blocks*w.Warps), m.Power)
+	return float64(blocks) * (busiest.Cycles + gaps*rest)
+}
+
+func busiestOf(pipes []Pipe) Pipe {
+	return slices.MaxFunc(pipes, func(a, b Pipe) int { return cmp.Compare(a.Cycles, b.Cycles) })
 }

@@ -103,6 +103,9 @@ type Pipe struct {
 	Cycles float64 `json:"cycles"`
 }
 
+// The pipes of arithmetic on which products wait.
+const ex2Pipe, fmaPipe = "ex2", "fma"
+
 // Rates of a multiprocessor that are the same on all chips.
 const (
 	issueSlots = 4 // warp instructions per clock
@@ -115,9 +118,9 @@ func (w Work) Pipes(c arch.Chip, m Model) []Pipe {
 	return []Pipe{
 		{"tensor", w.Products.cycles(c.Rates)},
 		{"issue", w.Instructions / issueSlots},
-		{"ex2", w.XU * xuCycles},
+		{ex2Pipe, w.XU * xuCycles},
 		{"alu", w.ALU / halfRate},
-		{"fma", w.FMA * 32 / float64(c.Limits().FP32Lanes)},
+		{fmaPipe, w.FMA * 32 / float64(c.Limits().FP32Lanes)},
 		{"shared", w.Shared128},
 		{"l2", w.L2 / m.L2Bytes},
 		{"dram", w.Buffers / float64(w.Blocks) / c.DRAMBytes()},
