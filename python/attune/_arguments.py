@@ -1,4 +1,4 @@
-"""A call of attention: its arguments, and whether PyTorch must see it."""
+"""A call of attention: its arguments, how they lie in memory, and whether PyTorch must see it."""
 
 from collections.abc import Sequence
 from typing import Any, Callable, NamedTuple, Optional
@@ -35,6 +35,33 @@ class Call(NamedTuple):
     softcap: Optional[float] = None  # None and 0 are none
     alibi_slopes: Optional[Tensor] = None
     tree_mask: Optional[Tensor] = None
+
+
+def capacity(call: Call) -> int:
+    """The most keys of a sequence of a cache."""
+    return int(call.k.shape[2]) * (1 if call.page_table is None else int(call.page_table.shape[1]))
+
+
+def inputs(call: Call) -> list[Tensor]:
+    """The tensors that a gradient may be wanted of."""
+    of_heads = [x for x in (call.sinks, call.alibi_slopes) if x is not None]
+    return [call.q, call.k, call.v, *of_heads, *(call.descale or ())]
+
+
+def wants_gradient(call: Call) -> bool:
+    return torch.is_grad_enabled() and any(x.requires_grad for x in inputs(call))
+
+
+def has_aligned_strides(x: Tensor) -> bool:
+    """Whether rows lie at multiples of 16 bytes from the first one, and do not overlap."""
+    size = x.element_size()
+    strides = zip(x.shape[:-1], x.stride()[:-1])
+    rows = x.shape[-1] == 1 or x.stride(-1) == 1
+    return rows and all(n == 1 or (s * size % 16 == 0 and s >= x.shape[-1]) for n, s in strides)
+
+
+def is_aligned(x: Tensor) -> bool:
+    return x.data_ptr() % 16 == 0 and has_aligned_strides(x) and not x.is_neg()
 
 
 def is_traced(*tensors: Tensor) -> bool:

@@ -7,7 +7,7 @@ from typing import Any, Optional
 import torch
 from torch import Tensor
 
-from attune import _attention, _cache, _check, _library, _operators
+from attune import _arguments, _attention, _cache, _check, _library, _operators, _times
 from attune._arguments import Call
 from attune._check import Precision, Window
 
@@ -25,6 +25,7 @@ class Explanation:
     workspace_bytes: int
     error_class: Optional[float]  # documented error of O, RMS over that of float64, on normal inputs
     reason: str
+    predicted_us: Optional[float] = None  # device time on an NVIDIA H200, interpolated; None without measured times
 
     def __str__(self) -> str:
         rows = [("kernel", self.kernel if self.form is None else f"{self.kernel}, form {self.form}")]
@@ -34,6 +35,8 @@ class Explanation:
                 ("precision", f"{self.precision}, documented error {self.error_class}"),
                 ("launches", f"{self.launches} launch{plural}, {self.workspace_bytes} bytes of workspace"),
             ]
+        if self.predicted_us is not None:
+            rows.append(("predicted", f"{self.predicted_us:.3g} us on an {_times.CARD}"))
         return "\n".join(f"{name:<10} {text}" for name, text in [*rows, ("reason", self.reason)])
 
 
@@ -82,7 +85,8 @@ def explain(
     try:
         if (reason := _operators.refusal(call, anywhere=True)) is not None:
             raise NotImplementedError(reason)
-        return _explain(call)
+        found = _explain(call)
+        return dataclasses.replace(found, predicted_us=_times.predicted(call, found.kernel))
     except NotImplementedError as refused:
         return _without_kernel("pytorch", f"{refused}; fallback=True computes it by PyTorch")
 
@@ -106,16 +110,23 @@ def _without_kernel(kernel: str, reason: str) -> Explanation:
 
 
 class _Like:
-    """Has what the library is told of a tensor, and no elements. It is contiguous, as a copy would be."""
+    """Has what the library is told of a tensor, and no elements. Without strides it is contiguous, as a copy would be."""
 
-    def __init__(self, x: Tensor, dtype: Optional[torch.dtype] = None) -> None:
-        self.shape, self.dtype = tuple(x.shape), x.dtype if dtype is None else dtype
+    def __init__(self, x: Tensor, dtype: Optional[torch.dtype] = None, strides: Optional[tuple[int, ...]] = None) -> None:
+        self.shape, self.dtype, self._strides = tuple(x.shape), x.dtype if dtype is None else dtype, strides
+        self.is_copy = strides is None
 
     def stride(self) -> tuple[int, ...]:
+        if self._strides is not None:
+            return self._strides
         strides = [1]
         for n in self.shape[:0:-1]:
             strides.append(strides[-1] * n)
         return tuple(reversed(strides[: len(self.shape)]))
+
+
+def _is_copy(x: object) -> bool:
+    return isinstance(x, _Like) and x.is_copy
 
 
 def _explain(call: Call) -> Explanation:
@@ -126,7 +137,7 @@ def _explain(call: Call) -> Explanation:
         return _ask(call)
     except NotImplementedError:
         tensors = (call.q, call.k, call.v)
-        if call.lengths is not None or call.q.dtype != _check.FP8 or all(isinstance(x, _Like) for x in tensors):
+        if call.lengths is not None or call.q.dtype != _check.FP8 or all(_is_copy(x) for x in tensors):
             raise
         q, k, v = (_Like(x) for x in tensors)
         copies: Any = {"q": q, "k": k, "v": v}
@@ -138,11 +149,15 @@ def _readable(call: Call) -> Call:
     changes: dict[str, Any] = {}
     for name in ("q", "k", "v"):
         x = getattr(call, name)
-        if not _operators.has_aligned_strides(x):
+        if type(x) is not Tensor:  # a fake one, of which PyTorch 2.6 makes no plain one
+            changes[name] = _Like(x, strides=x.stride())
+        if not _arguments.has_aligned_strides(x):
             if call.lengths is not None and name != "q":
                 raise NotImplementedError(f"{name}_cache has strides {list(x.stride())}, not multiples of 16 bytes")
             _operators.check_copy(name, x)
             changes[name] = _Like(x)
+    if call.out is not None:
+        changes["out"] = _Like(call.out, strides=call.out.stride())
     for name in _operators.ARRAYS:
         if (x := getattr(call, name)) is not None:
             changes[name] = _Like(x)
@@ -152,7 +167,7 @@ def _readable(call: Call) -> Call:
 
 
 def _ask(call: Call) -> Explanation:
-    answer: Any = _library.load().explain(*_operators.without_subclasses(call), True)
+    answer: Any = _library.load().explain(*call, True)
     if answer is None:
         raise RuntimeError(
             "the arguments passed all checks, but the compiled part of attune does not take them; please report this"

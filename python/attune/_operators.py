@@ -24,17 +24,11 @@ def attention(call: Call, fallback: bool) -> Result:
     traced = _arguments.is_traced(call.q, call.k, call.v)
     if not traced:
         _check.finite("alibi_slopes", call.alibi_slopes)
-    if _wants_gradient(call):
+    if _arguments.wants_gradient(call):
         return _reference.attention(call)  # which PyTorch can differentiate
     if traced:
         return _through_dispatcher(call, fallback)
     return _run(call, fallback)
-
-
-def _inputs(call: Call) -> list[Tensor]:
-    """The tensors that a gradient may be wanted of."""
-    of_heads = [x for x in (call.sinks, call.alibi_slopes) if x is not None]
-    return [call.q, call.k, call.v, *of_heads, *(call.descale or ())]
 
 
 def _tensors(call: Call) -> list[tuple[str, Optional[Tensor]]]:
@@ -43,12 +37,8 @@ def _tensors(call: Call) -> list[tuple[str, Optional[Tensor]]]:
     return [*((name, getattr(call, name)) for name in names), *(("descale", x) for x in call.descale or ())]
 
 
-def _wants_gradient(call: Call) -> bool:
-    return torch.is_grad_enabled() and any(x.requires_grad for x in _inputs(call))
-
-
 def _is_transformed(call: Call) -> bool:
-    return _arguments.is_transformed(*_inputs(call))
+    return _arguments.is_transformed(*_arguments.inputs(call))
 
 
 def _has_large_extent(call: Call) -> bool:
@@ -59,7 +49,7 @@ def _has_large_extent(call: Call) -> bool:
 
 def refusal(call: Call, anywhere: bool = False) -> Optional[str]:
     """Why the library is not called, or None. anywhere: the device of the tensors does not matter."""
-    if _wants_gradient(call):
+    if _arguments.wants_gradient(call):
         return "q, k, v, alibi_slopes, sinks or descale requires a gradient, and there is no backward pass; use torch.no_grad()"
     if _is_transformed(call):
         return "torch.func or forward-mode differentiation transforms the call, which the kernels do not know"
@@ -167,22 +157,10 @@ def _launch_smooth(call: Call) -> Result:
     return o, lse + scale * (q.float() @ mean[..., None])[..., 0]
 
 
-def has_aligned_strides(x: Tensor) -> bool:
-    """Whether rows lie at multiples of 16 bytes from the first one, and do not overlap."""
-    size = x.element_size()
-    strides = zip(x.shape[:-1], x.stride()[:-1])
-    rows = x.shape[-1] == 1 or x.stride(-1) == 1
-    return rows and all(n == 1 or (s * size % 16 == 0 and s >= x.shape[-1]) for n, s in strides)
-
-
 def check_copy(name: str, x: Tensor) -> None:
     """A copy of x, which may be expanded, is not larger than what the kernels take."""
     if x.numel() > 2**31:
         raise NotImplementedError(f"{name} is {list(x.shape)}: a tensor would have more than 2^31 elements")
-
-
-def _is_aligned(x: Tensor) -> bool:
-    return x.data_ptr() % 16 == 0 and has_aligned_strides(x) and not x.is_neg()
 
 
 def without_subclasses(call: Call) -> Call:
@@ -198,7 +176,7 @@ def without_subclasses(call: Call) -> Call:
 
 def _readable(call: Call) -> Call:
     """The call with copies of the tensors that the library cannot read where they are."""
-    if call.out is not None and not _is_aligned(call.out):
+    if call.out is not None and not _arguments.is_aligned(call.out):
         raise ValueError(
             f"out has strides {list(call.out.stride())} at {call.out.data_ptr():#x}: "
             "rows must lie at multiples of 16 bytes, and not overlap"
@@ -207,7 +185,7 @@ def _readable(call: Call) -> Call:
     is_cache = call.lengths is not None
     for name in ("q", "k", "v"):
         x = getattr(call, name)
-        if not _is_aligned(x):
+        if not _arguments.is_aligned(x):
             if is_cache and name != "q":  # too large to be copied
                 raise NotImplementedError(
                     f"{name}_cache has strides {list(x.stride())} at {x.data_ptr():#x}: rows must lie at multiples "
@@ -310,7 +288,8 @@ def _through_dispatcher(call: Call, fallback: bool) -> Result:
     descale = (None, None, None) if call.descale is None else (None, *call.descale)[-3:]
     first = (call.q, call.k, call.v, *descale, bool(call.causal), -1.0 if call.scale is None else float(call.scale),
              *call.window_size, call.sinks, bool(call.return_lse))  # fmt: skip
-    last = (bool(call.smooth_k), bool(call.hadamard), *call[12:18], bool(fallback), call.precision,
+    last = (bool(call.smooth_k), bool(call.hadamard), call.cu_seqlens_q, call.cu_seqlens_k, call.max_seqlen_q,
+            call.max_seqlen_k, call.lengths, call.page_table, bool(fallback), call.precision,
             float(call.softcap or 0), call.alibi_slopes, call.tree_mask)  # fmt: skip
     if call.out is None:
         o, lse = _sdpa_op(*first, *last)

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
+from attune import _arguments, _varlen
 from attune._arguments import Call
 from attune._check import Result
 
@@ -21,12 +22,16 @@ _AT_ONCE = 1 << 24
 def attention(call: Call, basic: bool = False) -> Result:
     """A call of attune.sdpa, sdpa_varlen, decode or prefill, computed without attune.
 
-    PyTorch's function computes it, for masks by blocks of rows. A log-sum-exp, sinks, a softcap and slopes, which that
-    function does not have, take explicit scores, by blocks of rows too. basic: all calls take them, because every transform of PyTorch
-    knows their operators.
+    PyTorch's functions compute it: for plain problems scaled_dot_product_attention, on GPUs else varlen_attn where it
+    fits, and scaled_dot_product_attention with masks by blocks of rows elsewhere. A log-sum-exp, sinks, a softcap and
+    slopes, which the latter does not have, take explicit scores then, by blocks of rows too. basic: all calls take
+    them, because every transform of PyTorch knows their operators.
     """
     dtype = call.q.dtype if call.q.dtype.itemsize > 1 else torch.float16
-    if call.cu_seqlens_q is not None:
+    lse: Optional[Tensor]
+    if not basic and not _is_plain_call(call) and _varlen.takes(call):
+        o, lse = _varlen.attention(call)
+    elif call.cu_seqlens_q is not None:
         o, lse = _packed(call, basic)
     else:
         k, v = _gathered(call)
@@ -47,8 +52,7 @@ def _copy(o: Tensor, into: Tensor) -> Tensor:
 def _attended(q: Tensor, k: Tensor, v: Tensor, call: Call, lengths: Optional[Tensor], offsets: Optional[Tensor],
               basic: bool) -> tuple[Tensor, Optional[Tensor]]:  # fmt: skip
     """(o, lse) of [batch, heads, rows, head_dim], lse where it was computed."""
-    slopes, tree = call.alibi_slopes, call.tree_mask
-    needs_scores = basic or call.return_lse or call.sinks is not None or bool(call.softcap) or slopes is not None
+    slopes, tree, needs_scores = call.alibi_slopes, call.tree_mask, basic or _needs_scores(call)
     if not needs_scores and lengths is None and _is_plain(q, k, call):
         grouped = q.shape[1] != k.shape[1]
         if grouped and not call.causal:
@@ -74,6 +78,17 @@ def _attended(q: Tensor, k: Tensor, v: Tensor, call: Call, lengths: Optional[Ten
             o = _by_mask(q[:, :, rows], some_k, some_v, call.scale, hidden)
         parts.append(o)
     return torch.cat(parts, dim=2), torch.cat(lses, dim=2) if lses else None
+
+
+def _needs_scores(call: Call) -> bool:
+    """Whether PyTorch's function with a mask does not compute it."""
+    return call.return_lse or bool(call.softcap) or call.sinks is not None or call.alibi_slopes is not None
+
+
+def _is_plain_call(call: Call) -> bool:
+    """Whether PyTorch's function computes the call itself, without a mask."""
+    is_dense = call.cu_seqlens_q is None and call.lengths is None
+    return is_dense and not _needs_scores(call) and _is_plain(call.q, call.k, call)
 
 
 def _is_plain(q: Tensor, k: Tensor, call: Call) -> bool:
@@ -147,10 +162,12 @@ def _gathered(call: Call) -> tuple[Tensor, Tensor]:
     if call.page_table is None:
         return call.k, call.v
     table = call.page_table.long().clamp(min=0, max=call.k.shape[0] - 1)
+    absent = (call.page_table != table)[:, None, :, None, None]
     batch, pages = table.shape
 
     def gather(cache: Tensor) -> Tensor:  # indexing is not for 8-bit floats everywhere
         rows = (cache.view(torch.uint8) if cache.dtype.itemsize == 1 else cache)[table].transpose(1, 2)
+        rows = rows.masked_fill(absent, 0)
         return rows.reshape(batch, cache.shape[1], pages * cache.shape[2], cache.shape[3]).view(cache.dtype)
 
     return gather(call.k), gather(call.v)
@@ -196,7 +213,7 @@ def _of_sequence(call: Call, b: int, rows: Tensor) -> Call:
 def _sequences(call: Call) -> Callable[[int], tuple[Tensor, Tensor, Tensor]]:
     """k and v of a sequence as [1, kv_heads, keys, head_dim], packed or of a cache, and its length [1]."""
     if call.lengths is not None:
-        caches, lengths = _gathered(call), call.lengths.clamp(0, _capacity(call))
+        caches, lengths = _gathered(call), call.lengths.clamp(0, _arguments.capacity(call))
         return lambda b: (caches[0][b : b + 1], caches[1][b : b + 1], lengths[b : b + 1])
     assert call.cu_seqlens_k is not None
     keys, starts = torch.arange(call.max_seqlen_k, device=call.k.device), call.cu_seqlens_k
@@ -206,11 +223,6 @@ def _sequences(call: Call) -> Callable[[int], tuple[Tensor, Tensor, Tensor]]:
         return _sequence(call.k, columns), _sequence(call.v, columns), (starts[b + 1] - starts[b])[None]
 
     return packed
-
-
-def _capacity(call: Call) -> int:
-    """The most keys of a sequence of a cache."""
-    return int(call.k.shape[2]) * (1 if call.page_table is None else int(call.page_table.shape[1]))
 
 
 def _sequence(x: Tensor, rows: Tensor) -> Tensor:

@@ -962,7 +962,7 @@ def registered(precision):
     from attune import _register
 
     key = "CUDA" if torch.cuda.is_available() else "CPU"
-    with mock.patch.object(_register, "_KEY", key), mock.patch.object(torch.library, "get_kernel", mock.Mock()):
+    with mock.patch.object(_register, "_KEY", key), mock.patch.object(torch.library, "get_kernel", mock.Mock(), create=True):
         try:
             return str(attune.register(precision))
         finally:

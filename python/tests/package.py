@@ -63,5 +63,18 @@ def double():
     return library if hasattr(library, "double_calls") else None
 
 
+def cannot_fake_cuda():
+    """Why no fake tensor on a CUDA device can be indexed: PyTorch 2.6 asks the driver for that. None if it can."""
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    try:
+        with FakeTensorMode():
+            torch.empty(2, device="cuda")[:1]
+    except RuntimeError as problem:
+        return f"PyTorch {torch.__version__} needs a GPU for fake CUDA tensors: {str(problem).splitlines()[0]}"
+    return None
+
+
 if "attune" not in sys.modules and not _is_installed():
     _build()

@@ -2,7 +2,7 @@
 
 import unittest
 
-import package  # noqa: F401 (before attune)
+import package  # before attune
 import params
 import test_call
 import torch
@@ -180,6 +180,12 @@ class PrefillCall(test_call.WithDouble):
         torch.testing.assert_close(o.float(), by_sequences(arguments, given)[0], atol=0.02, rtol=0.02)
 
 
+def _rows(pools, factors, table):
+    """Keys and values of a sequence, [2, 1, kv_heads, rows, head_dim], from pages in E4M3."""
+    x = torch.stack([pool.float()[table.long()] for pool in pools]) * factors[:, None, :, None, None]
+    return x.transpose(1, 2).flatten(2, 3)[:, None]
+
+
 class Merge(unittest.TestCase):
     def parts(self, dtype=torch.float32, at=5):
         """q, k and v, and the results of both parts of the keys and of all."""
@@ -213,6 +219,30 @@ class Merge(unittest.TestCase):
         self.assertTrue((o[:, :, 2:4] == 0).all() and (lse[:, :, 2:4] == -torch.inf).all())
         self.assertTrue(o.isfinite().all())
 
+    def test_shared_prefix(self):
+        """Pages of a prefix have factors of their own: its attention is a call of its own."""
+        random = torch.Generator().manual_seed(7)
+        q = torch.randn(3, 4, 1, 64, generator=random).bfloat16()
+        pools, factors = [], []
+        for size in (1.0, 5.0):  # keys and values of the prefix, and of the sequences
+            x = size * torch.randn(2, 12, 2, 16, 64, generator=random)
+            factors.append(x.abs().amax((1, 3, 4)) / 448)
+            pools.append((x / factors[-1][:, None, :, None, None]).to(torch.float8_e4m3fn))
+        tables = [torch.tensor(x, dtype=torch.int32) for x in ([[3, 1]] * 3, [[0, 1], [2, 3], [4, 5]])]
+        lengths = [torch.tensor(x, dtype=torch.int32) for x in ([32, 32, 32], [1, 20, 32])]
+        parts = [
+            attune.decode(q, *pool, n, page_table=table, descale=tuple(f[:, None].expand(2, 3, 2)), causal=own,
+                          return_lse=True, fallback=True)
+            for own, pool, n, table, f in zip((False, True), pools, lengths, tables, factors)
+        ]  # fmt: skip
+        got, lse = attune.merge(*parts[0], *parts[1])
+        for b in range(3):
+            rows = [_rows(pool, f, table[b])[:, :, :, : n[b]] for pool, f, table, n in zip(pools, factors, tables, lengths)]
+            k, v = torch.cat(rows, 3)
+            want, want_lse = _reference.explicit(q[b : b + 1], k, v, False, None, -1, -1, None)
+            torch.testing.assert_close(got[b : b + 1].float(), want, atol=0.03, rtol=0.02)
+            torch.testing.assert_close(lse[b : b + 1], want_lse, atol=1e-3, rtol=1e-3)
+
     def test_large_scores(self):
         """Neither part overflows, and the smaller one vanishes."""
         o = torch.ones(1, 1, 1, 8)
@@ -245,6 +275,9 @@ class Merge(unittest.TestCase):
         a, b, _ = self.parts()
         compiled = torch.compile(attune.merge, backend="aot_eager", fullgraph=True)
         torch.testing.assert_close(compiled(*a, *b), attune.merge(*a, *b))
+
+    @unittest.skipIf(package.cannot_fake_cuda(), package.cannot_fake_cuda())
+    def test_fake_tensors(self):
         with FakeTensorMode():
             o, lse = torch.empty(2, 4, 6, 64, dtype=torch.half, device="cuda"), torch.empty(2, 4, 6, device="cuda")
             self.assertEqual(attune.merge(o, lse, o, lse)[0].dtype, torch.half)
