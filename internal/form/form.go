@@ -29,6 +29,7 @@ const (
 	Pingpong    Kernel = "pingpong"
 	Prefill16   Kernel = "prefill16"
 	Mixed       Kernel = "mixed"
+	Warp        Kernel = "warp" // of all GPUs but those that the others are for
 	Cast        Kernel = "cast"
 	Quantize    Kernel = "quantize"
 	Append      Kernel = "append"
@@ -42,6 +43,7 @@ var knobsOf = map[Kernel][]string{
 	Pingpong:  {HeadDimKnob, "TILE_M", "TILE_N", "USE_BF16", exponentialsKnob},
 	Prefill16: {HeadDimKnob, "TILE_M", "USE_BF16"},
 	Mixed:     {HeadDimKnob, "TILE_M", "TILE_N"},
+	Warp:      {HeadDimKnob, "TILE_M", "TILE_N", "USE_BF16"},
 	Cast:      {"THREADS", "CHUNKS"},
 	Quantize:  {"THREADS", "CHUNKS", "BLOCKS"},
 	Append:    {"THREADS"},
@@ -69,9 +71,9 @@ type Form struct {
 	BlocksPerMultiprocessor int
 
 	QueryRows     int         // per block
-	StepKeys      int         // of a step of a native, pingpong, mixed, prefill or decode form
+	StepKeys      int         // of a step of a native, pingpong, mixed, prefill, decode or warp form
 	Cache         array.DType // decode: of K and V
-	BF16          bool        // native, pingpong and prefill16: tensors are BF16, else FP16
+	BF16          bool        // native, pingpong, prefill16 and warp: tensors are BF16, else FP16
 	LinearEighths int         // native and pingpong: exponentials of every eight that are approximated
 	Chunks        int         // of a quantiser: 16-byte chunks of a thread in a tile
 	MaxBlocks     int         // of a quantiser: blocks of its grid

@@ -90,10 +90,10 @@ func (c *Call) Launches(workspace device.Address, facts device.Facts) []Launch {
 	}
 	grid, even := c.Form.grid(&p, facts)
 	v := p.values(c.Form)
-	v.int32s(map[string]int{"even_blocks": even})
+	v.int32s(map[string]int{"even_blocks": even, "section": p.section(facts)})
 	if c.Form.Kernel == Decode {
 		v.pointer("arrived", workspace, counterBytes)
-		v.pointer("parts", workspace+device.Address(c.parts), c.Form.partBytes())
+		v.pointer("parts", workspace+device.Address(c.parts), c.Form.partBytes(facts.Multiprocessors))
 	}
 	if c.countsTiles() {
 		v.pointer("counters", workspace, tileCounterBytes)
@@ -155,6 +155,10 @@ func (p *Problem) values(f *Form) values {
 	v.pointer("o_bf16", outputs[array.BF16], p.O.bytes())
 	heads, queries := p.Batch*p.Heads, p.Queries
 	qStrides, oStrides, lseStrides := p.Q.Strides, p.O.Strides, [3]int{p.Heads * p.Queries, p.Queries}
+	kStrides, vStrides := p.K.Strides, p.V.Strides
+	if p.CuKeys != 0 {
+		kStrides[0], vStrides[0] = 0, 0
+	}
 	lse := heads * queries
 	if p.CuQueries != 0 { // which alone finds packed rows
 		qStrides[0], oStrides[0], lseStrides = 0, 0, [3]int{0, p.TotalQueries}
@@ -183,6 +187,8 @@ func (p *Problem) values(f *Form) values {
 	v.strides("alibi_stride_%s", [3]int{p.AlibiStride})
 	v.strides("q_stride_%s", qStrides)
 	v.strides("q_%s_stride", qStrides)
+	v.strides("k_stride_%s", kStrides)
+	v.strides("v_stride_%s", vStrides)
 	v.strides("o_stride_%s", oStrides)
 	v.strides("lse_stride_%s", lseStrides)
 	return v
