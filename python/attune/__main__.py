@@ -12,7 +12,9 @@ from attune import _library, _reference
 from attune._attention import sdpa
 from attune._cache import append, decode
 
-_DRIVER = 13000  # CUDA 13.0, driver 580
+_HOPPER = 9
+_DRIVER = 11080  # CUDA 11.8, driver 520
+_HOPPER_DRIVER = 13000  # CUDA 13.0, driver 580
 _LIMIT = 0.08  # relative RMS error; E4M3 inputs cost 0.05 (docs/accuracy.md)
 
 
@@ -57,11 +59,17 @@ def missing() -> list[str]:
         reasons.append("the compiled library: install the wheel that `make wheel` builds")
     if not torch.cuda.is_available():
         reasons.append("a GPU that PyTorch can use")
-    elif torch.cuda.get_device_capability()[0] != 9:
-        reasons.append("a Hopper GPU, compute capability 9.0, as current device")
-    if _driver() < _DRIVER:
-        reasons.append("NVIDIA's driver 580 or later (CUDA 13.0)")
+    elif torch.cuda.get_device_capability() < (8, 0):
+        reasons.append("a GPU since Ampere, compute capability 8.0 or later, as current device")
+    if _is_hopper() and _driver() < _HOPPER_DRIVER:
+        reasons.append("NVIDIA's driver 580 or later (CUDA 13.0), for a Hopper GPU")
+    elif _driver() < _DRIVER:
+        reasons.append("NVIDIA's driver 520 or later (CUDA 11.8)")
     return reasons
+
+
+def _is_hopper() -> bool:
+    return torch.cuda.is_available() and torch.cuda.get_device_capability()[0] == _HOPPER
 
 
 def self_test(device: str) -> bool:
