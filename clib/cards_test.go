@@ -74,11 +74,11 @@ func TestCards(t *testing.T) {
 		// 32 tiles of 128 rows, or 64 of 64.
 		{[]string{"A100", "A10", "RTX 3090", "RTX 4090", "RTX 5090", "B200"}, few, "warp_d128_m64 "},
 		{[]string{"L4", "GB10"}, few, "warp_d128 "},
-		{all, nil, "NULL dtype is 1 and out_dtype 2; on sm_"},
-		{all, inBF16("out_dtype=2"), "NULL dtype is 3 and out_dtype 2; on sm_"},
+		{all, nil, "NULL q_dtype is 1 and out_dtype 2; on sm_"},
+		{all, inBF16("out_dtype=2"), "NULL q_dtype is 3 and out_dtype 2; on sm_"},
 		{all, inBF16("precision=1"), "NULL ATTUNE_SDPA_PRECISION_FP8 is set; on sm_"},
 		{all, inBF16("smooth_k=1"), "NULL smooth_k is set; on sm_"},
-		{all, inBF16("head_dim=40"), "NULL head_dim is 40 and v_head_dim 40; on sm_"},
+		{all, inBF16("head_dim=40"), "NULL dtype is 3, head_dim 40 and v_head_dim 40; no form of this library for sm_"},
 		{all, inBF16("alibi_slopes=0x100400000000"), "NULL no form of this library for sm_"},
 		{[]string{"T4"}, inBF16(), "NULL the GPU is sm_75; the code of this library is for sm_80 and later"},
 		{[]string{"H200", "H100 PCIe"}, inBF16(), "native "},
@@ -99,7 +99,7 @@ func TestCards(t *testing.T) {
 			if want := fmt.Sprintf("%s%s %d", ok, card.Arch, card.Multiprocessors); got[1] != want {
 				t.Errorf("%s: the target is %q, want %q", name, got[1], want)
 			}
-			if where := "on " + card.Arch + " nothing is quantised; tiles of "; card.Arch != "sm_90" && !strings.Contains(got[2], where) {
+			if where := "on " + card.Arch + " nothing is quantised; "; card.Arch != "sm_90" && !strings.Contains(got[2], where) {
 				t.Errorf("%s: %q does not contain %q", name, got[2], where)
 			}
 		}

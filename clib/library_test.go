@@ -731,7 +731,7 @@ func TestContexts(t *testing.T) {
 	}
 	lines := slices.Concat([]string{"context 0", "call", "call"}, onSecond, []string{"call", "call", "context 0", "reset", "call", "replace 0", "call", "context 2", "call", "context -1", "call", "print"})
 	got := c.ask(t, lines...)
-	for i, want := range []string{ok, ok, ok, ok, ok, ok, unsupported + "dtype is 1 and out_dtype 2; on sm_80 q, k, v and o are all FP16 or all BF16", invalid + "no CUDA context is current"} {
+	for i, want := range []string{ok, ok, ok, ok, ok, ok, unsupported + "q_dtype is 1 and out_dtype 2; on sm_80 both are FP16 or both BF16", invalid + "no CUDA context is current"} {
 		if !strings.HasPrefix(got[i], want) {
 			t.Errorf("call %d: %q, want %q", i, got[i], want)
 		}

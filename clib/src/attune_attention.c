@@ -169,6 +169,13 @@ static attune_sdpa_status encode_map(const problem *x, const attune_sdpa_map *ma
   return attune_encode_map(&whole, into);
 }
 
+/* Rows of a K/V head: of all pages, of all packed sequences, or of one. */
+static int32_t all_keys(const problem *x) {
+  const int64_t pages = x->p.page_table != NULL ? x->k.extents[0] : 1,
+                keys = pages * x->k.extents[2];
+  return (int32_t)(keys < INT32_MAX ? keys : INT32_MAX);
+}
+
 /* ---- the launch ----------------------------------------------------------------------------- */
 
 attune_sdpa_status attune_launch_attention(const problem *x, context *c,
@@ -181,17 +188,19 @@ attune_sdpa_status attune_launch_attention(const problem *x, context *c,
   } else if (form->kernel == ATTUNE_KERNEL_DENSE) {
     TRY(set_dense_grid(&p, form, x->target.multiprocessors, grid));
   } else if (form->kernel == ATTUNE_KERNEL_WARP) {
-    TRY(attune_set_warp_grid(x, form, grid));
+    attune_set_warp_grid(x, form, grid);
   } else {
     TRY(set_persistent_grid(x, form, grid));
   }
   const bool bf16 = p.out_dtype == ATTUNE_SDPA_BF16, packed = p.cu_queries != NULL;
   void *o = bf16 ? NULL : p.o, *o_bf16 = bf16 ? p.o : NULL, *parts = x->parts,
-       *counters = x->counters;
+       *counters = x->counters, *arrived = parts == NULL ? NULL : p.workspace;
   int32_t heads = p.batch * p.heads, group = p.heads / p.kv_heads, causal = x->causal,
           window_left = x->window_left, window_right = x->window_right,
           head_rows = CONSUMER_ROWS / x->packed, o_columns = x->o.columns,
-          section = attune_warp_section(x, attune_l2_bytes(c));
+          columns = x->q.columns,
+          total_keys = all_keys(x), splits = x->splits,
+          section = attune_warp_section(x, form, attune_l2_bytes(c));
   float scale = x->scale, softcap = p.softcap;
   /* A decode form takes q in 16 bits by another argument, and mixed forms take its type. */
   const void *q = p.q, *q_fp16 = NULL, *q_bf16 = NULL;
@@ -223,7 +232,7 @@ attune_sdpa_status attune_launch_attention(const problem *x, context *c,
       [ATTUNE_ARG_LENGTHS] = &p.key_lengths,
       [ATTUNE_ARG_PAGE_TABLE] = &p.page_table,
       [ATTUNE_ARG_PARTS] = &parts,
-      [ATTUNE_ARG_ARRIVED] = &p.workspace,
+      [ATTUNE_ARG_ARRIVED] = &arrived,
       [ATTUNE_ARG_COUNTERS] = &counters,
       [ATTUNE_ARG_HEAD_ROWS] = &head_rows,
       [ATTUNE_ARG_BATCH] = &p.batch,
@@ -259,6 +268,9 @@ attune_sdpa_status attune_launch_attention(const problem *x, context *c,
       [ATTUNE_ARG_V_STRIDE_HEAD] = &values_of_keys.strides[1],
       [ATTUNE_ARG_V_STRIDE_ROW] = &values_of_keys.strides[2],
       [ATTUNE_ARG_SECTION] = &section,
+      [ATTUNE_ARG_SPLITS] = &splits,
+      [ATTUNE_ARG_COLUMNS] = &columns,
+      [ATTUNE_ARG_TOTAL_KEYS] = &total_keys,
       [ATTUNE_ARG_O_STRIDE_BATCH] = &output.strides[0],
       [ATTUNE_ARG_O_STRIDE_HEAD] = &output.strides[1],
       [ATTUNE_ARG_O_STRIDE_ROW] = &output.strides[2],

@@ -85,8 +85,9 @@ static void explain_kernel(const call_plan *plan, char *text, size_t size) {
   switch (plan->form->kernel) {
     case ATTUNE_KERNEL_DECODE: why = "; decode reads k and v once for all query rows"; break;
     case ATTUNE_KERNEL_WARP:
-      snprintf(text, size, "; tiles of %d rows on %d multiprocessors", plan->form->query_rows,
-               x->target.multiprocessors);
+      snprintf(text, size, "; %s%s%d rows a tile, %d part%s of its keys", option != NULL ? option : "",
+               option != NULL ? ", " : "", plan->form->query_rows, x->splits,
+               x->splits > 1 ? "s" : "");
       return;
     case ATTUNE_KERNEL_MIXED: why = "; mixed converts q itself"; break;
     case ATTUNE_KERNEL_DENSE: why = "; the tensors are contiguous, without options"; break;

@@ -266,6 +266,7 @@ typedef struct problem {
   int32_t packed;  /* query heads in a tile of a pingpong form; else 1 */
   bool dependent; /* attention is launched before the end of the cast */
   target target;
+  int32_t splits; /* blocks of a tile of a warp form */
 } problem;
 
 /* Whether the query rows of a K/V head are left to the decode kernel even if k and v are quantised. */
@@ -303,13 +304,13 @@ ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_make_plan(const attune_sdpa_params
                                                         call_plan *plan);
 
 /* Sets the form of the warp kernel with the shortest time, or says why there is none. */
-ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_select_warp(call_plan *plan);
-ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_set_warp_grid(const problem *x,
-                                                            const attune_sdpa_form_info *form,
-                                                            unsigned grid[3]);
+ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_select_warp(call_plan *plan, bool has_workspace);
+ATTUNE_SDPA_PRIVATE void attune_set_warp_grid(const problem *x, const attune_sdpa_form_info *form,
+                                              unsigned grid[3]);
 
 /* The heads whose tiles follow each other, which share the L2 cache. */
-ATTUNE_SDPA_PRIVATE int32_t attune_warp_section(const problem *x, int l2_bytes);
+ATTUNE_SDPA_PRIVATE int32_t attune_warp_section(const problem *x,
+                                                const attune_sdpa_form_info *form, int l2_bytes);
 
 /* Why no form in 16 bits for many queries computes a problem in FP16 or BF16, as the rest of "no
  * form in 16 bits ..."; NULL if one does, whether or not it is the fastest. */

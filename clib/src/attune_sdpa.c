@@ -704,7 +704,7 @@ static bool counts_tiles(const call_plan *plan) {
 static void place(call_plan *plan) {
   problem *x = &plan->x;
   char *base = x->p.workspace;
-  if (plan->form->kernel == ATTUNE_KERNEL_DECODE) x->parts = base + plan->parts;
+  if (plan->parts != 0) x->parts = base + plan->parts;
   if (counts_tiles(plan)) x->counters = base;
   if (plan->quantiser == NULL) return;
   x->dependent = plan->quantiser->kernel == ATTUNE_KERNEL_CAST && plan->form->waits;
@@ -745,7 +745,7 @@ attune_sdpa_status attune_make_plan(const attune_sdpa_params *params, bool has_w
   TRY(set_tensors(plan));
   set_masks(&plan->x);
   plan->x.packed = 1;
-  if (plan->x.target.arch != attune_sdpa_arch) return attune_select_warp(plan);
+  if (plan->x.target.arch != attune_sdpa_arch) return attune_select_warp(plan, has_workspace);
   plan->x.other_head_dim = is_other_head_dim(&plan->x.p);
   const int32_t precision = plan->x.p.precision;
   if (precision != ATTUNE_SDPA_PRECISION_FP8) select_halves(plan, has_workspace);
@@ -817,15 +817,16 @@ attune_sdpa_status attune_sdpa_forward(const attune_sdpa_params *params,
   TRY(attune_started_context(&c));
   TRY(attune_make_plan(params, has_workspace, c, &plan));
   pointer pointers[POINTERS];
-  const int n = list_pointers(&plan, pointers);
-  TRY(attune_check_addresses(pointers, n));
-  if (c == NULL) { /* the first call */
+  if (c == NULL) { /* the first call, for a device that is not known yet */
+    TRY(attune_check_addresses(pointers, list_pointers(&plan, pointers)));
     TRY(attune_start_driver());
     TRY(attune_current_context(&c));
     TRY(attune_make_plan(params, has_workspace, c, &plan));
   }
   TRY(check_device(&plan.x, c));
   TRY(attune_check_workspace(plan.x.p.workspace_bytes, plan.workspace_bytes));
+  const int n = list_pointers(&plan, pointers);
+  TRY(attune_check_addresses(pointers, n));
   if ((plan.x.p.flags & ATTUNE_SDPA_TRUST_POINTERS) == 0) TRY(attune_check_memory(c, pointers, n));
   /* All code is loaded before the first launch, so that a failure launches nothing. */
   if (plan.quantiser != NULL) TRY(attune_load(c, plan.quantiser));

@@ -24,7 +24,7 @@ typedef struct attune_sdpa_map {
   int32_t swizzle_bytes;
 } attune_sdpa_map;
 
-enum { ATTUNE_SDPA_MAX_MAPS = 4, ATTUNE_SDPA_OUTPUTS = 4, ATTUNE_SDPA_MAX_ARGUMENTS = 40 };
+enum { ATTUNE_SDPA_MAX_MAPS = 4, ATTUNE_SDPA_OUTPUTS = 4, ATTUNE_SDPA_MAX_ARGUMENTS = 64 };
 
 /* The arguments of kernels, by their names in kernel.toml. A launch has the address of the value of
  * each argument that its form takes. */
@@ -49,7 +49,7 @@ typedef enum attune_argument {
   /* of warp */
   ATTUNE_ARG_K_STRIDE_BATCH, ATTUNE_ARG_K_STRIDE_HEAD, ATTUNE_ARG_K_STRIDE_ROW,
   ATTUNE_ARG_V_STRIDE_BATCH, ATTUNE_ARG_V_STRIDE_HEAD, ATTUNE_ARG_V_STRIDE_ROW,
-  ATTUNE_ARG_SECTION,
+  ATTUNE_ARG_SECTION, ATTUNE_ARG_SPLITS, ATTUNE_ARG_COLUMNS, ATTUNE_ARG_TOTAL_KEYS,
   ATTUNE_ARG_COUNTERS,  /* of pingpong, and of quantisers */
   /* quantisers, beside some of the above */
   ATTUNE_ARG_Y_Q, ATTUNE_ARG_Y_K, ATTUNE_ARG_Y_V, ATTUNE_ARG_MEAN_K,
@@ -102,9 +102,14 @@ typedef struct attune_sdpa_form_info {
    * those of warp. */
   int32_t blocks_per_multiprocessor;
 
-  int32_t cache_dtype; /* decode: of k and v, an attune_sdpa_dtype */
+  int32_t cache_dtype; /* decode: of k and v, an attune_sdpa_dtype; warp: 0 for that of q */
   int32_t bf16; /* native, pingpong, prefill16, warp: tensors are BF16, else FP16 */
   int32_t linear_eighths; /* native, pingpong: exponentials of every eight that are approximated */
+
+  /* Warp. */
+  int32_t has_options; /* it computes problems with options, and head dims below its own */
+  int32_t packs_heads; /* a tile has rows of all query heads of a K/V head */
+  int32_t splits;      /* several blocks may divide the keys of a tile */
 
   /* Quantiser. */
   int32_t chunks;     /* 16-byte chunks of a thread in a tile */

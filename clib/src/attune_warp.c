@@ -1,74 +1,95 @@
-/* Attention on GPUs that the other kernels are not for: the forms of the warp kernel, in 16 bits. */
+/* Attention on GPUs that the other kernels are not for: the forms of the warp kernel. Nothing is
+ * quantised. */
 #include "attune_internal.h"
 
 /* ---- what a form computes ------------------------------------------------------------------- */
 
-static bool takes(const attune_sdpa_form_info *form, attune_argument argument) {
-  for (int i = 0; i < form->argument_count; ++i) {
-    if (form->arguments[i] == argument) return true;
-  }
-  return false;
+/* Whether the tensors have the types of the form: q and o one of 16 bits, k and v that or E4M3. */
+static bool has_types(const attune_sdpa_form_info *form, const attune_sdpa_params *p) {
+  const bool e4m3 = form->cache_dtype == ATTUNE_SDPA_E4M3;
+  return form->bf16 == (p->q_dtype == ATTUNE_SDPA_BF16) && e4m3 == (p->dtype == ATTUNE_SDPA_E4M3);
 }
 
-/* The first option of a problem that the form has no argument for; NULL without one. */
-static const char *lacks(const attune_sdpa_form_info *form, const problem *x) {
-  const attune_sdpa_params *p = &x->p;
-  const bool window = x->window_left >= 0 || x->window_right >= 0;
-  const struct {
-    bool is_set;
-    attune_argument argument;
-    const char *name;
-  } options[] = {{p->softcap != 0, ATTUNE_ARG_SOFTCAP, "a softcap"},
-                 {p->alibi_slopes != NULL, ATTUNE_ARG_ALIBI_SLOPES, "ALiBi slopes"},
-                 {p->tree_mask != NULL, ATTUNE_ARG_TREE_MASK, "a tree mask"},
-                 {p->cu_queries != NULL, ATTUNE_ARG_CU_QUERIES, "packed sequences"},
-                 {p->page_table != NULL, ATTUNE_ARG_PAGE_TABLE, "pages"},
-                 {p->key_lengths != NULL, ATTUNE_ARG_LENGTHS, "lengths"},
-                 {p->sinks != NULL, ATTUNE_ARG_SINKS, "sinks"},
-                 {window, ATTUNE_ARG_WINDOW_LEFT, "a window"}};
-  for (size_t i = 0; i < sizeof options / sizeof *options; ++i) {
-    if (options[i].is_set && !takes(form, options[i].argument)) return options[i].name;
-  }
-  return NULL;
-}
-
+/* Whether the form has all columns, and without options no others. */
 static bool has_columns(const attune_sdpa_form_info *form, const attune_sdpa_params *p) {
-  return form->head_dim == p->head_dim && form->head_dim == p->v_head_dim;
+  const int32_t dim = form->head_dim;
+  if (form->has_options) return dim >= p->head_dim && dim >= p->v_head_dim;
+  return dim == p->head_dim && dim == p->v_head_dim;
 }
 
-/* Blocks of the form fit a multiprocessor. */
-static bool has_room(const attune_sdpa_form_info *form, int32_t arch) {
-  return form->shared_bytes + BLOCK_SHARED_BYTES <= attune_shared_bytes_of(arch);
+/* Blocks that a multiprocessor holds; 0 if it has no room for one. */
+static int32_t blocks_of_multiprocessor(const attune_sdpa_form_info *form, int32_t arch) {
+  const int32_t room = attune_shared_bytes_of(arch) / (form->shared_bytes + BLOCK_SHARED_BYTES);
+  return room < form->blocks_per_multiprocessor ? room : form->blocks_per_multiprocessor;
+}
+
+/* Tiles of query rows. With packed heads a tile has rows of all query heads of a K/V head. */
+static double tiles_of(const attune_sdpa_form_info *form, const attune_sdpa_params *p) {
+  const int64_t group = p->heads / p->kv_heads, packed = form->packs_heads ? group : 1;
+  return (double)p->batch * (double)(p->heads / packed) *
+         (double)quotient_up(p->queries * packed, form->query_rows);
 }
 
 /* ---- the choice ----------------------------------------------------------------------------- */
 
-/* The tiles of the multiprocessor that has the most, in rows. A row of small tiles counts 19/16: each
- * of their warps has 16 rows instead of 32, and reads K and V as often (docs/experiments.md, W1). */
-static double cost_of(const attune_sdpa_form_info *form, const problem *x) {
-  const attune_sdpa_params *p = &x->p;
-  const double tiles =
-      (double)p->batch * p->heads * (double)quotient_up(p->queries, form->query_rows);
-  const double blocks = x->target.multiprocessors;
-  const int64_t most = tiles < 1e15 ? quotient_up((int64_t)tiles, (int64_t)blocks) : INT32_MAX;
-  return (double)most * form->query_rows * (form->query_rows < 128 ? 19 : 16);
+/* Blocks that divide the keys of a tile: as many as multiprocessors would be idle without, each with
+ * some steps. */
+static int32_t splits_of(const attune_sdpa_form_info *form, const problem *x, bool has_workspace) {
+  enum { MAX_SPLITS = 32, MIN_KEYS = 256 };
+  const double tiles = tiles_of(form, &x->p);
+  const int32_t blocks =
+                    x->target.multiprocessors * blocks_of_multiprocessor(form, x->target.arch),
+                most = x->p.keys / MIN_KEYS < MAX_SPLITS ? x->p.keys / MIN_KEYS : MAX_SPLITS;
+  if (!form->splits || !has_workspace || tiles > MAX_DECODE_COUNTERS) return 1;
+  const int32_t splits = blocks / (int32_t)tiles < most ? blocks / (int32_t)tiles : most;
+  return splits > 1 ? splits : 1;
 }
 
-/* What no form of the kernel computes. */
+/* The time of the multiprocessor that has the most tiles. A tile takes that of its rows and of the
+ * loads of K and V, which is that of 32 more: so tiles of 64 rows have 0.83 of the rate of those of
+ * 128 (docs/experiments.md, W1: 0.84). */
+static int64_t cost_of(const attune_sdpa_form_info *form, const problem *x, int32_t splits) {
+  enum { ROWS_OF_LOADS = 32, FRACTIONS = 840 };
+  const int64_t blocks = (int64_t)tiles_of(form, &x->p) * splits;
+  return quotient_up(blocks, x->target.multiprocessors) * (form->query_rows + ROWS_OF_LOADS) *
+         form->head_dim * FRACTIONS / splits;
+}
+
 static attune_sdpa_status check_formats(const problem *x) {
   const attune_sdpa_params *p = &x->p;
-  const bool fp8 = p->precision == ATTUNE_SDPA_PRECISION_FP8;
-  if (p->dtype == ATTUNE_SDPA_E4M3 || p->out_dtype != p->dtype) {
+  const bool e4m3 = p->dtype == ATTUNE_SDPA_E4M3, fp8 = p->precision == ATTUNE_SDPA_PRECISION_FP8;
+  if (p->q_dtype == ATTUNE_SDPA_E4M3 || p->out_dtype != p->q_dtype) {
     return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
-                       "dtype is %d and out_dtype %d; on sm_%d q, k, v and o are all FP16 or all BF16",
-                       (int)p->dtype, (int)p->out_dtype, x->target.arch);
+                       "q_dtype is %d and out_dtype %d; on sm_%d both are FP16 or both BF16",
+                       (int)p->q_dtype, (int)p->out_dtype, x->target.arch);
   }
-  if (!fp8 && !p->smooth_k && !p->hadamard) return ATTUNE_SDPA_OK;
-  return attune_fail(ATTUNE_SDPA_UNSUPPORTED, "%s is set; on sm_%d nothing is quantised",
-                     fp8          ? "ATTUNE_SDPA_PRECISION_FP8"
-                     : p->smooth_k ? "smooth_k"
-                                   : "hadamard",
+  const char *set = fp8 && !e4m3     ? "ATTUNE_SDPA_PRECISION_FP8"
+                    : p->smooth_k    ? "smooth_k"
+                    : p->hadamard    ? "hadamard"
+                                     : NULL;
+  if (set == NULL) return ATTUNE_SDPA_OK;
+  return attune_fail(ATTUNE_SDPA_UNSUPPORTED, "%s is set; on sm_%d nothing is quantised", set,
                      x->target.arch);
+}
+
+/* Why no form computes a problem whose formats are right. */
+static attune_sdpa_status refuse(const problem *x, const attune_sdpa_form_info *of_head_dim) {
+  const attune_sdpa_params *p = &x->p;
+  const char *option = attune_option_of(x);
+  if (of_head_dim == NULL) {
+    return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
+                       "dtype is %d, head_dim %d and v_head_dim %d; no form of this library for sm_%d "
+                       "has them",
+                       (int)p->dtype, p->head_dim, p->v_head_dim, x->target.arch);
+  }
+  if (option != NULL && !of_head_dim->has_options) {
+    return attune_fail(ATTUNE_SDPA_UNSUPPORTED, "no form of this library for sm_%d has %s",
+                       x->target.arch, option);
+  }
+  return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
+                     "batch is %d, heads %d and queries %d: there would be more than 2^31 tiles of %d "
+                     "queries",
+                     p->batch, p->heads, p->queries, of_head_dim->query_rows);
 }
 
 static attune_sdpa_status refuse_arch(int32_t arch) {
@@ -76,70 +97,55 @@ static attune_sdpa_status refuse_arch(int32_t arch) {
   for (int i = attune_sdpa_dense_count; i < attune_sdpa_form_count; ++i) {
     if (attune_sdpa_forms[i].kernel == ATTUNE_KERNEL_WARP) first = attune_sdpa_forms[i].arch;
   }
-  if (first == 0) {
-    return attune_fail(ATTUNE_SDPA_UNSUPPORTED, "the GPU is sm_%d; the code of this library is for sm_%d",
-                       arch, attune_sdpa_arch);
-  }
-  return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
-                     "the GPU is sm_%d; the code of this library is for sm_%d and later", arch, first);
+  return attune_fail(ATTUNE_SDPA_UNSUPPORTED, "the GPU is sm_%d; the code of this library is for sm_%d%s",
+                     arch, first != 0 ? first : attune_sdpa_arch, first != 0 ? " and later" : "");
 }
 
-attune_sdpa_status attune_select_warp(call_plan *plan) {
-  const problem *x = &plan->x;
+attune_sdpa_status attune_select_warp(call_plan *plan, bool has_workspace) {
+  problem *x = &plan->x;
   const attune_sdpa_params *p = &x->p;
-  const attune_sdpa_form_info *best = NULL, *other = NULL; /* other: of the head dim, and lacks an option */
+  const attune_sdpa_form_info *of_head_dim = NULL;
+  int64_t least = INT64_MAX;
   bool runs = false;
   for (int i = attune_sdpa_dense_count; i < attune_sdpa_form_count; ++i) {
     const attune_sdpa_form_info *f = &attune_sdpa_forms[i];
     if (f->kernel != ATTUNE_KERNEL_WARP || !attune_runs_on(f, x->target.arch)) continue;
     runs = true;
-    if (!has_columns(f, p) || f->bf16 != (p->dtype == ATTUNE_SDPA_BF16)) continue;
-    if (!has_room(f, x->target.arch)) continue;
-    if (lacks(f, x) != NULL) {
-      other = f;
-    } else if (best == NULL || cost_of(f, x) < cost_of(best, x)) {
-      best = f;
-    }
+    if (!has_types(f, p) || !has_columns(f, p)) continue;
+    if (blocks_of_multiprocessor(f, x->target.arch) < 1) continue;
+    if (of_head_dim == NULL || f->has_options) of_head_dim = f;
+    if (tiles_of(f, p) > INT32_MAX || (attune_option_of(x) != NULL && !f->has_options)) continue;
+    const int32_t splits = splits_of(f, x, has_workspace);
+    const int64_t cost = cost_of(f, x, splits);
+    if (cost < least) least = cost, plan->form = f, x->splits = splits;
   }
-  plan->form = best;
-  if (best != NULL) return check_formats(x);
   if (!runs) return refuse_arch(x->target.arch);
   TRY(check_formats(x));
-  if (other == NULL) {
-    return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
-                       "head_dim is %d and v_head_dim %d; on sm_%d this library has 64, 96, 128 and 256 "
-                       "for both",
-                       p->head_dim, p->v_head_dim, x->target.arch);
+  if (plan->form == NULL) return refuse(x, of_head_dim);
+  if (x->splits > 1) {
+    const size_t tile = (size_t)plan->form->query_rows * ((size_t)plan->form->head_dim + 2);
+    plan->parts = ATTUNE_SDPA_ZEROED_BYTES;
+    plan->workspace_bytes = plan->parts + (size_t)tiles_of(plan->form, p) * (size_t)x->splits * tile *
+                                              sizeof(float);
   }
-  return attune_fail(ATTUNE_SDPA_UNSUPPORTED, "no form of this library for sm_%d has %s",
-                     x->target.arch, lacks(other, x));
+  return ATTUNE_SDPA_OK;
 }
 
 /* ---- the launch ----------------------------------------------------------------------------- */
 
-/* A block for each tile of query rows of each head. */
-attune_sdpa_status attune_set_warp_grid(const problem *x, const attune_sdpa_form_info *form,
-                                        unsigned grid[3]) {
-  const attune_sdpa_params *p = &x->p;
-  const double tiles =
-      (double)p->batch * p->heads * (double)quotient_up(p->queries, form->query_rows);
-  if (tiles > INT32_MAX) {
-    return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
-                       "batch is %d, heads %d and queries %d: there would be more than 2^31 tiles "
-                       "of %d queries",
-                       p->batch, p->heads, p->queries, form->query_rows);
-  }
-  grid[0] = (unsigned)tiles;
-  return ATTUNE_SDPA_OK;
+/* A block for each part of each tile. */
+void attune_set_warp_grid(const problem *x, const attune_sdpa_form_info *form, unsigned grid[3]) {
+  grid[0] = (unsigned)(tiles_of(form, &x->p) * x->splits);
 }
 
-/* The heads whose tiles follow each other: with a causal mask, those whose K and V fill half of the L2
- * cache at most. */
-int32_t attune_warp_section(const problem *x, int l2_bytes) {
+/* With a causal mask, those whose K and V fill half of the L2 cache at most. */
+int32_t attune_warp_section(const problem *x, const attune_sdpa_form_info *form, int l2_bytes) {
   const attune_sdpa_params *p = &x->p;
-  const int64_t head_bytes = 2 * ((int64_t)p->head_dim + p->v_head_dim) * p->keys,
-                kv_heads = l2_bytes / 2 / head_bytes,
-                heads = (int64_t)p->batch * p->heads, group = p->heads / p->kv_heads;
-  if (!x->causal || kv_heads < 1) return 1;
-  return (int32_t)(kv_heads * group < heads ? kv_heads * group : heads);
+  const int64_t element = p->dtype == ATTUNE_SDPA_E4M3 ? 1 : 2,
+                head_bytes = element * ((int64_t)p->head_dim + p->v_head_dim) * p->keys,
+                group = form->packs_heads ? 1 : p->heads / p->kv_heads,
+                fitting = l2_bytes / 2 / head_bytes * group,
+                heads = (int64_t)p->batch * p->kv_heads * group;
+  if (!x->causal || fitting < 1) return 1;
+  return (int32_t)(fitting < heads ? fitting : heads);
 }

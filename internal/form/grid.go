@@ -31,7 +31,7 @@ func (f *Form) grid(p *Problem, facts device.Facts) (grid [3]int, even int) {
 	case DenseKernel:
 		return f.denseGrid(p.shape(), facts), 0
 	case Warp:
-		return [3]int{f.warpTiles(p), 1, 1}, 0
+		return [3]int{int(f.warpTiles(p)) * p.splits, 1, 1}, 0
 	}
 	packed := max(p.packed, 1)
 	tiles := p.Batch * p.Heads / packed * ceilDiv(p.Queries*packed, f.QueryRows)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/binary"
 	"fmt"
+	"math"
 	"slices"
 
 	"attune/internal/array"
@@ -90,10 +91,13 @@ func (c *Call) Launches(workspace device.Address, facts device.Facts) []Launch {
 	}
 	grid, even := c.Form.grid(&p, facts)
 	v := p.values(c.Form)
-	v.int32s(map[string]int{"even_blocks": even, "section": p.section(facts)})
+	v.int32s(map[string]int{"even_blocks": even})
 	if c.Form.Kernel == Decode {
 		v.pointer("arrived", workspace, counterBytes)
 		v.pointer("parts", workspace+device.Address(c.parts), c.Form.partBytes(facts.Multiprocessors))
+	}
+	if c.Form.Kernel == Warp {
+		c.addWarp(v, workspace, facts)
 	}
 	if c.countsTiles() {
 		v.pointer("counters", workspace, tileCounterBytes)
@@ -179,7 +183,7 @@ func (p *Problem) values(f *Form) values {
 	})
 	v.pointer("counters", 0, 0)
 	v.int32s(map[string]int{"head_rows": consumerRows / max(p.packed, 1)})
-	v.int32s(map[string]int{"o_columns": p.O.columns, "total_queries": p.TotalQueries})
+	v.int32s(map[string]int{"columns": p.HeadDim, "o_columns": p.O.columns, "total_queries": p.TotalQueries, "total_keys": p.allKeys()})
 	v["softmax_scale"] = value{arg: device.Float32(p.Scale)}
 	v["softcap"] = value{arg: device.Float32(p.Softcap)}
 	v.pointer("alibi_slopes", p.AlibiSlopes, 4*(p.Heads+(p.Batch-1)*p.AlibiStride))
@@ -192,6 +196,26 @@ func (p *Problem) values(f *Form) values {
 	v.strides("o_stride_%s", oStrides)
 	v.strides("lse_stride_%s", lseStrides)
 	return v
+}
+
+// addWarp adds the values of the warp kernel alone.
+func (c *Call) addWarp(v values, workspace device.Address, facts device.Facts) {
+	p := &c.problem
+	v.int32s(map[string]int{"section": c.Form.section(p, facts), "splits": p.splits})
+	v.pointer("arrived", 0, 0)
+	v.pointer("parts", 0, 0)
+	if p.splits > 1 {
+		v.pointer("arrived", workspace, counterBytes)
+		v.pointer("parts", workspace+device.Address(c.parts), c.Form.warpPartBytes(p)*p.splits)
+	}
+}
+
+// allKeys are the rows of a K/V head: of all pages, of all packed sequences, or of one.
+func (p *Problem) allKeys() int {
+	if p.PageTable != 0 {
+		return min(p.Pages*p.PageSize, math.MaxInt32)
+	}
+	return p.K.extents[2]
 }
 
 // bytes is the memory from the first element of a tensor to its last.

@@ -1,6 +1,8 @@
 package form
 
 import (
+	"math"
+
 	"attune/internal/arch"
 	"attune/internal/array"
 	"attune/internal/device"
@@ -8,8 +10,17 @@ import (
 
 // attune_warp.c has the same choice.
 
-// blockSharedBytes are those that a block reserves beside its own.
-const blockSharedBytes = 1024
+const (
+	blockSharedBytes = 1024 // that a block reserves beside its own
+
+	maxSplits    = 32
+	minSplitKeys = 256
+
+	// A tile takes the time of its rows and of the loads of K and V, which is that of as many more: so
+	// tiles of 64 rows have 0.83 of the rate of those of 128 (docs/experiments.md, W1: 0.84).
+	rowsOfLoads   = 32
+	costFractions = 840
+)
 
 // sharedBytes is the shared memory of a multiprocessor.
 func sharedBytes(device string) int {
@@ -22,88 +33,109 @@ func sharedBytes(device string) int {
 	return 100 << 10
 }
 
-// takes reports whether the form has an argument.
-func (f *Form) takes(name string) bool {
-	for _, a := range f.Arguments {
-		if a.Name == name {
-			return true
-		}
-	}
-	return false
+// hasTypes reports whether the tensors have the types of the form: q and o one of 16 bits, k and v that
+// or E4M3.
+func (f *Form) hasTypes(p *Problem) bool {
+	return f.BF16 == (p.Q.Type == array.BF16) && (f.Cache == array.E4M3) == (p.K.Type == array.E4M3)
 }
 
-// lacks is the first option of a problem that the form has no argument for; empty without one.
-func (f *Form) lacks(p *Problem) string {
-	for _, option := range []struct {
-		isSet          bool
-		argument, name string
-	}{
-		{p.Softcap != 0, "softcap", "a softcap"},
-		{p.AlibiSlopes != 0, "alibi_slopes", "ALiBi slopes"},
-		{p.TreeMask != 0, "tree_mask", "a tree mask"},
-		{p.CuQueries != 0, "cu_queries", "packed sequences"},
-		{p.PageTable != 0, "page_table", "pages"},
-		{p.KeyLengths != 0, "lengths", "lengths"},
-		{p.Sinks != 0, "sinks", "sinks"},
-		{p.WindowLeft >= 0 || p.WindowRight >= 0, "window_left", "a window"},
-	} {
-		if option.isSet && !f.takes(option.argument) {
-			return option.name
-		}
+// hasColumns reports whether the form has all columns, and without options no others.
+func (f *Form) hasColumns(p *Problem) bool {
+	if !f.HasOptions {
+		return f.HeadDim == p.HeadDim && f.HeadDim == p.VHeadDim
 	}
-	return ""
+	unit := columnUnit * 2 / p.K.Type.Bytes()
+	return f.HeadDim >= max(p.HeadDim, p.VHeadDim) && p.HeadDim%unit == 0 && p.VHeadDim%unit == 0
 }
 
-// cost is the work of the multiprocessor that has the most tiles. A row of small tiles counts 19/16:
-// each of their warps has 16 rows instead of 32, and reads K and V as often (docs/experiments.md, W1).
-func (f *Form) cost(p *Problem, multiprocessors int) int {
-	each := 16
-	if f.QueryRows < 128 {
-		each = 19
-	}
-	return ceilDiv(f.warpTiles(p), multiprocessors) * f.QueryRows * each
+// blocksOn are the blocks that a multiprocessor holds.
+func (f *Form) blocksOn(device string) int {
+	return min(f.BlocksPerMultiprocessor, sharedBytes(device)/(f.SharedBytes+blockSharedBytes))
 }
 
-// warpTiles are the tiles of query rows of all heads.
-func (f *Form) warpTiles(p *Problem) int { return p.Batch * p.Heads * ceilDiv(p.Queries, f.QueryRows) }
+// warpTiles are the tiles of query rows. With packed heads a tile has rows of all query heads of a K/V
+// head.
+func (f *Form) warpTiles(p *Problem) float64 {
+	packed := 1
+	if f.PacksHeads {
+		packed = p.Heads / p.KVHeads
+	}
+	return float64(p.Batch) * float64(p.Heads/packed) * float64(ceilDiv(p.Queries*packed, f.QueryRows))
+}
+
+// splits are the blocks that divide the keys of a tile: as many as multiprocessors would be idle
+// without, each with some steps.
+func (f *Form) splits(p *Problem, facts device.Facts) int {
+	tiles := f.warpTiles(p)
+	if !f.Splits || tiles > maxDecodeCounters {
+		return 1
+	}
+	blocks := facts.Multiprocessors * f.blocksOn(facts.Arch)
+	return max(min(blocks/int(tiles), p.Keys/minSplitKeys, maxSplits), 1)
+}
+
+// cost is the time of the multiprocessor that has the most tiles.
+func (f *Form) cost(p *Problem, splits int, facts device.Facts) int {
+	blocks := int(f.warpTiles(p)) * splits
+	return ceilDiv(blocks, facts.Multiprocessors) * (f.QueryRows + rowsOfLoads) * f.HeadDim * costFractions / splits
+}
 
 // planWarp plans a problem on a GPU that the other kernels are not for.
 func (t *Table) planWarp(p Problem) (*Call, error) {
-	var best *Form
-	lacks, multiprocessors := "", max(t.facts.Multiprocessors, 1)
+	switch {
+	case p.Q.Type == array.E4M3 || p.O.Type != p.Q.Type:
+		return nil, unsupported("q is %s and o %s; on %s both are F16 or both BF16", p.Q.Type, p.O.Type, t.facts.Arch)
+	case p.Precision == FP8 && p.K.Type != array.E4M3:
+		return nil, unsupported("the precision is FP8; on %s nothing is quantised", t.facts.Arch)
+	}
+	c := &Call{problem: p}
+	var ofHeadDim *Form
+	least := math.MaxInt
 	for _, f := range t.declared {
-		fits := f.HeadDim == p.HeadDim && p.VHeadDim == p.HeadDim && f.BF16 == (p.K.Type == array.BF16) &&
-			f.SharedBytes+blockSharedBytes <= sharedBytes(t.facts.Arch)
-		if !fits {
+		if !f.hasTypes(&p) || !f.hasColumns(&p) || f.blocksOn(t.facts.Arch) < 1 {
 			continue
 		}
-		if option := f.lacks(&p); option != "" {
-			lacks = option
+		if ofHeadDim == nil || f.HasOptions {
+			ofHeadDim = f
+		}
+		if f.warpTiles(&p) > math.MaxInt32 || p.hasOptions() && !f.HasOptions {
 			continue
 		}
-		if best == nil || f.cost(&p, multiprocessors) < best.cost(&p, multiprocessors) {
-			best = f
+		splits := f.splits(&p, t.facts)
+		if cost := f.cost(&p, splits, t.facts); cost < least {
+			least, c.Form, c.problem.splits = cost, f, splits
 		}
 	}
 	switch {
-	case p.K.Type == array.E4M3 || p.Q.Type != p.K.Type || p.O.Type != p.K.Type:
-		return nil, unsupported("q is %s, k %s and o %s; on %s all are F16 or all BF16", p.Q.Type, p.K.Type, p.O.Type, t.facts.Arch)
-	case p.Precision == FP8:
-		return nil, unsupported("the precision is FP8; on %s nothing is quantised", t.facts.Arch)
-	case best != nil:
-		return &Call{Form: best, problem: p}, nil
-	case lacks == "":
-		return nil, unsupported("the head dim is %d, and that of v %d; on %s the kernel has 64, 96, 128 and 256 for both", p.HeadDim, p.VHeadDim, t.facts.Arch)
+	case ofHeadDim == nil:
+		return nil, unsupported("k is %s, the head dim %d and that of v %d; no form for %s has them", p.K.Type, p.HeadDim, p.VHeadDim, t.facts.Arch)
+	case c.Form == nil && p.hasOptions() && !ofHeadDim.HasOptions:
+		return nil, unsupported("no form for %s has this option", t.facts.Arch)
+	case c.Form == nil:
+		return nil, unsupported("%d batches of %d heads and %d queries are more than 2^31 tiles; no form for %s has them", p.Batch, p.Heads, p.Queries, t.facts.Arch)
 	}
-	return nil, unsupported("no form for %s has %s", t.facts.Arch, lacks)
+	if n := c.problem.splits; n > 1 {
+		c.parts = ZeroedBytes
+		c.WorkspaceBytes = c.parts + c.Form.warpPartBytes(&p)*n
+	}
+	return c, nil
+}
+
+// warpPartBytes are the bytes of a part of each tile: rows of O with the max and the sum of each.
+func (f *Form) warpPartBytes(p *Problem) int {
+	return int(f.warpTiles(p)) * f.QueryRows * (f.HeadDim + 2) * 4
 }
 
 // section are the heads whose tiles follow each other: with a causal mask, those whose K and V fill
 // half of the L2 cache at most.
-func (p *Problem) section(facts device.Facts) int {
-	kvHeads := int(facts.L2Bytes) / 2 / (2 * (p.HeadDim + p.VHeadDim) * p.Keys)
-	if !p.Causal || kvHeads < 1 {
+func (f *Form) section(p *Problem, facts device.Facts) int {
+	group := p.Heads / p.KVHeads
+	if f.PacksHeads {
+		group = 1
+	}
+	fitting := int(facts.L2Bytes) / 2 / (p.K.Type.Bytes() * (p.HeadDim + p.VHeadDim) * p.Keys) * group
+	if !p.Causal || fitting < 1 {
 		return 1
 	}
-	return min(kvHeads*(p.Heads/p.KVHeads), p.Batch*p.Heads)
+	return min(fitting, p.Batch*p.KVHeads*group)
 }
