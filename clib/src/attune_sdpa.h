@@ -1,5 +1,6 @@
-/* attune_sdpa: FP8 attention forward on NVIDIA Hopper GPUs, softmax(scale * q k^T) v, for many and
- * for few queries, with the quantisers of its inputs and of a cache of keys and values.
+/* attune_sdpa: attention forward on NVIDIA GPUs since Ampere, softmax(scale * q k^T) v, for many and
+ * for few queries. On Hopper it computes in FP8 too, and has the quantisers of its inputs and of a
+ * cache of keys and values; on other GPUs q, k, v and o are in FP16 or BF16.
  *
  * The library needs nothing but NVIDIA's driver, libcuda.so.1, which it opens at the first call: a
  * program that uses it links and starts on a machine without a GPU. It allocates no GPU memory,

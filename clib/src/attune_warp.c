@@ -78,8 +78,8 @@ static attune_sdpa_status refuse(const problem *x, const attune_sdpa_form_info *
   const char *option = attune_option_of(x);
   if (of_head_dim == NULL) {
     return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
-                       "dtype is %d, head_dim %d and v_head_dim %d; no form of this library for sm_%d "
-                       "has them",
+                       "dtype is %d, head_dim %d and v_head_dim %d; no form of this library for "
+                       "sm_%d has them",
                        (int)p->dtype, p->head_dim, p->v_head_dim, x->target.arch);
   }
   if (option != NULL && !of_head_dim->has_options) {
@@ -87,8 +87,8 @@ static attune_sdpa_status refuse(const problem *x, const attune_sdpa_form_info *
                        x->target.arch, option);
   }
   return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
-                     "batch is %d, heads %d and queries %d: there would be more than 2^31 tiles of %d "
-                     "queries",
+                     "batch is %d, heads %d and queries %d: there would be more than 2^31 tiles of "
+                     "%d queries",
                      p->batch, p->heads, p->queries, of_head_dim->query_rows);
 }
 
@@ -97,8 +97,9 @@ static attune_sdpa_status refuse_arch(int32_t arch) {
   for (int i = attune_sdpa_dense_count; i < attune_sdpa_form_count; ++i) {
     if (attune_sdpa_forms[i].kernel == ATTUNE_KERNEL_WARP) first = attune_sdpa_forms[i].arch;
   }
-  return attune_fail(ATTUNE_SDPA_UNSUPPORTED, "the GPU is sm_%d; the code of this library is for sm_%d%s",
-                     arch, first != 0 ? first : attune_sdpa_arch, first != 0 ? " and later" : "");
+  return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
+                     "the GPU is sm_%d; the code of this library is for sm_%d%s", arch,
+                     first != 0 ? first : attune_sdpa_arch, first != 0 ? " and later" : "");
 }
 
 attune_sdpa_status attune_select_warp(call_plan *plan, bool has_workspace) {
@@ -125,8 +126,8 @@ attune_sdpa_status attune_select_warp(call_plan *plan, bool has_workspace) {
   if (x->splits > 1) {
     const size_t tile = (size_t)plan->form->query_rows * ((size_t)plan->form->head_dim + 2);
     plan->parts = ATTUNE_SDPA_ZEROED_BYTES;
-    plan->workspace_bytes = plan->parts + (size_t)tiles_of(plan->form, p) * (size_t)x->splits * tile *
-                                              sizeof(float);
+    plan->workspace_bytes = plan->parts + (size_t)tiles_of(plan->form, p) * (size_t)x->splits *
+                                              tile * sizeof(float);
   }
   return ATTUNE_SDPA_OK;
 }

@@ -36,7 +36,7 @@ func warpTable(facts device.Facts) *Table {
 		add("cache", func(f *Form) {
 			f.HasOptions, f.Splits, f.PacksHeads, f.QueryRows, f.SharedBytes, f.Cache = true, true, true, 16, 40960, array.E4M3
 		}),
-		add("large", func(f *Form) { f.HeadDim, f.SharedBytes = 256, 160 << 10 }),
+		add("large", func(f *Form) { f.HeadDim, f.SharedBytes = 256, 160<<10 }),
 	}}
 }
 

@@ -83,7 +83,7 @@ def self_test(device: str) -> bool:
             name = f"1x4x256x{head_dim}, {keys} keys" + (", causal" if causal else "")
             want = _reference.explicit(q, k, v, causal, None, -1, -1, None)[0]
             passed &= _compare(name, sdpa(q, k, v, causal=causal), want)
-    return passed & _test_cache(device)
+    return passed & (_test_cache(device) if device == "cpu" or _is_hopper() else True)
 
 
 def _test_cache(device: str) -> bool:
