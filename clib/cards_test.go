@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -191,6 +193,96 @@ func TestPlansOfCardsMatchGo(t *testing.T) {
 	}
 	if len(variants) < 7 {
 		t.Errorf("the problems have the forms %v", variants)
+	}
+}
+
+// A selection that was measured on a GPU comes before the rule, in C and in Go, where its form computes
+// the problem.
+func TestMeasured(t *testing.T) {
+	c := shippedProbe(t)
+	l := shippedLibrary(t)
+	cache := t.TempDir()
+	l4 := cards[cardNamed("L4")]
+	const choices = `[{"when": "queries <= 600 and not causal", "variant": "warp_d128_m64", "why": "\"fast\""}, {"when": "keys == 5", "variant": "warp_d64_m64"},
+		{"variant": "warp_d96", "kept": true}, {"when": "group > 1 and batch > 2", "variant": "warp_d64_m64"}, {"variant": "warp_d128"}, {"variant": "unknown"}, {"variant": "warp_d64"}]`
+	file := func(arch string, multiprocessors int, choices string) string {
+		return fmt.Sprintf(`{"schema_version": 1, "gpu": "a GPU", "probe": {"rates": [1.5, null, {}], "none": []}, "arch": %q, "multiprocessors": %d, "choices": %s}`, arch, multiprocessors, choices)
+	}
+	write := func(name, text string) string {
+		path := filepath.Join(cache, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	write("selections/sm_89-58.json", file("sm_89", 58, choices))
+	named := write("named.json", file("sm_89", 58, `[{"variant": "warp_d64_m64"}]`))
+	other := write("other.json", file("sm_89", 128, choices))
+	for _, test := range []struct {
+		env, settings []string
+		want          string
+	}{
+		{[]string{"ATTUNE_CACHE=" + cache}, inBF16("head_dim=128"), "warp_d128_m64 "},
+		{[]string{"ATTUNE_CACHE=" + cache}, inBF16("head_dim=128", "queries=601"), "warp_d128 "},
+		{[]string{"ATTUNE_CACHE=" + cache}, inBF16("head_dim=128", "queries=64", "causal=1"), "warp_d128 "},
+		{[]string{"ATTUNE_CACHE=" + cache}, inBF16("head_dim=64"), "warp_d64 "},
+		{[]string{"ATTUNE_CACHE=" + cache}, inBF16("head_dim=64", "keys=5"), "warp_d64_m64 "},
+		{[]string{"ATTUNE_CACHE=" + cache}, inBF16("head_dim=64", "batch=3", "heads=16"), "warp_d64_m64 "},
+		{[]string{"ATTUNE_CACHE=" + cache}, inBF16("dtype=2", "out_dtype=2", "head_dim=64"), "warp_d64_fp16 "},
+		{[]string{"ATTUNE_CACHE=" + cache, "ATTUNE_SELECTION=" + named}, inBF16("head_dim=64", "queries=9000"), "warp_d64_m64 "},
+		{[]string{"ATTUNE_SELECTION=" + other}, inBF16("head_dim=64", "queries=9000"), "warp_d64 "},
+		{[]string{"HOME=" + cache, "ATTUNE_CACHE=", "XDG_CACHE_HOME="}, inBF16("head_dim=64", "queries=9000"), "warp_d64 "},
+		{[]string{"ATTUNE_SELECTION=" + cache + "/none"}, inBF16(), "NULL the selection " + cache + "/none cannot be opened: No such file or directory"},
+		{[]string{"ATTUNE_SELECTION=" + write("a", "")}, inBF16(), "NULL " + cache + "/a is no selection of attune tune for the warp kernel; write it again, or delete it"},
+		{[]string{"ATTUNE_SELECTION=" + write("b", file("sm_89", 58, `[{"when": "pages > 2", "variant": "warp_d64"}]`))}, inBF16(), "NULL " + cache + "/b is no selection"},
+		{[]string{"ATTUNE_SELECTION=" + write("c", file("sm_89", 58, `[{"when": "keys % 2 > 1", "variant": "warp_d64"}]`))}, inBF16(), "NULL " + cache + "/c is no selection"},
+		{[]string{"ATTUNE_SELECTION=" + write("d", file("sm_89", 58, `[{"when": "keys > 1"}]`))}, inBF16(), "NULL " + cache + "/d is no selection"},
+		{[]string{"ATTUNE_SELECTION=" + write("e", file("sm_89", 58, `[{"when": "keys \u003e 1", "variant": "warp_d64"}]`))}, inBF16(), "NULL " + cache + "/e is no selection"},
+		{[]string{"ATTUNE_SELECTION=" + write("f", strings.Repeat("[", 1<<20))}, inBF16(), "NULL " + cache + "/f is no selection"},
+		{[]string{"ATTUNE_SELECTION=" + write("g", strings.TrimSuffix(file("sm_89", 58, choices), "}"))}, inBF16(), "NULL " + cache + "/g is no selection"},
+	} {
+		c.env = test.env
+		lines := []string{"set arch 89", "set multiprocessors 58"}
+		for _, s := range test.settings {
+			lines = append(lines, "set "+strings.Replace(s, "=", " ", 1))
+		}
+		if got := c.ask(t, append(lines, "form")...); got[0] != test.want && !strings.HasPrefix(got[0], test.want) {
+			t.Errorf("%v, %v: %q, want %q", test.env, test.settings, got[0], test.want)
+		}
+	}
+	c.env = []string{"ATTUNE_CACHE=" + cache}
+	lines := []string{"set arch 89", "set multiprocessors 58"}
+	for _, s := range inBF16("head_dim=128") {
+		lines = append(lines, "set "+strings.Replace(s, "=", " ", 1))
+	}
+	if got := c.ask(t, append(lines, "explain 0")...); !strings.HasSuffix(got[0], "; 64 rows a tile, 1 part of its keys, as measured") {
+		t.Errorf("got %q", got)
+	}
+	// Problems that are drawn take the same forms in Go.
+	t.Setenv("ATTUNE_CACHE", cache)
+	t.Setenv(form.SelectionVariable, "")
+	table, err := form.NewTable(l.Selection, kernels.SDPA(), kernels.Forms(), kernels.Portable(), l4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := rand.New(rand.NewPCG(15, 16))
+	variants := map[string]int{}
+	for range 200 {
+		p := randomProblem(r)
+		p.Q.Type, p.K.Type, p.V.Type, p.O.Type, p.Precision = array.BF16, array.BF16, array.BF16, array.BF16, form.Auto
+		p.DescaleQ, p.DescaleK, p.DescaleV = 0, 0, 0
+		plan, err := table.Plan(p)
+		want := "NULL "
+		if err == nil {
+			want = plan.Form.Variant() + " "
+			variants[want]++
+		}
+		if got := c.ask(t, slices.Concat(problemLines(p), []string{"set arch 89", "set multiprocessors 58", "form"})...); !strings.HasPrefix(got[0], want) {
+			t.Errorf("%+v: C has %q, Go %q", p, got[0], want)
+		}
+	}
+	if len(variants) < 4 {
+		t.Errorf("the forms are %v", variants)
 	}
 }
 

@@ -69,7 +69,10 @@ var loadShipped = sync.OnceValues(func() (Library, error) {
 })
 
 // compiled is a library with the probe, as a program.
-type compiled struct{ library, program, driver string }
+type compiled struct {
+	library, program, driver string
+	env                      []string // of the program, beside that of the test
+}
 
 // shipped is the library of the shipped forms for the double of the driver, which reads the parameters
 // of an entry function and no more: a table with the whole PTX has 27 MB. The table has no code of its
@@ -117,7 +120,7 @@ func withoutBody(image *toolchain.Image) *toolchain.Image {
 // edit changes the generated table.
 func compileLibrary(name string, l Library, edit ...string) (compiled, error) {
 	dir := filepath.Join(workshop, name)
-	c := compiled{filepath.Join(dir, "library"), filepath.Join(dir, "probe"), filepath.Join(workshop, "driver")}
+	c := compiled{library: filepath.Join(dir, "library"), program: filepath.Join(dir, "probe"), driver: filepath.Join(workshop, "driver")}
 	if _, err := Write(c.library, l); err != nil {
 		return c, err
 	}
@@ -163,7 +166,7 @@ func (c compiled) link(program, source string, flags ...string) error {
 }
 
 // handWritten are the sources of the library without its table.
-var handWritten = []string{"attune_sdpa.c", "attune_explain.c", "attune_attention.c", "attune_warp.c", "attune_quantize.c", "attune_tensor.c", "attune_driver.c"}
+var handWritten = []string{"attune_sdpa.c", "attune_explain.c", "attune_attention.c", "attune_warp.c", "attune_selection.c", "attune_quantize.c", "attune_tensor.c", "attune_driver.c"}
 
 var (
 	probeSource, _  = filepath.Abs("testdata/probe.c")
@@ -202,7 +205,7 @@ func shippedProbe(t *testing.T) compiled {
 func (c compiled) ask(t *testing.T, lines ...string) []string {
 	t.Helper()
 	cmd := exec.Command(c.program)
-	cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+c.driver)
+	cmd.Env = slices.Concat(os.Environ(), []string{"LD_LIBRARY_PATH=" + c.driver, "ATTUNE_CACHE=" + c.driver, "ATTUNE_SELECTION="}, c.env)
 	cmd.Stdin = strings.NewReader(strings.Join(lines, "\n") + "\n")
 	out, err := cmd.CombinedOutput()
 	if err != nil {

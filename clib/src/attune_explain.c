@@ -85,9 +85,9 @@ static void explain_kernel(const call_plan *plan, char *text, size_t size) {
   switch (plan->form->kernel) {
     case ATTUNE_KERNEL_DECODE: why = "; decode reads k and v once for all query rows"; break;
     case ATTUNE_KERNEL_WARP:
-      snprintf(text, size, "; %s%s%d rows a tile, %d part%s of its keys", option != NULL ? option : "",
-               option != NULL ? ", " : "", plan->form->query_rows, x->splits,
-               x->splits > 1 ? "s" : "");
+      snprintf(text, size, "; %s%s%d rows a tile, %d part%s of its keys%s",
+               option != NULL ? option : "", option != NULL ? ", " : "", plan->form->query_rows,
+               x->splits, x->splits > 1 ? "s" : "", x->is_measured ? ", as measured" : "");
       return;
     case ATTUNE_KERNEL_MIXED: why = "; mixed converts q itself"; break;
     case ATTUNE_KERNEL_DENSE: why = "; the tensors are contiguous, without options"; break;
@@ -122,7 +122,7 @@ attune_sdpa_status attune_sdpa_explain(const attune_sdpa_params *params,
                        into->struct_size, sizeof *into);
   }
   const bool halves = plan.x.p.dtype != ATTUNE_SDPA_E4M3 && plan.quantiser == NULL;
-  char precision[120], kernel[64];
+  char precision[100], kernel[90];
   explain_precision(&plan, precision, sizeof precision);
   explain_kernel(&plan, kernel, sizeof kernel);
   into->form = plan.form->variant;

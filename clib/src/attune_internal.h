@@ -266,7 +266,8 @@ typedef struct problem {
   int32_t packed;  /* query heads in a tile of a pingpong form; else 1 */
   bool dependent; /* attention is launched before the end of the cast */
   target target;
-  int32_t splits; /* blocks of a tile of a warp form */
+  int32_t splits;   /* blocks of a tile of a warp form */
+  bool is_measured; /* a selection of the user has chosen the warp form */
 } problem;
 
 /* Whether the query rows of a K/V head are left to the decode kernel even if k and v are quantised. */
@@ -285,6 +286,16 @@ ATTUNE_SDPA_PRIVATE size_t attune_decode_part_bytes(const attune_sdpa_form_info 
 ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_launch_attention(const problem *x, context *c,
                                                                const attune_sdpa_form_info *form,
                                                                CUstream stream);
+
+/* A selection that was measured on the GPU of the user; NULL is none. A file that cannot be read is an
+ * error. */
+typedef struct selection selection;
+
+ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_find_selection(target t, const selection **into);
+
+/* The place of a form among those of a selection that take the problem; of others their number. */
+ATTUNE_SDPA_PRIVATE int attune_rank(const selection *s, const problem *x,
+                                    const attune_sdpa_form_info *form);
 
 /* ---- the plan of a call --------------------------------------------------------------------- */
 

@@ -106,8 +106,11 @@ attune_sdpa_status attune_select_warp(call_plan *plan, bool has_workspace) {
   problem *x = &plan->x;
   const attune_sdpa_params *p = &x->p;
   const attune_sdpa_form_info *of_head_dim = NULL;
+  const selection *measured = NULL;
   int64_t least = INT64_MAX;
+  int first = INT32_MAX, last = 0; /* rank of the best form so far, and of the worst */
   bool runs = false;
+  TRY(attune_find_selection(x->target, &measured));
   for (int i = attune_sdpa_dense_count; i < attune_sdpa_form_count; ++i) {
     const attune_sdpa_form_info *f = &attune_sdpa_forms[i];
     if (f->kernel != ATTUNE_KERNEL_WARP || !attune_runs_on(f, x->target.arch)) continue;
@@ -118,11 +121,15 @@ attune_sdpa_status attune_select_warp(call_plan *plan, bool has_workspace) {
     if (tiles_of(f, p) > INT32_MAX || (attune_option_of(x) != NULL && !f->has_options)) continue;
     const int32_t splits = splits_of(f, x, has_workspace);
     const int64_t cost = cost_of(f, x, splits);
-    if (cost < least) least = cost, plan->form = f, x->splits = splits;
+    const int rank = attune_rank(measured, x, f);
+    if (rank > last) last = rank;
+    if (rank > first || (rank == first && cost >= least)) continue;
+    first = rank, least = cost, plan->form = f, x->splits = splits;
   }
   if (!runs) return refuse_arch(x->target.arch);
   TRY(check_formats(x));
   if (plan->form == NULL) return refuse(x, of_head_dim);
+  x->is_measured = first < last;
   if (x->splits > 1) {
     const size_t tile = (size_t)plan->form->query_rows * ((size_t)plan->form->head_dim + 2);
     plan->parts = ATTUNE_SDPA_ZEROED_BYTES;

@@ -46,6 +46,7 @@ type Table struct {
 	folder    fs.FS        // of the selection's kernel
 	arch      string       // of the images
 	facts     device.Facts // of the device
+	measured  *Measured    // of portable forms; nil without one
 	declared  []*Form
 	headDims  []int // of the selection's variants, in order
 	chosen    map[tensor.Shape]choice
@@ -71,6 +72,10 @@ func NewTable(selection *spec.Selection, folder fs.FS, declared, portable []fs.F
 	case index >= 0:
 		t.arch = selection.Archs[index]
 	case arch.Runs(PortableArch, true, facts.Arch):
+		var err error
+		if t.measured, err = findMeasured(facts); err != nil {
+			return nil, err
+		}
 		t.arch, declared = PortableArch, portable
 	default:
 		return nil, unsupported("%s is %s and the kernels are for %s and later", facts.Name, facts.Arch, PortableArch)

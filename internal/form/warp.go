@@ -90,7 +90,7 @@ func (t *Table) planWarp(p Problem) (*Call, error) {
 	}
 	c := &Call{problem: p}
 	var ofHeadDim *Form
-	least := math.MaxInt
+	least, first := math.MaxInt, math.MaxInt
 	for _, f := range t.declared {
 		if !f.hasTypes(&p) || !f.hasColumns(&p) || f.blocksOn(t.facts.Arch) < 1 {
 			continue
@@ -102,8 +102,9 @@ func (t *Table) planWarp(p Problem) (*Call, error) {
 			continue
 		}
 		splits := f.splits(&p, t.facts)
-		if cost := f.cost(&p, splits, t.facts); cost < least {
-			least, c.Form, c.problem.splits = cost, f, splits
+		cost, rank := f.cost(&p, splits, t.facts), t.measured.rank(&p, f)
+		if rank < first || rank == first && cost < least {
+			first, least, c.Form, c.problem.splits = rank, cost, f, splits
 		}
 	}
 	switch {
