@@ -1,15 +1,18 @@
 package form
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"attune/internal/device"
+	"attune/internal/regular"
 	"attune/internal/rule"
 	"attune/internal/toolchain"
 )
@@ -18,7 +21,7 @@ import (
 const SelectionVariable = "ATTUNE_SELECTION"
 
 // Measured is a selection that was measured on a GPU: which form of the warp kernel computes which
-// problems there. `attune tune --selection --save` writes it. attune_selection.c reads it too.
+// problems there. `attune tune --selection --install` writes it. attune_selection.c reads it too.
 type Measured struct {
 	SchemaVersion   int              `json:"schema_version"`
 	GPU             string           `json:"gpu"`
@@ -30,8 +33,9 @@ type Measured struct {
 // MeasuredChoice is a form, and the condition under which it computes a problem; empty for all. Of the
 // choices whose forms compute a problem the first one counts.
 type MeasuredChoice struct {
-	When    string `json:"when,omitempty"`
-	Variant string `json:"variant"`
+	When      string `json:"when,omitempty"`
+	Variant   string `json:"variant"`
+	Selection string `json:"selection,omitempty"` // of kernel.toml, that was tuned
 
 	rule *rule.Rule // nil for all
 }
@@ -84,6 +88,42 @@ func ReadMeasured(path string) (*Measured, error) {
 		return nil, fmt.Errorf("%s is no selection of attune tune: %w; write it again, or delete it", path, err)
 	}
 	return m, nil
+}
+
+// Install adds the choices of a selection to the file for a device, in place of those that it had, and
+// returns its path.
+func Install(facts device.Facts, selection string, choices []MeasuredChoice) (path string, err error) {
+	path, _, err = MeasuredPath(facts)
+	if err != nil {
+		return "", err
+	}
+	m, err := ReadMeasured(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		m, err = &Measured{}, nil
+	}
+	if err != nil {
+		return "", err
+	}
+	if m.Arch != facts.Arch || m.Multiprocessors != facts.Multiprocessors {
+		m.Choices = nil // of another GPU
+	}
+	m.SchemaVersion, m.GPU, m.Arch, m.Multiprocessors = 1, facts.Name, facts.Arch, facts.Multiprocessors
+	m.Choices = slices.DeleteFunc(m.Choices, func(c MeasuredChoice) bool { return c.Selection == selection })
+	for _, c := range choices {
+		c.Selection = selection
+		m.Choices = append(m.Choices, c)
+	}
+	if err := m.compile(); err != nil {
+		return "", err
+	}
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false) // attune_selection.c reads no other escapes than those of a quote
+	encoder.SetIndent("", "  ")
+	if err := errors.Join(encoder.Encode(m), os.MkdirAll(filepath.Dir(path), 0o755)); err != nil {
+		return "", err
+	}
+	return path, regular.Write(path, text.Bytes())
 }
 
 // compile compiles the conditions.
