@@ -75,7 +75,6 @@ def explain(
     tensors, else the current one, else, where PyTorch has not used any, an H200. arch and multiprocessors name
     another: "sm_89" and 58 are an L4.
     """
-    gpu = _gpu(q, arch, multiprocessors)
     sides = _check.window(window_size)
     causal = lengths is not None and tree_mask is None if causal is None else _check.flag("causal", causal)
     return_lse = _check.flag("return_lse", return_lse)
@@ -84,6 +83,7 @@ def explain(
                 cu_seqlens_k, max_seqlen_q, max_seqlen_k, lengths, page_table, precision, softcap,
                 alibi_slopes, tree_mask)  # fmt: skip
     _check_call(call)
+    gpu = _gpu(q, arch, multiprocessors)
     if _operators.is_empty(call):
         return _without_kernel("none", "no query sees a key, and O is zero")
     try:
