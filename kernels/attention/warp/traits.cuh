@@ -16,6 +16,7 @@ struct Traits {
   static constexpr bool kBf16 = USE_BF16;               // Q, K, V, P and O; otherwise FP16
   static constexpr bool kQInRegisters = USE_Q_IN_REGISTERS;
   static constexpr int kBlocksPerSm = RESIDENT_BLOCKS;  // of a multiprocessor
+  static constexpr bool kSplits = USE_SPLITS;           // several blocks may divide the keys of a tile
   static constexpr bool kHasOptions = USE_OPTIONS;      // sequences, pages, windows, other scores
   static constexpr bool kPacksHeads = USE_PACKED_HEADS;  // rows of all query heads of a K/V head
   static constexpr bool kE4m3 = CACHE_BITS == 8;        // K and V, converted in registers
@@ -29,7 +30,7 @@ constexpr int kHeadDim = Traits::kHeadDim, kBlockM = Traits::kBlockM, kBlockN = 
 constexpr int kStages = Traits::kStages;
 constexpr bool kBf16 = Traits::kBf16;
 constexpr bool kHasOptions = Traits::kHasOptions, kPacksHeads = Traits::kPacksHeads;
-constexpr bool kE4m3 = Traits::kE4m3;
+constexpr bool kSplits = Traits::kSplits, kE4m3 = Traits::kE4m3;
 constexpr int kThreads = 32 * Traits::kWarps;
 constexpr int kBlocksPerSm = Traits::kBlocksPerSm;
 static_assert(!kPacksHeads && !kE4m3 || kHasOptions);

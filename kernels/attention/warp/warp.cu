@@ -41,7 +41,7 @@ warp_attention(const uint16_t* __restrict__ q, const uint16_t* __restrict__ k,
   p.v_strides = {v_stride_batch, v_stride_head, v_stride_row};
   p.o_strides = {o_stride_batch, o_stride_head, o_stride_row};
   p.lse_strides = {lse_stride_batch, lse_stride_head, 1};
-  p.section = section, p.splits = splits;
+  p.section = section, p.splits = attention::warp::kSplits ? splits : 1;
   p.parts = parts, p.arrived = arrived;
   p.sinks = sinks, p.cu_queries = cu_queries, p.cu_keys = cu_keys, p.lengths = lengths;
   p.page_table = page_table, p.max_pages = max_pages, p.page_size = page_size;
