@@ -43,7 +43,7 @@ struct Query {
     }
   }
   // K in E4M3 has columns 4t, 4t+2 and 4t+1, 4t+3 of each 16 in the lane that has columns 2t, 2t+1
-  // and 2t+8, 2t+9 of K in 16 bits. Lanes t = 0 and 2 have the words of columns 4t % 8 .. 4t % 8 + 3.
+  // and 2t+8, 2t+9 of K in 16 bits. Q has these columns in lanes 2t % 4 and 2t % 4 + 1 of the quad.
   __device__ __forceinline__ static void order_as_e4m3(uint32_t (&a)[4]) {
     const int lane = threadIdx.x % 32, source = lane / 4 * 4 + lane % 2 * 2;
     const bool upper = lane % 4 >= 2;  // columns 8 to 15

@@ -63,7 +63,9 @@ struct Mainloop {
     copy_query(p, tile, storage);
     if constexpr (kTeams > 1) ptx::cp_async_commit_group();
 #pragma unroll
-    for (int i = 0; i < kStages - 1; ++i) copy_step(p, tile, storage, last - i, first_stage(last, i));
+    for (int i = 0; i < kStages - 1; ++i) {
+      copy_step(p, tile, storage, last - i, first_stage(last, i));
+    }
     if constexpr (kTeams > 1) {
       ptx::cp_async_wait_group<kStages - 1>();  // Q, which all teams copy
       __syncthreads();
@@ -96,8 +98,8 @@ struct Mainloop {
     multiply_pv(rows, s, storage, stage, scale_log2);
   }
 
-  // Waits for the copies of all threads of the team but the youngest kPending groups, and for all of
-  // them to have done what is before.
+  // Waits for the copies of all threads of the team but the youngest kPending groups, and for all
+  // of them to have done what is before.
   template <int kPending>
   __device__ __forceinline__ static void await() {
     ptx::cp_async_wait_group<kPending>();

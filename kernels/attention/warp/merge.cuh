@@ -1,6 +1,6 @@
 // Parts of a tile: results of some of its keys, before they are normalised. The teams of a block
-// merge theirs in shared memory. The blocks of a tile store theirs, and the last one merges them, in
-// an order that does not depend on which block that is.
+// merge theirs in shared memory. The blocks of a tile store theirs, and the last one merges them,
+// in an order that does not depend on which block that is.
 #pragma once
 
 #include <cstdint>
@@ -64,8 +64,8 @@ __device__ __forceinline__ void add_slot(Rows& rows, const float* slot) {
   }
 }
 
-// Merges the parts of all teams in the first one: in each round those of the upper half of the teams
-// are added to the lower half.
+// Merges the parts of all teams in the first one: in each round those of the upper half of the
+// teams are added to the lower half.
 __device__ __forceinline__ void merge_teams(Rows (&rows)[kRowTiles]) {
   extern __shared__ __align__(128) unsigned char memory[];
   const int team = team_index();
@@ -130,31 +130,45 @@ __device__ __forceinline__ void store_part(const Problem& p, const Tile& tile, c
   }
 }
 
-__device__ __forceinline__ void add_part(const Problem& p, const Tile& tile, Rows& rows,
-                                         unsigned split, int m) {
-  const Part part(p, tile, split, m);
+// Parts whose loads are in flight together.
+constexpr int kPartsAtOnce = kHeadDim >= 256 ? 1 : 2;
+
+// Adds the parts of blocks split, split + kTeams and so on to the upper or the lower rows.
+__device__ __forceinline__ void add_parts(const Problem& p, const Tile& tile, Rows& rows,
+                                          unsigned split, int m, int half) {
+  if (!has_row(p, tile, lane_row(m) + 8 * half)) return;
+  float4 quads[kPartsAtOnce][kQuads];
+  float row_max[kPartsAtOnce], row_sum[kPartsAtOnce];
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    if (!has_row(p, tile, lane_row(m) + 8 * half)) continue;
-    float4 quads[kQuads];
+  for (int n = 0; n < kPartsAtOnce; ++n) {
+    // Behind the last part there is none, which counts as one without keys.
+    const unsigned at = split + n * kTeams;
+    const Part part(p, tile, at, m);
+    const bool exists = at < p.splits;
+    row_max[n] = exists ? __ldcg(part.row_max(half)) : kNoRowMax;
+    row_sum[n] = exists && threadIdx.x % 4 == 0 ? __ldcg(part.row_sum(half)) : 0.0f;
 #pragma unroll
-    for (int i = 0; i < kQuads; ++i) quads[i] = __ldcg(part.quad(half, i));
-    const Factors factors(rows, half, __ldcg(part.row_max(half)));
-    const float row_sum = threadIdx.x % 4 == 0 ? __ldcg(part.row_sum(half)) : 0.0f;
-    rows.row_sum[half] = fmaf(row_sum, factors.part, rows.row_sum[half] * factors.rows);
+    for (int i = 0; i < kQuads; ++i) {
+      quads[n][i] = exists ? __ldcg(part.quad(half, i)) : make_float4(0, 0, 0, 0);
+    }
+  }
+#pragma unroll
+  for (int n = 0; n < kPartsAtOnce; ++n) {
+    const Factors factors(rows, half, row_max[n]);
+    rows.row_sum[half] = fmaf(row_sum[n], factors.part, rows.row_sum[half] * factors.rows);
 #pragma unroll
     for (int i = 0; i < kQuads; ++i) {
       float* o = &rows.o[8 * i + 2 * half];
-      o[0] = fmaf(quads[i].x, factors.part, o[0] * factors.rows);
-      o[1] = fmaf(quads[i].y, factors.part, o[1] * factors.rows);
-      o[4] = fmaf(quads[i].z, factors.part, o[4] * factors.rows);
-      o[5] = fmaf(quads[i].w, factors.part, o[5] * factors.rows);
+      o[0] = fmaf(quads[n][i].x, factors.part, o[0] * factors.rows);
+      o[1] = fmaf(quads[n][i].y, factors.part, o[1] * factors.rows);
+      o[4] = fmaf(quads[n][i].z, factors.part, o[4] * factors.rows);
+      o[5] = fmaf(quads[n][i].w, factors.part, o[5] * factors.rows);
     }
   }
 }
 
-// Stores the part of this block. Returns whether it was the last one of its tile. The last one resets
-// the counter for the next launch.
+// Stores the part of this block. Returns whether it was the last one of its tile. The last one
+// resets the counter for the next launch.
 __device__ __forceinline__ bool store_parts(const Problem& p, const Tile& tile,
                                             const Rows (&rows)[kRowTiles]) {
   if (team_index() == 0) {
@@ -178,8 +192,9 @@ __device__ __forceinline__ void merge_parts(const Problem& p, const Tile& tile,
   for (int m = 0; m < kRowTiles; ++m) {
     rows[m].clear();
 #pragma unroll 1
-    for (unsigned split = team_index(); split < p.splits; split += kTeams) {
-      add_part(p, tile, rows[m], split, m);
+    for (unsigned split = team_index(); split < p.splits; split += kPartsAtOnce * kTeams) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) add_parts(p, tile, rows[m], split, m, half);
     }
   }
   if constexpr (kTeams > 1) merge_teams(rows);

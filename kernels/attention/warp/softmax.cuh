@@ -1,5 +1,5 @@
-// The softmax step of a warp: row state, scores and row max. Row max, limits and the log-sum-exp are
-// those of attention/softmax16.cuh.
+// The softmax step of a warp: row state, scores and row max. Row max, limits and the log-sum-exp
+// are those of attention/softmax16.cuh.
 #pragma once
 
 #include <cmath>
@@ -52,8 +52,8 @@ __device__ __forceinline__ void cap_scores(float (&s)[kScores], const Problem& p
   }
 }
 
-// s = s * scale - slope * distance, in log2 units, if the problem has slopes. The distance is that of
-// the key from the row's own: that of query i is key i + keys - queries.
+// s = s * scale - slope * distance, in log2 units, if the problem has slopes. The distance is that
+// of the key from the row's own: that of query i is key i + keys - queries.
 __device__ __forceinline__ void add_alibi(float (&s)[kScores], const Problem& p, const Tile& tile,
                                           int row, int n_block) {
   if (p.alibi_slopes == nullptr) return;

@@ -1,5 +1,5 @@
-// The shared memory of a block: Q, and the stages of K and V of each team. Rows are swizzled, so that
-// the eight rows of an ldmatrix matrix lie in different banks.
+// The shared memory of a block: Q, and the stages of K and V of each team. Rows are swizzled, so
+// that the eight rows of an ldmatrix matrix lie in different banks.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,7 @@ namespace attention::warp {
 
 constexpr int kRowBytes = 2 * kHeadDim;                     // of Q
 constexpr int kKvRowBytes = kE4m3 ? kHeadDim : kRowBytes;  // of K and V
+constexpr int kChunks = kRowBytes / 16;  // of a row of Q
 constexpr int kQBytes = kBlockM * kRowBytes;
 constexpr int kTileBytes = kTeamKeys * kKvRowBytes;  // of K, or of V, of a team
 constexpr int kSharedBytes = kQBytes + 2 * kStages * kTeams * kTileBytes;

@@ -16,7 +16,7 @@ struct Traits {
   static constexpr bool kBf16 = USE_BF16;               // Q, K, V, P and O; otherwise FP16
   static constexpr bool kQInRegisters = USE_Q_IN_REGISTERS;
   static constexpr int kBlocksPerSm = RESIDENT_BLOCKS;  // of a multiprocessor
-  static constexpr bool kSplits = USE_SPLITS;           // several blocks may divide the keys of a tile
+  static constexpr bool kSplits = USE_SPLITS;           // blocks may divide the keys of a tile
   static constexpr bool kHasOptions = USE_OPTIONS;      // sequences, pages, windows, other scores
   static constexpr bool kPacksHeads = USE_PACKED_HEADS;  // rows of all query heads of a K/V head
   static constexpr bool kE4m3 = CACHE_BITS == 8;        // K and V, converted in registers
