@@ -80,8 +80,15 @@ func TestCards(t *testing.T) {
 		{all, inBF16("out_dtype=2"), "NULL q_dtype is 3 and out_dtype 2; on sm_"},
 		{all, inBF16("precision=1"), "NULL ATTUNE_SDPA_PRECISION_FP8 is set; on sm_"},
 		{all, inBF16("smooth_k=1"), "NULL smooth_k is set; on sm_"},
-		{all, inBF16("head_dim=40"), "NULL dtype is 3, head_dim 40 and v_head_dim 40; no form of this library for sm_"},
-		{all, inBF16("alibi_slopes=0x100400000000"), "NULL no form of this library for sm_"},
+		{all, inBF16("head_dim=264"), "NULL dtype is 3, head_dim 264 and v_head_dim 264; no form of this library for sm_"},
+		{all, inBF16("dtype=2", "out_dtype=2", "alibi_slopes=0x100400000000"), "NULL no form of this library for sm_"},
+		// Options, other head dims, and few rows over BF16 and E4M3.
+		{all, inBF16("alibi_slopes=0x100400000000"), "warp_d64_options "},
+		{all, inBF16("head_dim=128", "softcap=30", "sinks=0x100400000000", "window=200,0"), "warp_d128_options "},
+		{all, inBF16("head_dim=72"), "warp_d128_options "},
+		{all, inBF16("head_dim=192", "v_head_dim=128"), "warp_d256_options "},
+		{all, inBF16("head_dim=128", "heads=32", "queries=1", "keys=8000", "key_lengths=0x101000000000"), "warp_d128_cache "},
+		{all, inBF16("head_dim=128", "heads=32", "queries=1", "keys=8000", "dtype=1", "q_dtype=3", "descale_k=0x100600000000", "descale_v=0x100700000000"), "warp_d128_cache8 "},
 		{[]string{"T4"}, inBF16(), "NULL the GPU is sm_75; the code of this library is for sm_80 and later"},
 		{[]string{"H200", "H100 PCIe"}, inBF16(), "native "},
 	} {
@@ -101,7 +108,7 @@ func TestCards(t *testing.T) {
 			if want := fmt.Sprintf("%s%s %d", ok, card.Arch, card.Multiprocessors); got[1] != want {
 				t.Errorf("%s: the target is %q, want %q", name, got[1], want)
 			}
-			if where := "on " + card.Arch + " nothing is quantised; "; card.Arch != "sm_90" && !strings.Contains(got[2], where) {
+			if where := " rows a tile, "; card.Arch != "sm_90" && !strings.Contains(got[2], where) {
 				t.Errorf("%s: %q does not contain %q", name, got[2], where)
 			}
 		}

@@ -32,14 +32,14 @@ static double tiles_of(const attune_sdpa_form_info *form, const attune_sdpa_para
 
 /* ---- the choice ----------------------------------------------------------------------------- */
 
-/* Blocks that divide the keys of a tile: as many as multiprocessors would be idle without, each with
- * some steps. */
+/* Blocks that divide the keys of a tile: as many as the multiprocessors hold at once, each with some
+ * steps (docs/warp.md). */
 static int32_t splits_of(const attune_sdpa_form_info *form, const problem *x, bool has_workspace) {
-  enum { MAX_SPLITS = 32, MIN_KEYS = 256 };
+  enum { MIN_STEPS = 2 };
   const double tiles = tiles_of(form, &x->p);
   const int32_t blocks =
                     x->target.multiprocessors * blocks_of_multiprocessor(form, x->target.arch),
-                most = x->p.keys / MIN_KEYS < MAX_SPLITS ? x->p.keys / MIN_KEYS : MAX_SPLITS;
+                most = x->p.keys / (MIN_STEPS * form->step_keys);
   if (!form->splits || !has_workspace || tiles > MAX_DECODE_COUNTERS) return 1;
   const int32_t splits = blocks / (int32_t)tiles < most ? blocks / (int32_t)tiles : most;
   return splits > 1 ? splits : 1;

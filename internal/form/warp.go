@@ -13,8 +13,7 @@ import (
 const (
 	blockSharedBytes = 1024 // that a block reserves beside its own
 
-	maxSplits    = 32
-	minSplitKeys = 256
+	minSplitSteps = 2 // of a block that divides the keys of a tile with others (docs/warp.md)
 
 	// A tile takes the time of its rows and of the loads of K and V, which is that of as many more: so
 	// tiles of 64 rows have 0.83 of the rate of those of 128 (docs/experiments.md, W1: 0.84).
@@ -63,15 +62,15 @@ func (f *Form) warpTiles(p *Problem) float64 {
 	return float64(p.Batch) * float64(p.Heads/packed) * float64(ceilDiv(p.Queries*packed, f.QueryRows))
 }
 
-// splits are the blocks that divide the keys of a tile: as many as multiprocessors would be idle
-// without, each with some steps.
+// splits are the blocks that divide the keys of a tile: as many as the multiprocessors hold at once, each
+// with some steps.
 func (f *Form) splits(p *Problem, facts device.Facts) int {
 	tiles := f.warpTiles(p)
 	if !f.Splits || tiles > maxDecodeCounters {
 		return 1
 	}
 	blocks := facts.Multiprocessors * f.blocksOn(facts.Arch)
-	return max(min(blocks/int(tiles), p.Keys/minSplitKeys, maxSplits), 1)
+	return max(min(blocks/int(tiles), p.Keys/(minSplitSteps*f.StepKeys)), 1)
 }
 
 // cost is the time of the multiprocessor that has the most tiles.

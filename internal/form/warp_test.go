@@ -19,7 +19,7 @@ func warpTable(facts device.Facts) *Table {
 	add := func(name string, change func(f *Form)) *Form {
 		f := &Form{
 			Kernel: Warp, Target: toolchain.Target{Variant: name, Arch: PortableArch}, HeadDim: 128, QueryRows: 128, SharedBytes: 98304,
-			Threads: 128, BF16: true, BlocksPerMultiprocessor: 2,
+			Threads: 128, BF16: true, BlocksPerMultiprocessor: 2, StepKeys: 128,
 		}
 		change(f)
 		return f

@@ -83,7 +83,7 @@ def self_test(device: str) -> bool:
             name = f"1x4x256x{head_dim}, {keys} keys" + (", causal" if causal else "")
             want = _reference.explicit(q, k, v, causal, None, -1, -1, None)[0]
             passed &= _compare(name, sdpa(q, k, v, causal=causal), want)
-    return passed & (_test_cache(device) if device == "cpu" or _is_hopper() else True)
+    return passed & (_test_cache(device) if device == "cpu" or _is_hopper() else _test_half_cache(device))
 
 
 def _test_cache(device: str) -> bool:
@@ -97,6 +97,17 @@ def _test_cache(device: str) -> bool:
     append(k, v, k_cache, v_cache, lengths, page_table=table, descale=descale)
     o = decode(q, k_cache, v_cache, lengths + 1, page_table=table, descale=descale)
     return _compare("append and decode, pages of 64 keys", o, v)  # the only key has all weight
+
+
+def _test_half_cache(device: str) -> bool:
+    """A query attends to the only key of a paged cache in BF16."""
+    random = torch.Generator(device).manual_seed(1)
+    q, k, v = (torch.randn(2, 2, 1, 128, generator=random, device=device).bfloat16() for _ in range(3))
+    k_cache, v_cache = (torch.zeros(4, 2, 64, 128, device=device, dtype=torch.bfloat16) for _ in range(2))
+    table = torch.tensor([[2, 0], [1, 3]], dtype=torch.int32, device=device)
+    k_cache[table[:, 0], :, 0], v_cache[table[:, 0], :, 0] = k[:, :, 0], v[:, :, 0]
+    lengths = torch.ones(2, dtype=torch.int32, device=device)
+    return _compare("decode, pages of 64 keys", decode(q, k_cache, v_cache, lengths, page_table=table), v)
 
 
 def _compare(name: str, got: Tensor, want: Tensor) -> bool:

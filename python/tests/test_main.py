@@ -65,6 +65,12 @@ class Main(unittest.TestCase):
         self.assertTrue(passed, text)
         self.assertEqual((len(text.splitlines()), text.count("ok ")), (10, 10), text)
 
+    def test_self_test_of_other_gpus(self):
+        with standin.library():
+            passed, text, _ = printed(main._test_half_cache, "cpu")
+        self.assertTrue(passed, text)
+        self.assertRegex(text, "^ok      0.0000  decode")
+
     def test_failure(self):
         """A library that forgets the causal mask."""
         with mock.patch.object(main, "sdpa", lambda q, k, v, causal: _reference.PYTORCH(
