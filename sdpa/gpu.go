@@ -64,14 +64,11 @@ func newGPU(machine device.Machine) (*Device, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sdpa: %w", err)
 	}
-	facts, selection := machine.Facts(), kernel.Selection(selectionName)
-	// Code for sm_90a runs on sm_90 only.
-	index := slices.IndexFunc(selection.Archs, func(arch string) bool { return strings.TrimSuffix(arch, "a") == facts.Arch })
-	if index < 0 {
-		return nil, fmt.Errorf("sdpa: %s is %s and the kernels are for %s: %w; use the CPU",
-			facts.Name, facts.Arch, strings.Join(selection.Archs, ", "), ErrUnsupported)
+	facts := machine.Facts()
+	table, err := form.NewTable(kernel.Selection(selectionName), kernels.SDPA(), kernels.Forms(), kernels.Portable(), facts)
+	if errors.Is(err, form.ErrUnsupported) {
+		return nil, fmt.Errorf("sdpa: %s: %w; use the CPU", strings.TrimSuffix(err.Error(), ": "+form.ErrUnsupported.Error()), ErrUnsupported)
 	}
-	table, err := form.NewTable(selection, kernels.SDPA(), kernels.Forms(), selection.Archs[index])
 	if err != nil {
 		return nil, fmt.Errorf("sdpa: %w", err)
 	}

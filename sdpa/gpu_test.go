@@ -366,9 +366,9 @@ func TestGPULimits(t *testing.T) {
 // Auto passes over GPUs without kernels and reports broken ones.
 func TestAuto(t *testing.T) {
 	old := newSimMachine()
-	old.facts.Arch = "sm_89"
+	old.facts.Arch = "sm_75"
 	_, unsupported := newGPU(old)
-	if !errors.Is(unsupported, ErrUnsupported) || !strings.Contains(unsupported.Error(), "sm_89 and the kernels are for sm_90a") {
+	if !errors.Is(unsupported, ErrUnsupported) || !strings.Contains(unsupported.Error(), "sm_75 and the kernels are for sm_80 and later") {
 		t.Errorf("a GPU of another architecture: %v", unsupported)
 	}
 	second, _ := openSim(t)

@@ -13,7 +13,8 @@ def load(axes, inputs, name, heads):
     """Q, K or V as (batch, heads, rows, D). Packed rows have one batch entry; pages are batch entries."""
     if name in inputs:
         x = inputs[name]
-        if "o" in inputs or name == "q" and axes.get("q_fp16"):  # native, mixed
+        fp16 = "o" in inputs and "descale_" + name not in inputs  # native; E4M3 of warp is no FP16
+        if fp16 or name == "q" and axes.get("q_fp16"):  # mixed
             x = fp16_of_bits(x)
     else:  # Q of decode in 16 bits
         x = inputs["q_bf16" if "q_bf16" in inputs else "q_fp16"]
