@@ -304,7 +304,9 @@ def _run_append(k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor, lengths:
 
 
 def _check_apart(k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor, *small: Optional[Tensor]) -> None:
-    """Nothing that is read lies in a cache."""
+    """Nothing that is read lies in a cache, and no cache in the other."""
+    if _check.overlap(k_cache, v_cache):
+        raise ValueError("k_cache overlaps v_cache in memory: the rows of v would be written over those of k")
     names = ("k", "v", "lengths", "page_table", "descale", "descale")
     for name, cache in (("k_cache", k_cache), ("v_cache", v_cache)):
         _check.apart(name, cache, tuple(zip(names, (k, v, *small))))

@@ -49,15 +49,18 @@ def beside(name: str, x: Tensor, q_name: str, q: Tensor) -> None:
 
 def array(name: str, x: Optional[Tensor], dtype: torch.dtype, shape: Sequence[Optional[int]], q: Tensor) -> None:
     """x is a tensor of this dtype and these sizes beside q; None is for any size."""
-    what = str(dtype).removeprefix("torch.")
-    wanted = ", ".join("any" if size is None else str(size) for size in shape)
     if not isinstance(x, Tensor):
-        raise TypeError(f"{name} is a {type(x).__name__}, not a tensor {what} [{wanted}]")
+        raise TypeError(f"{name} is a {type(x).__name__}, not a tensor {_array(dtype, shape)}")
     strided(name, x)
     sizes = x.dim() == len(shape) and all(want is None or have == want for have, want in zip(x.shape, shape))
     if x.dtype != dtype or not sizes:
-        raise ValueError(f"{name} is {x.dtype} {list(x.shape)}, not {what} [{wanted}]")
+        raise ValueError(f"{name} is {x.dtype} {list(x.shape)}, not {_array(dtype, shape)}")
     beside(name, x, "q", q)
+
+
+def _array(dtype: torch.dtype, shape: Sequence[Optional[int]]) -> str:
+    """For errors only: torch.compile makes no text of a size that is not a number yet."""
+    return f"{str(dtype).removeprefix('torch.')} [{', '.join('any' if n is None else str(n) for n in shape)}]"
 
 
 def heads(q: Tensor, k: Tensor) -> None:
@@ -228,11 +231,11 @@ def is_apart(x: Tensor) -> bool:
 def apart(name: str, written: Tensor, inputs: Sequence[tuple[str, Optional[Tensor]]]) -> None:
     """No input has an element in the memory of a tensor that is written."""
     for of_input, x in inputs:
-        if x is not None and _overlap(written, x):
+        if x is not None and overlap(written, x):
             raise ValueError(f"{name} overlaps {of_input} in memory: kernels read {of_input} while they write {name}")
 
 
-def _overlap(a: Tensor, b: Tensor) -> bool:
+def overlap(a: Tensor, b: Tensor) -> bool:
     """Whether two tensors share memory. Slices of one tensor have equal strides, and may lie
     between each other; of tensors with other strides the memory from the first to the last element counts."""
     start, end = zip(*((x.data_ptr(), x.data_ptr() + _bytes(x)) for x in (a, b)))

@@ -49,8 +49,8 @@ def explain(
     *,
     cu_seqlens_q: Optional[Tensor] = None,
     cu_seqlens_k: Optional[Tensor] = None,
-    max_seqlen_q: int = 0,
-    max_seqlen_k: int = 0,
+    max_seqlen_q: Optional[int] = None,
+    max_seqlen_k: Optional[int] = None,
     lengths: Optional[Tensor] = None,
     page_table: Optional[Tensor] = None,
     causal: Optional[bool] = None,
@@ -73,17 +73,20 @@ def explain(
 
     With cu_seqlens_q and cu_seqlens_k it explains attune.sdpa_varlen, with lengths attune.decode, and
     with lengths and cu_seqlens_q attune.prefill. The caches of the latter two are k and v, and their
-    default is causal, without a tree_mask. The arguments are those of the functions.
+    default is causal, without a tree_mask. The arguments are those of the functions; behind q, k and v
+    all are given by name.
     Tensors may be on any device, or fake: only their dtypes, shapes and strides are read. The GPU is that of the
     tensors, else the current one, else, where PyTorch has not used any, an H200. arch and multiprocessors name
     another: "sm_89" and 58 are an L4.
     """
+    most_q: Any = 0 if cu_seqlens_q is None else max_seqlen_q  # None, which is missing, is refused with the offsets
+    most_k: Any = 0 if cu_seqlens_k is None else max_seqlen_k
     sides = _check.window(window_size)
     causal = lengths is not None and tree_mask is None if causal is None else _check.flag("causal", causal)
     return_lse = _check.flag("return_lse", return_lse)
     smooth_k, hadamard = _check.flag("smooth_k", smooth_k), _check.flag("hadamard", hadamard)
     call = Call(q, k, v, causal, scale, sides, sinks, descale, return_lse, out, smooth_k, hadamard, cu_seqlens_q,
-                cu_seqlens_k, max_seqlen_q, max_seqlen_k, lengths, page_table, precision, softcap,
+                cu_seqlens_k, most_q, most_k, lengths, page_table, precision, softcap,
                 alibi_slopes, tree_mask)  # fmt: skip
     _check_call(call)
     gpu = _gpu(q, arch, multiprocessors)
@@ -187,7 +190,8 @@ def _readable(call: Call) -> Call:
 
 
 def _ask(call: Call, gpu: tuple[int, int]) -> Explanation:
-    answer: Any = _library.load().explain(*_operators.without_subclasses(call), True, *gpu)
+    with _library.python_words():
+        answer: Any = _library.load().explain(*_operators.without_subclasses(call), True, *gpu)
     if answer is None:
         raise RuntimeError(
             "the arguments passed all checks, but the compiled part of attune does not take them; please report this"

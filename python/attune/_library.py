@@ -1,7 +1,9 @@
 """The compiled part of the package: the C library, and the module that calls it on tensors."""
 
+import contextlib
 import importlib
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from typing import Any, Callable, Optional
 
 import torch
@@ -117,6 +119,34 @@ def load_for_launch() -> Any:
     if getattr(torch._C, "_cuda_isInBadFork", lambda: False)():
         raise RuntimeError("this process is a fork of one that had used CUDA, and cannot use it; start it by spawn")
     return load()
+
+
+# What the library calls things, and what the package calls them.
+_WORDS = (
+    (r" is 0x[0-9a-f]+", " is given"),
+    (r", and the library exported with prefill16", ""),  # that of the package is
+    (r"precision is ATTUNE_SDPA_PRECISION_16", 'precision is "16"'),
+    (r"ATTUNE_SDPA_PRECISION_16", 'precision="16"'),
+    (r"ATTUNE_SDPA_PRECISION_FP8", 'precision="fp8"'),
+    (r"ATTUNE_SDPA_", ""),
+    (r"\b(\w+)_stride\[\d\]", r"a stride of \1"),
+    (r"\bcu_queries\b", "cu_seqlens_q"),
+    (r"\bcu_keys\b", "cu_seqlens_k"),
+    (r"\bkey_lengths\b", "lengths"),
+    (r"\bNULL\b", "None"),
+)
+
+
+@contextlib.contextmanager
+def python_words() -> Iterator[None]:
+    """What the library refuses in this block, it refuses in the words of the package."""
+    try:
+        yield
+    except NotImplementedError as problem:
+        text = str(problem)
+        for pattern, word in _WORDS:
+            text = re.sub(pattern, word, text)
+        raise NotImplementedError(text) from None
 
 
 def version() -> str:

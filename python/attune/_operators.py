@@ -56,9 +56,13 @@ def refusal(call: Call, anywhere: bool = False) -> Optional[str]:
     if not call.q.is_cuda and not anywhere:
         return f"q is on {call.q.device}: attune runs on CUDA devices; fallback=True computes it by PyTorch"
     if call.q.shape[-1] % 8:
-        return f"head_dim is {call.q.shape[-1]}; the kernels have 64, 128 and 256, and in 16 bits multiples of 8"
+        return f"head_dim is {call.q.shape[-1]}; the kernels have 64, 128 and 256, and in 16 bits multiples of 8 up to 256"
     if _has_large_extent(call):
         return f"q is {list(call.q.shape)}, and k is {list(call.k.shape)}: an extent is over 2^31 - 1"
+    if call.precision == "fp8" and call.lengths is not None and call.k.dtype != _check.FP8:
+        if call.page_table is not None or call.cu_seqlens_q is not None:
+            what = "in pages" if call.page_table is not None else "of packed queries"
+            return f'precision is "fp8", and k_cache is {call.k.dtype}, {what}: no quantiser reads such a cache'
     if call.smooth_k and call.sinks is not None:
         return "smooth_k is set, and sinks is given: smoothing shifts the scores, but not the sinks"
     if call.smooth_k and call.softcap:
@@ -102,12 +106,14 @@ def _launch(call: Call) -> Result:
     call = _readable(without_subclasses(call))
     with torch.cuda.device(call.q.device):
         try:
-            result: Optional[Result] = library.attend(*call, True)
+            with _library.python_words():
+                result: Optional[Result] = library.attend(*call, True)
         except NotImplementedError:
             contiguous = _contiguous(call)
             if contiguous is None:
                 raise
-            result = library.attend(*contiguous, True)
+            with _library.python_words():
+                result = library.attend(*contiguous, True)
     if result is None:
         raise RuntimeError(
             "the arguments passed all checks, but the compiled part of attune does not take them; please report this"

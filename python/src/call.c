@@ -1056,6 +1056,7 @@ static PyObject *append(PyObject *module, PyObject *const *args, Py_ssize_t coun
       current_device() != device) {
     return PyErr_Clear(), Py_NewRef(Py_None);
   }
+  if (args[IS_TRUSTED] != Py_True && may_overlap(cache, &x[V_CACHE])) Py_RETURN_NONE;
   for (int i = 0; i < IS_TRUSTED && args[IS_TRUSTED] != Py_True; ++i) {
     if (i == K_CACHE || i == V_CACHE) continue;
     if (may_overlap(&x[i], cache) || may_overlap(&x[i], &x[V_CACHE])) Py_RETURN_NONE;

@@ -551,6 +551,19 @@ def paged(s, *, table=None, lengths=None, k=None, v=None, **options):
     return s.decode(q, pick(k, of_k), pick(v, of_v), pick(lengths, own), page_table=pick(table, own_table), **options)
 
 
+def absent(s, page):
+    """A page table that has a page that is not in the cache, before the last key of each sequence."""
+    return s.ints([[page] * 4, [page, 4, 7, 6], [8, page, 10, page]])
+
+
+def pages_of(s, dtype):
+    """The pages as arguments, in E4M3 with factors."""
+    if dtype != FP8:
+        return {}
+    k, v = (s.tensor(12, 2, 16, 64, dtype=FP8) for _ in "kv")
+    return {"k": k, "v": v, "descale": (s.ones(3, 2), s.ones(3, 2))}
+
+
 for options in ({}, {"return_lse": True}, {"window_size": (7, 0)}, {"causal": False, "scale": 0.3}, {"softcap": 9.0}):
     add(f"decode: right, {options}", RIGHT, lambda s, o=options: decode(s, **o))
     add(f"decode: pages, {options}", RIGHT, lambda s, o=options: paged(s, **o))
@@ -604,7 +617,9 @@ add("decode: page table of no column", RIGHT, lambda s: str(paged(s, table=s.pag
 for value in (-1, 12, BIG, -BIG - 1):
     add(f"decode: page {value} behind the last key", RIGHT,
         lambda s, x=value: paged(s, table=s.ints([[3, x, x, x], [2, 4, 7, 6], [8, 11, 10, x]]), return_lse=True))  # fmt: skip
-    add(f"decode: page {value} with keys", SURVIVES, lambda s, x=value: paged(s, table=s.ints([[x] * 4, [x, 4, 7, 6], [8, x, 10, x]])))
+    for kind in (BF16, FP8):
+        add(f"decode: page {value} with keys, {kind}", RIGHT,
+            lambda s, x=value, d=kind: paged(s, table=absent(s, x), lengths=s.ints([16, 64, 33]), return_lse=True, **pages_of(s, d)))  # fmt: skip
 add("decode: a page twice", RIGHT, lambda s: paged(s, table=s.ints([[3, 3, 3, 3], [3, 4, 3, 6], [8, 3, 3, 3]])))
 add("decode: pages of 8 keys", VALUE("k_cache has pages of 8 keys"), lambda s: paged(s, k=s.tensor(12, 2, 8, 64), v=s.tensor(12, 2, 8, 64)), needs="library")
 add("decode: pages of no keys", VALUE("k_cache has pages of 0 keys"), lambda s: paged(s, k=s.tensor(12, 2, 0, 64), v=s.tensor(12, 2, 0, 64)))
@@ -665,7 +680,9 @@ for name, text, kind, given in (
 add("prefill: offsets None", TYPE("cu_seqlens_q is None"), lambda s: attune.prefill(s.packed[0], *s.cache[1:], None, 30, **s.fallback))
 add("prefill: lengths None", TYPE("lengths is a NoneType"), lambda s: attune.prefill(s.packed[0], *s.cache[1:3], None, s.ints([0, 3, 23, 50]), 30, **s.fallback))
 for value in (-1, 12, BIG):
-    add(f"prefill: page {value} with keys", SURVIVES, lambda s, x=value: prefill(s, k=s.pages[1], v=s.pages[2], page_table=s.ints([[x] * 4, [x, 4, 7, 6], [8, x, 10, x]])))
+    for kind in (BF16, FP8):
+        add(f"prefill: page {value} with keys, {kind}", RIGHT,
+            lambda s, x=value, d=kind: prefill(s, page_table=absent(s, x), return_lse=True, **{"k": s.pages[1], "v": s.pages[2], **pages_of(s, d)}))  # fmt: skip
 add("prefill: offsets behind the rows", SURVIVES, lambda s: prefill(s, cu=s.ints([0, 3, 23, 5000])))
 add("prefill: no rows", RIGHT, lambda s: prefill(s, q=s.packed[0][:0], cu=s.ints([0, 0, 0, 0]), most=0))
 
@@ -705,6 +722,11 @@ def appended(x, cache, lengths, table, factor):
                 codes = (x[b, :, row].float() * (1 / factor[b, :, None])).clamp(-448, 448).to(FP8)
                 after[page, :, place] = codes.view(torch.uint8)
     return after
+
+
+def in_one(x, first):
+    """Two caches of three sequences in one tensor."""
+    return x[first : first + 3], x[:3]
 
 
 def append_pages(s, rows=2, **options):
@@ -753,7 +775,10 @@ for name, text, kind, given in (
     add(f"append: {name}", Wrong(kind, text), lambda s, g=given: append_to(s, **g(s)))
 add("append: factors missing", TYPE("missing 1 required keyword-only argument: 'descale'"), lambda s: attune.append(*[s.tensor(3, 2, 2, 64)] * 2, *s.codes[:2], s.cache[3]))
 add("append: factors None", VALUE("descale is missing"), lambda s: s.append(*[s.tensor(3, 2, 2, 64)] * 2, *s.codes[:2], s.cache[3], descale=None))
-add("append: one cache for both", SURVIVES, lambda s: s.append(*[s.tensor(3, 2, 2, 64)] * 2, *[s.codes[0]] * 2, s.cache[3], descale=s.codes[2]))
+add("append: one cache for both", VALUE("k_cache overlaps v_cache"), lambda s: s.append(*[s.tensor(3, 2, 2, 64)] * 2, *[s.codes[0]] * 2, s.cache[3], descale=s.codes[2]))
+for first, want in ((2, VALUE("k_cache overlaps v_cache")), (3, RIGHT)):
+    add(f"append: caches {first} sequences apart in one tensor", want,
+        lambda s, n=first: append_to(s, caches=in_one(s.tensor(6, 2, 64, 64, dtype=FP8), n)))
 add("append: caches of inference", RIGHT, lambda s: append_to(s, caches=inference(lambda: s.codes[:2])))
 add("append: a gradient of k", SURVIVES, lambda s: append_to(s, k=s.tensor(3, 2, 2, 64).requires_grad_()))
 
@@ -888,6 +913,8 @@ for name, text, kind, call in (
     ("packed keys with lengths", "cu_seqlens_k and lengths are given", ValueError, lambda s: s.explain(*s.cache[:3], lengths=s.cache[3], cu_seqlens_k=s.cache[3])),
     ("pages without lengths", "page_table is given, and lengths is None", ValueError, lambda s: s.explain(*s.pages[:3], page_table=s.pages[4])),
     ("packed keys alone", "cu_seqlens_q is None", TypeError, lambda s: s.explain(*s.packed[:3], cu_seqlens_k=s.packed[4])),
+    ("packed without the most rows", "max_seqlen_q is a NoneType", TypeError, lambda s: s.explain(*s.packed[:3], cu_seqlens_q=s.packed[3], cu_seqlens_k=s.packed[4])),
+    ("a chunk without the most rows", "max_seqlen_q is a NoneType", TypeError, lambda s: s.explain(s.packed[0], *s.cache[1:3], lengths=s.cache[3], cu_seqlens_q=s.packed[3])),
     ("scale NaN", "scale is nan", ValueError, lambda s: s.explain(*s.qkv, scale=NAN)),
     ("fallback", "unexpected keyword argument 'fallback'", TypeError, lambda s: s.explain(*s.qkv, fallback=True)),
     ("causal: a str", "causal is a str", TypeError, lambda s: s.explain(*s.qkv, causal="no")),

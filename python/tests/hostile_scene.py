@@ -87,7 +87,9 @@ def _cached(k, v, lengths, table, descale):
             rows = x[b] if table is None else None
             if rows is None:
                 size = x.shape[2]
-                pages = [x.view(torch.uint8 if x.dtype == FP8 else x.dtype)[int(table[b, i])] for i in range(-(-n // size))]
+                bits = x.view(torch.uint8 if x.dtype == FP8 else x.dtype)
+                ids = [int(table[b, i]) for i in range(-(-n // size))]
+                pages = [bits[i] if 0 <= i < x.shape[0] else torch.zeros_like(bits[0]) for i in ids]  # absent pages are 0
                 rows = (torch.cat(pages, dim=1) if pages else x.view(torch.uint8)[0, :, :0]).view(x.dtype)
             both.append(_wide(rows[:, :n]) * (1 if factor is None else factor[b].double()[:, None, None]))
         return both

@@ -60,6 +60,27 @@ class Decode(unittest.TestCase):
             }
             torch.testing.assert_close(attune.decode(q, k_pages, v_pages, lengths, **options), want)
 
+    def test_absent_pages(self):
+        """A page that is not in the cache has keys and values of 0, in each type, for decode and prefill."""
+        q, k, v, _, descale = problem(capacity=64)
+        lengths, table = torch.tensor([16, 64, 33], dtype=torch.int32), torch.arange(12, dtype=torch.int32).view(3, 4)
+        (k_pages, order), (v_pages, _) = pages(k, 16), pages(v, 16)
+        for dtype, factors in ((FP8, descale), (torch.bfloat16, None)):
+            caches = [x.to(dtype) for x in (k_pages, v_pages)]
+            with_zeros = [torch.cat([x.view(torch.uint8), torch.zeros_like(x[:1].view(torch.uint8))]).view(dtype) for x in caches]
+            for page in (-1, -(2**31), 12, 2**31 - 1):
+                for hidden in (table % 4 == 0, table >= 0, table % 3 == 1):
+                    given, zeros = order.masked_fill(hidden, page), order.masked_fill(hidden, 12)
+                    options = {"descale": factors, "return_lse": True, "fallback": True}
+                    got = attune.decode(q, *caches, lengths, page_table=given, **options)
+                    want = attune.decode(q, *with_zeros, lengths, page_table=zeros, **options)
+                    torch.testing.assert_close(got, want, atol=0, rtol=0)
+                    rows, cu = q[:, :, 0], torch.arange(4, dtype=torch.int32)
+                    got = attune.prefill(rows, *caches, lengths, cu, 1, page_table=given, **options)
+                    want = attune.prefill(rows, *with_zeros, lengths, cu, 1, page_table=zeros, **options)
+                    torch.testing.assert_close(got, want, atol=0, rtol=0)
+            self.assertEqual(attune.decode(q, *caches, lengths, page_table=torch.full_like(order, -1), **options)[0].abs().max(), 0)
+
     def test_cache_in_16_bits(self):
         """Each sequence is what PyTorch computes of it, contiguous or in pages, compiled or not."""
         for dtype in (torch.float16, torch.bfloat16):

@@ -584,16 +584,18 @@ class Quantisers(WithDouble):
 
     def test_append_to_pages(self):
         k = random(2, 3, 4, 64, dtype=torch.float16)
-        cache, table = torch.zeros(7, 3, 64, 64).to(FP8), torch.zeros(2, 5, dtype=torch.int32)
+        (cache, v_cache), table = torch.zeros(2, 7, 3, 64, 64).to(FP8), torch.zeros(2, 5, dtype=torch.int32)
         lengths, f = torch.zeros(2, dtype=torch.int32), torch.ones(2, 3)
-        attune.append(k, k, cache, cache, lengths, page_table=table, descale=(f, f))
+        attune.append(k, k, cache, v_cache, lengths, page_table=table, descale=(f, f))
         self.expect(
             self.received(params.Append), page_table=table, pages=7, page_size=64, max_pages=5, capacity=0, dtype=FP16
         )
         before = self.calls()
+        with self.assertRaisesRegex(ValueError, "k_cache overlaps v_cache in memory"):
+            attune.append(k, k, cache, cache, lengths, page_table=table, descale=(f, f), fallback=True)
         for changed in ({"descale": (f, f[:1])}, {"page_table": table.long()}, {"page_table": table[:1]}):
             with self.assertRaises(ValueError):
-                attune.append(k, k, cache, cache, lengths, **{"page_table": table, "descale": (f, f), **changed})
+                attune.append(k, k, cache, v_cache, lengths, **{"page_table": table, "descale": (f, f), **changed})
         self.assertEqual(self.calls(), before)
 
     def test_quantize(self):

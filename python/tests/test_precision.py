@@ -200,6 +200,32 @@ class Explain(test_call.WithDouble):
         self.assertEqual(attune.explain(q, q[:, :, :0], q[:, :, :0]).kernel, "none")
         self.assertEqual(str(attune.explain(q, q[:, :, :0], q[:, :, :0])).count("\n"), 1)
 
+    def test_words_of_the_package(self):
+        """The library's own words are those of C: addresses and names of constants."""
+        q = self.shape(2, 3, 5, 64)
+        for told, wanted in (
+            ("tree_mask is 0x7f36e0001a00; with it q must be FP16, without hadamard and ATTUNE_SDPA_PRECISION_FP8, "
+             "and the library exported with prefill16", 'tree_mask is given; with it q must be FP16, without hadamard and precision="fp8"'),
+            ("page_table is 0x101100000000; paged k and v must be in E4M3", "page_table is given; paged k and v must be in E4M3"),
+            ("precision is ATTUNE_SDPA_PRECISION_16; no form has it", 'precision is "16"; no form has it'),
+            ("key_lengths is 0x10; so it must be NULL", "lengths is given; so it must be None"),
+            ("cu_keys is NULL; beside cu_queries", "cu_seqlens_k is None; beside cu_seqlens_q"),
+            ("q_stride[1] is 72; it must be a multiple of 16", "a stride of q is 72; it must be a multiple of 16"),
+            ("k is ATTUNE_SDPA_E4M3", "k is E4M3"),
+        ):  # fmt: skip
+            self.answer(2, told)
+            self.assertEqual(attune.explain(q, q, q).reason, f"{wanted}; fallback=True computes it by PyTorch")
+
+    def test_precision_fp8_of_caches(self):
+        q, pages, n = self.shape(3, 8, 1, 64), self.shape(10, 2, 16, 64), self.shape(3, dtype=torch.int32)
+        table, cu = self.shape(3, 4, dtype=torch.int32), self.shape(4, dtype=torch.int32)
+        found = attune.explain(q, pages, pages, lengths=n, page_table=table, precision="fp8")
+        self.assertRegex(found.reason, '^precision is "fp8", and k_cache is torch.bfloat16, in pages: no quantiser')
+        caches = self.shape(3, 2, 64, 64)
+        given = {"lengths": n, "cu_seqlens_q": cu, "max_seqlen_q": 1, "precision": "fp8"}
+        self.assertRegex(attune.explain(q[:, :, 0], caches, caches, **given).reason, "^precision .*, of packed queries: no")
+        self.assertEqual(attune.explain(q, caches, caches, lengths=n, precision="fp8").kernel, "kernel")
+
     def test_wrong_arguments(self):
         q, n = self.shape(2, 3, 5, 64), self.shape(2, dtype=torch.int32)
         with self.assertRaisesRegex(ValueError, "page_table is given, and lengths is None"):
@@ -210,6 +236,12 @@ class Explain(test_call.WithDouble):
             attune.explain(q[0], q[0], q[0], cu_seqlens_q=n, max_seqlen_q=3)
         with self.assertRaisesRegex(ValueError, "scale is -1"):
             attune.explain(q, q, q, scale=-1)
+        cu = self.shape(3, dtype=torch.int32)
+        for text, given in (("max_seqlen_q is a NoneType", {}), ("max_seqlen_k is a NoneType", {"max_seqlen_q": 3})):
+            with self.assertRaisesRegex(TypeError, text):  # as sdpa_varlen and prefill say it
+                attune.explain(q[0], q[0], q[0], cu_seqlens_q=cu, cu_seqlens_k=cu, **given)
+        with self.assertRaisesRegex(TypeError, "max_seqlen_q is a NoneType"):
+            attune.explain(q[0], q, q, cu_seqlens_q=cu, lengths=n)
 
 
 if __name__ == "__main__":

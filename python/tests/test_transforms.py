@@ -197,7 +197,7 @@ class Outputs(unittest.TestCase):
                 parts.append(part.transpose(1, 2))
             meet = bool(set(parts[0].flatten().tolist()) & set(parts[1].flatten().tolist()))
             if parts[0].shape[-1] == parts[1].shape[-1]:
-                self.assertEqual(_check._overlap(*parts), meet)
+                self.assertEqual(_check.overlap(*parts), meet)
                 counts[meet] += 1
         self.assertGreater(min(counts.values()), 20, counts)
 
@@ -420,6 +420,55 @@ class QuickWay(test_call.WithDouble):
             thread.join()
         self.workspace = None
         self.assertEqual([x() for x in kept], [None] * 3)
+
+
+class DynamicBatch(unittest.TestCase):
+    """Compiled calls whose batch changes: its size is a symbol while PyTorch traces the checks."""
+
+    def calls(self):
+        """Functions, and what makes their arguments for a batch."""
+        random = lambda *shape: torch.randn(shape, generator=torch.Generator().manual_seed(1)).half()
+        row, step = lambda n: random(n, 4, 1, 64), {"fallback": True}
+        cache, lengths = lambda n: random(n, 2, 32, 64), lambda n: torch.full((n,), 9, dtype=torch.int32)
+        codes = lambda n: torch.zeros(n, 2, 32, 64, dtype=FP8)
+        packed, cu = lambda n: random(4 * n, 4, 64), lambda n: 4 * torch.arange(n + 1, dtype=torch.int32)
+        tree, heads = lambda n: torch.ones(n, 1, dtype=torch.int64), lambda n: torch.rand(n, 4)
+        table = lambda n: torch.zeros(n, 2, dtype=torch.int32)
+
+        def append(k, k_cache, v_cache, n, f):
+            attune.append(k, k, k_cache, v_cache, n, descale=(f, f), **step)
+            return k_cache.view(torch.uint8).clone(), v_cache.view(torch.uint8).clone()
+
+        return {
+            "decode": (lambda q, c, n: attune.decode(q, c, c, n, **step), row, cache, lengths),
+            "tree": (lambda q, c, n, t: attune.decode(q, c, c, n, tree_mask=t, **step), row, cache, lengths, tree),
+            "pages": (lambda q, c, n, t: attune.decode(q, c, c, n, page_table=t, **step), row, cache, lengths, table),
+            "prefill": (lambda q, c, n, cu: attune.prefill(q, c, c, n, cu, 4, **step), packed, cache, lengths, cu),
+            "varlen": (lambda q, cu: attune.sdpa_varlen(q, q, q, cu, cu, 4, 4, **step), packed, cu),
+            "slopes": (lambda q, s: attune.sdpa(q, q, q, alibi_slopes=s, **step), row, heads),
+            "descale": (lambda q, f: attune.sdpa(*[q.to(FP8)] * 3, descale=(f, f, f), **step), row, heads),
+            "append": (append, lambda n: random(n, 2, 1, 64), codes, codes, lengths, lambda n: torch.ones(n, 2)),
+        }
+
+    def test_compile(self):
+        for name, (function, *makers) in self.calls().items():
+            with self.subTest(name):
+                compiled = torch.compile(function, fullgraph=True, backend="eager", dynamic=True)
+                for batch in (2, 3):
+                    given = [make(batch) for make in makers]
+                    want = function(*(x.clone() for x in given))
+                    torch.testing.assert_close(compiled(*given), want, atol=2e-3, rtol=2e-3)
+
+    def test_export(self):
+        class Step(torch.nn.Module):
+            def forward(self, q, cache, lengths):
+                return attune.decode(q, cache, cache, lengths, fallback=True)
+
+        _, *makers = self.calls()["decode"]
+        batch = torch.export.Dim("batch")
+        exported = torch.export.export(Step(), tuple(x(2) for x in makers), dynamic_shapes=({0: batch},) * 3, strict=True)
+        given = [x(3) for x in makers]
+        torch.testing.assert_close(exported.module()(*given), Step()(*given), atol=2e-3, rtol=2e-3)
 
 
 if __name__ == "__main__":
