@@ -25,8 +25,8 @@ class Explanation:
     workspace_bytes: int
     error_class: Optional[float]  # documented error of O, RMS over that of float64, on normal inputs
     reason: str
-    predicted_us: Optional[float] = None  # device time on an NVIDIA H200, interpolated; None without measured times
     arch: Optional[str] = None  # of the GPU that the call was planned for, "sm_89"; None without a kernel
+    predicted_us: Optional[float] = None  # device time on an NVIDIA H200, interpolated; None without measured times
 
     def __str__(self) -> str:
         rows = [("kernel", self.kernel if self.form is None else f"{self.kernel}, form {self.form}")]
@@ -197,7 +197,7 @@ def _ask(call: Call, gpu: tuple[int, int]) -> Explanation:
             "the arguments passed all checks, but the compiled part of attune does not take them; please report this"
         )
     form, kernel, precision, launches, workspace, error, reason, arch, _ = answer
-    return Explanation(form, kernel, _PRECISIONS[precision], launches, workspace, error, reason, f"sm_{arch}")
+    return Explanation(form, kernel, _PRECISIONS[precision], launches, workspace, error, reason, arch=f"sm_{arch}")
 
 
 def _explain_smooth(call: Call, gpu: tuple[int, int]) -> Explanation:
