@@ -168,14 +168,16 @@ class Problems:
 
     def test_decode(self):
         lengths = [1, 128, 77, 0]
-        for page_size in (None, 32):
+        for page_size, rows_first in ((None, False), (None, True), (32, False), (32, True)):
             k, v, table = self.caches(lengths, 128, page_size, 2, 128)
+            if rows_first:
+                k, v = (x.transpose(1, 2).contiguous().transpose(1, 2) for x in (k, v))
             if table is not None:
                 table[2, 1] = 1000  # a page that the cache does not have
                 table[0, 1] = -1  # an entry behind the last key
             for queries, options in ((1, {}), (3, {}), (3, {"causal": False}), (2, {"window_size": (20, 0)}),
                                      (1, {"sinks": torch.linspace(-2, 3, 8, device=self.device)})):  # fmt: skip
-                with self.subTest(page_size=page_size, queries=queries, options=options):
+                with self.subTest(page_size=page_size, rows_first=rows_first, queries=queries, options=options):
                     q = self.randn(4, 8, queries, 128)
                     o, lse = attune.decode(q, k, v, self.ints(lengths), page_table=table, return_lse=True, fallback=True, **options)
                     full = (self.of_pages(x, table) for x in (k, v))
