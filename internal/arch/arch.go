@@ -56,5 +56,5 @@ func Runs(code string, isPTX bool, device string) bool {
 var (
 	CompiledText  = fmt.Sprintf("%s to %s", Compiled[0], Compiled[len(Compiled)-1])
 	SimulatedText = fmt.Sprintf("sm_%d and later, without instructions newer than %s (tcgen05)", FirstSimulated, newestSimulated)
-	LibraryText   = fmt.Sprintf("%s and later; FP8 on %s, Hopper", LibraryPortable, LibraryHopper)
+	LibraryText   = fmt.Sprintf("%s and later, FP8 on %s", LibraryPortable, LibraryHopper)
 )
