@@ -169,6 +169,7 @@ __device__ __forceinline__ void multiply_pv8(Rows (&rows)[kRowTiles],
   const RowAddress<kVRowBytes> address(lane, 0);
 #pragma unroll
   for (int i = 0; i < kHeadDim / 16; ++i) {
+    __syncwarp();  // ptxas would read all of V first, and spill
     float sums[kRowTiles][2][4] = {};
 #pragma unroll
     for (int j = 0; j < kKeySteps; ++j) {
