@@ -1,5 +1,5 @@
-// PTX ISA "mma.m16n8k32": d (16, 8) += a (16, 32) * b (32, 8), signed bytes with sums in 32 bits. The
-// product of E4M3 codes is in ptx.cuh.
+// PTX ISA "mma.m16n8k32": d (16, 8) += a (16, 32) * b (32, 8), signed bytes with sums in 32 bits.
+// The product of E4M3 codes is in ptx.cuh.
 #pragma once
 
 #include <cstdint>

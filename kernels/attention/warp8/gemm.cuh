@@ -90,8 +90,8 @@ __device__ __forceinline__ void multiply_qk(float (&s)[kRowTiles][kScores], Quer
   }
 }
 
-// P of two adjacent keys of a row: scores i and i + 1 of the lane. The row sums are those before the
-// rounding.
+// P of two adjacent keys of a row: scores i and i + 1 of the lane. The row sums are those before
+// the rounding.
 __device__ __forceinline__ float2 exponentiate(const float (&s)[kScores], int i, Rows& rows,
                                                const ScoreScale& scale) {
   const int half = i / 2 % 2;
@@ -137,7 +137,7 @@ __device__ __forceinline__ void multiply_pv16(Rows (&rows)[kRowTiles],
 }
 
 // P of a step in E4M3, as operand A of each 32 keys. The scores of two keys from each of two score
-// tiles are four consecutive bytes of it, so that byte 4t + e of operand A is key 2t + {0, 1, 8, 9}.
+// tiles are four consecutive bytes of it: bytes 4t to 4t+3 are keys 2t, 2t+1, 2t+8 and 2t+9.
 __device__ __forceinline__ void exponentiate_e4m3(uint32_t (&p)[kKeySteps][4],
                                                   const float (&s)[kScores], Rows& rows,
                                                   const ScoreScale& scale) {

@@ -23,8 +23,9 @@ __device__ __forceinline__ void store_columns8(const float* o, int half, float s
 #pragma unroll
   for (int i = 0; i < kHeadDim / 16; ++i) {
     const int column = 16 * i + first;
-    const float4 factors = kE4M3Qk ? make_float4(descale_v[0], descale_v[0], descale_v[0], descale_v[0])
-                                   : *reinterpret_cast<const float4*>(descale_v + column);
+    const float4* of_columns = reinterpret_cast<const float4*>(descale_v + column);
+    const float head = descale_v[0];
+    const float4 factors = kE4M3Qk ? make_float4(head, head, head, head) : *of_columns;
     const float* even = &o[8 * i + 2 * half];
     const float* odd = even + 4;
     *reinterpret_cast<uint2*>(row + column) =

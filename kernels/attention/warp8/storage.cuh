@@ -17,8 +17,8 @@ constexpr int kStageBytes = kKBytes + kBlockN * kVRowBytes;
 constexpr int kFactorBytes = 16 * kKeyGroups;  // of a stage
 
 // Rows of kRowBytes. The chunks of 16 bytes of a row change places: chunk c lies at c XOR
-// swizzle(row). Rows of 128 bytes, or multiples of them, cover all banks, two rows of an odd multiple
-// of 64 and four of an odd multiple of 32 do so together.
+// swizzle(row). Rows of 128 bytes, or multiples of them, cover all banks. Two rows of an odd
+// multiple of 64 do so together, and four of an odd multiple of 32.
 template <int kRowBytes>
 struct RowLayout {
   static constexpr int kSwizzled = kRowBytes % 128 == 0 ? 8 : kRowBytes % 64 == 0 ? 4 : 2;

@@ -1,6 +1,6 @@
-// The first pass: the mean of each column of K, for smooth-K, and the amax of each column of V. Blocks
-// write sums and maxima of tiles of 128 rows, and after a barrier of the grid threads add those of
-// one column in the order of tiles. So any grid gives the same bits.
+// The first pass: the mean of each column of K, for smooth-K, and the amax of each column of V.
+// Blocks write sums and maxima of tiles of 128 rows. After a barrier of the grid each thread adds
+// those of one column in the order of tiles. So any grid gives the same bits.
 #pragma once
 
 #include "grid_barrier.cuh"
@@ -14,10 +14,20 @@ using ColumnBuffer = float[kWarps][kMaxDim];
 
 __device__ inline int tiles_of(int rows) { return (rows + kTileRows - 1) / kTileRows; }
 
-// The partial results, (heads of K and then of V, tiles, dim).
+// The results of heads of K and then of V: of each head (dim) of all its rows, behind them (tiles,
+// dim) of each head.
 struct Columns {
   float* words;
   bool sums, maxima;  // of K; of V
+
+  // The means of a head of K, the factors of a head of V.
+  __device__ float* means(const Problem& p, int head) const { return words + size_t(head) * p.dim; }
+  __device__ float* factors(const Problem& p, int head) const {
+    return means(p, head + sums * p.k.all_heads);
+  }
+  __device__ float* tiles(const Problem& p, int head) const {
+    return means(p, heads(p)) + size_t(head) * tiles_of(p.k.rows) * p.dim;
+  }
 
   __device__ int heads(const Problem& p) const { return (sums + maxima) * p.k.all_heads; }
   __device__ bool is_sum(const Problem& p, int head) const {
@@ -67,7 +77,7 @@ __device__ void reduce_tile(const Problem& p, const Columns& columns, int head, 
     for (int w = 1; w < kWarps; w++) {
       value = sum ? value + buffer[w][c] : fmaxf(value, buffer[w][c]);
     }
-    columns.words[(size_t(head) * tiles_of(p.k.rows) + tile) * p.dim + c] = value;
+    columns.tiles(p, head)[size_t(tile) * p.dim + c] = value;
   }
 }
 
@@ -83,7 +93,7 @@ __device__ inline void combine_tiles(const Problem& p, const Columns& columns) {
        i += gridDim.x * knob::kThreads) {
     const int head = i / p.dim, column = i - head * p.dim;
     const bool sum = columns.is_sum(p, head);
-    const float* words = columns.words + size_t(head) * tiles * p.dim + column;
+    const float* words = columns.tiles(p, head) + column;
     float value = 0;
 #pragma unroll 8
     for (int tile = 0; tile < tiles; tile++) {
@@ -91,11 +101,9 @@ __device__ inline void combine_tiles(const Problem& p, const Columns& columns) {
       value = sum ? value + x : fmaxf(value, x);
     }
     const int at = head % p.k.all_heads * p.dim + column;
-    if (sum) {
-      p.mean_k[at] = __fdiv_rn(value, p.k.rows);
-    } else {
-      p.v.descale[at] = descale_of(value, kLargestE4M3);
-    }
+    value = sum ? __fdiv_rn(value, p.k.rows) : descale_of(value, kLargestE4M3);
+    columns.means(p, head)[column] = value;
+    (sum ? p.mean_k : p.v.descale)[at] = value;
   }
 }
 

@@ -1,8 +1,8 @@
 // The arguments, and how the heads of Q, K and V are divided among warps.
 //
-// A row takes kRowLanes lanes of 8 neighbouring columns each, so that a lane has the same columns in
-// all rows. A unit is 16 rows of a head and one warp: 4 groups of Q, a group of K, or 16 successive
-// rows of V.
+// A row takes kRowLanes lanes of 8 neighbouring columns each, so that a lane has the same columns
+// in all rows. A unit is 16 rows of a head and one warp: 4 groups of Q, a group of K, or 16
+// successive rows of V.
 #pragma once
 
 #include <cstdint>

@@ -6,8 +6,8 @@
 //
 //   descale = amax / 127 (V: 448),   y = round(x * (127 / amax))
 //
-// Smooth-K: the mean of each column of a K head is subtracted, which leaves the softmax as it is. The
-// scores lose q · mean, which the log-sum-exp needs again.
+// Smooth-K: the mean of each column of a K head is subtracted, which leaves the softmax as it is.
+// The scores lose q · mean, which the log-sum-exp needs again.
 //
 //   problem.cuh       arguments; units of warps
 //   columns.cuh       means of K and factors of V, in a pass of their own
@@ -56,7 +56,8 @@ __device__ uint2 s8_codes(const Floats& x, float scale) {
 #pragma unroll
   for (int i = 0; i < 2; i++) {
     const uint32_t* b = &bits[4 * i];
-    words[i] = __byte_perm(__byte_perm(b[0], b[1], 0x0040), __byte_perm(b[2], b[3], 0x0040), 0x5410);
+    const uint32_t low = __byte_perm(b[0], b[1], 0x0040);
+    words[i] = __byte_perm(low, __byte_perm(b[2], b[3], 0x0040), 0x5410);
   }
   return {words[0], words[1]};
 }
@@ -71,8 +72,8 @@ __device__ Floats load_columns(const float* values, const Lane<kRowLanes>& lane)
   return x;
 }
 
-// The rows of a unit that a lane has: of 16 of a head, which `row_of` numbers. Values are loaded where
-// they are used, at most kLoads at a time; the L1 cache has those of the second time.
+// The rows of a unit that a lane has: of 16 of a head, which `row_of` numbers. Values are loaded
+// where they are used, at most kLoads at a time; the L1 cache has those of the second time.
 constexpr int kLoads = 4;
 
 template <int kRowLanes, class RowOf>
@@ -106,8 +107,8 @@ struct Unit {
   }
 };
 
-// Scales the kGroups groups of a unit of Q or K by their amax. A group with a NaN or an infinity has
-// the factor NaN.
+// Scales the kGroups groups of a unit of Q or K by their amax. A group with a NaN or an infinity
+// has the factor NaN.
 template <int kGroups, class Unit>
 __device__ void scale_groups(const Problem& p, const Unit& unit, const Floats& mean, uint8_t* y,
                              float* descale) {
@@ -135,8 +136,9 @@ __device__ void scale_groups(const Problem& p, const Unit& unit, const Floats& m
 
 // Writes the products of the rows of a unit with the means of K.
 template <class Unit>
-__device__ void store_q_dot_mean(const Problem& p, const Unit& unit, int head) {
-  const Floats mean = load_columns(p.mean_k + size_t(p.kv_head(head)) * p.dim, unit.lane);
+__device__ void store_q_dot_mean(const Problem& p, const Columns& columns, const Unit& unit,
+                                 int head) {
+  const Floats mean = load_columns(columns.means(p, p.kv_head(head)), unit.lane);
 #pragma unroll kLoads
   for (int i = 0; i < unit.kPasses; i++) {
     const Floats x = unit.values(p.bf16, i, Floats{});
@@ -154,29 +156,29 @@ __device__ void store_q_dot_mean(const Problem& p, const Unit& unit, int head) {
 }
 
 template <int kRowLanes>
-__device__ void quantize_q(const Problem& p, int head, int index) {
+__device__ void quantize_q(const Problem& p, const Columns& columns, int head, int index) {
   const auto row_of = [=](int n) { return q_row(index, n); };
   const Unit<kRowLanes, decltype(row_of)> unit(p.q, head, p.dim, row_of);
-  if (p.smooth && p.q_dot_mean) store_q_dot_mean(p, unit, head);
+  if (p.smooth && p.q_dot_mean) store_q_dot_mean(p, columns, unit, head);
   scale_groups<kQGroups>(p, unit, Floats{}, p.q.output(head),
                          p.q.descale + (size_t(head) * q_units(p.q.rows) + index) * kQGroups);
 }
 
 template <int kRowLanes>
-__device__ void quantize_k(const Problem& p, int head, int index) {
+__device__ void quantize_k(const Problem& p, const Columns& columns, int head, int index) {
   const auto row_of = [=](int n) { return k_row(index, n); };
   const Unit<kRowLanes, decltype(row_of)> unit(p.k, head, p.dim, row_of);
   Floats mean = {};
-  if (p.smooth) mean = load_columns(p.mean_k + size_t(head) * p.dim, unit.lane);
+  if (p.smooth) mean = load_columns(columns.means(p, head), unit.lane);
   scale_groups<kKGroups>(p, unit, mean, p.k.output(head),
                          p.k.descale + size_t(head) * k_units(p.k.rows) + index);
 }
 
 template <int kRowLanes>
-__device__ void quantize_v(const Problem& p, int head, int index) {
+__device__ void quantize_v(const Problem& p, const Columns& columns, int head, int index) {
   const auto row_of = [=](int n) { return index * kUnitRows + n; };
   const Unit<kRowLanes, decltype(row_of)> unit(p.v, head, p.dim, row_of);
-  const Floats descale = load_columns(p.v.descale + size_t(head) * p.dim, unit.lane);
+  const Floats descale = load_columns(columns.factors(p, head), unit.lane);
 #pragma unroll kLoads
   for (int i = 0; i < unit.kPasses; i++) {
     Floats x = unit.values(p.bf16, i, Floats{});
@@ -188,7 +190,7 @@ __device__ void quantize_v(const Problem& p, int head, int index) {
 
 // The second pass.
 template <int kRowLanes>
-__device__ void quantize_units(const Problem& p) {
+__device__ void quantize_units(const Problem& p, const Columns& columns) {
   const int of_q = q_units(p.q.rows), of_k = k_units(p.k.rows), of_v = v_units(p.v.rows);
   const int all_q = p.q.all_heads * of_q, all_k = p.k.all_heads * of_k;
   const int all_v = knob::kV ? p.v.all_heads * of_v : 0;
@@ -196,11 +198,11 @@ __device__ void quantize_units(const Problem& p) {
 #pragma unroll 1
   for (int i = blockIdx.x * kWarps + warp; i < all_q + all_k + all_v; i += gridDim.x * kWarps) {
     if (i < all_q) {
-      quantize_q<kRowLanes>(p, i / of_q, i % of_q);
+      quantize_q<kRowLanes>(p, columns, i / of_q, i % of_q);
     } else if (i < all_q + all_k) {
-      quantize_k<kRowLanes>(p, (i - all_q) / of_k, (i - all_q) % of_k);
+      quantize_k<kRowLanes>(p, columns, (i - all_q) / of_k, (i - all_q) % of_k);
     } else if constexpr (knob::kV) {
-      quantize_v<kRowLanes>(p, (i - all_q - all_k) / of_v, (i - all_q - all_k) % of_v);
+      quantize_v<kRowLanes>(p, columns, (i - all_q - all_k) / of_v, (i - all_q - all_k) % of_v);
     }
   }
 }
@@ -208,11 +210,9 @@ __device__ void quantize_units(const Problem& p) {
 template <int kRowLanes>
 __device__ void quantize(const Problem& p, float* workspace, ColumnBuffer& buffer) {
   GridBarrier barrier = {reinterpret_cast<uint32_t*>(workspace)};
-  if (p.smooth || knob::kV) {
-    const Columns columns = {workspace + 4, p.smooth, knob::kV};
-    reduce_columns<kRowLanes>(p, columns, barrier, buffer);
-  }
-  quantize_units<kRowLanes>(p);
+  const Columns columns = {workspace + 4, p.smooth, knob::kV};
+  if (p.smooth || knob::kV) reduce_columns<kRowLanes>(p, columns, barrier, buffer);
+  quantize_units<kRowLanes>(p, columns);
   barrier.leave();
 }
 
@@ -224,7 +224,7 @@ quantize8(const uint16_t* q, const uint16_t* k, const uint16_t* v,  // FP16 or B
           float* descale_q, float* descale_k,                       // (batch, heads, groups)
           float* descale_v,                                         // (batch, kv_heads, dim)
           float* mean_k,                                            // (batch, kv_heads, dim)
-          float* q_dot_mean,                                        // (batch, heads, q_rows) or null
+          float* q_dot_mean,                                        // (batch, heads, q_rows), null
           float* workspace,                                         // see docs/quantize.md
           long long q_batch_stride, long long q_head_stride, long long q_row_stride,
           long long k_batch_stride, long long k_head_stride, long long k_row_stride,
