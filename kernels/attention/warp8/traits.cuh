@@ -19,8 +19,9 @@ struct Traits {
   static constexpr int kBlocksPerSm = RESIDENT_BLOCKS;  // of a multiprocessor
 
   // The growth of the row max, in log2 units, that needs no rescale of O. P is then up to 2^16, in
-  // FP16 2^15, in E4M3 446 of at most 448. Row sums are in FP32, so that they do not overflow.
-  static constexpr float kGrowth = kE4M3Pv ? 0.8f : kBf16 ? 8.0f : 7.0f;
+  // FP16 2^15. Row sums are in FP32, so that they do not overflow. In E4M3 it is none: the largest
+  // P is then a power of two, which is not rounded.
+  static constexpr float kGrowth = kE4M3Pv ? 0.0f : kBf16 ? 8.0f : 7.0f;
 };
 
 constexpr int kHeadDim = Traits::kHeadDim, kBlockM = Traits::kBlockM, kBlockN = Traits::kBlockN;
