@@ -33,12 +33,12 @@ func TestWarp8IsCorrect(t *testing.T) {
 		{"i8f16_d64", "sm_89", all},
 		{"i8f16_d64", "sm_80", few},
 		{"i8f16_d64", "sm_90a", few},
-		{"i8f16_d64_fp16", "sm_86", few},
+		{"i8f16_d64+USE_BF16=0", "sm_86", few},
 		{"i8f16_d96", "sm_86", all},
 		{"i8f16_d96", "sm_120", few},
 		{"i8f16_d128", "sm_80", all},
 		{"i8f16_d128", "sm_90a", few},
-		{"i8f16_d128_fp16", "sm_86", few},
+		{"i8f16_d128+USE_BF16=0", "sm_86", few},
 		{"i8f16_d128_w8", "sm_120", few},
 		{"i8f16_d256", "sm_80", all},
 		{"i8f16_d256", "sm_90a", few},
@@ -98,7 +98,7 @@ func TestWarp8Instructions(t *testing.T) {
 		products      []string
 	}{
 		{"i8f16_d64", "sm_80", []string{bf16, s8}},
-		{"i8f16_d64_fp16", "sm_90a", []string{fp16, s8}},
+		{"i8f16_d64+USE_BF16=0", "sm_90a", []string{fp16, s8}},
 		{"i8f8_d64", "sm_89", []string{s8, e4m3}},
 		{"i8f8_d128", "sm_120", []string{s8, e4m3}},
 		{"f8_d64", "sm_89", []string{e4m3}},
