@@ -86,6 +86,7 @@ def sdpa(
         except NotImplementedError:
             pass  # said below, or computed by PyTorch
     sides = _check.window(window_size)
+    scale, softcap = _check.factor("scale", scale), _check.factor("softcap", softcap)
     causal, return_lse = _check.flag("causal", causal), _check.flag("return_lse", return_lse)
     smooth_k, hadamard = _check.flag("smooth_k", smooth_k), _check.flag("hadamard", hadamard)
     call = Call(q, k, v, causal, scale, sides, sinks, descale, return_lse, out, smooth_k, hadamard, precision=precision,
@@ -169,11 +170,12 @@ def sdpa_varlen(
         except NotImplementedError:
             pass  # said below, or computed by PyTorch
     sides = _check.window(window_size)
+    scale, softcap = _check.factor("scale", scale), _check.factor("softcap", softcap)
     causal, return_lse = _check.flag("causal", causal), _check.flag("return_lse", return_lse)
     smooth_k, hadamard = _check.flag("smooth_k", smooth_k), _check.flag("hadamard", hadamard)
     call = Call(q, k, v, causal, scale, sides, sinks, descale, return_lse, out, smooth_k, hadamard,
-                cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, precision=precision, softcap=softcap,
-                alibi_slopes=alibi_slopes)  # fmt: skip
+                cu_seqlens_q, cu_seqlens_k, _check.whole(max_seqlen_q), _check.whole(max_seqlen_k), precision=precision,
+                softcap=softcap, alibi_slopes=alibi_slopes)  # fmt: skip
     check_packed(call)
     return _operators.attention(call, fallback)
 
@@ -194,8 +196,6 @@ def check_packed(call: Call) -> None:
 def _check_options(call: Call, batch: int) -> None:
     if call.tree_mask is not None:
         raise ValueError("tree_mask is given, and lengths is None: the tree of the queries is the end of a cache")
-    _check.scale(call.scale)
-    _check.softcap(call.softcap)
     _check.alibi_slopes(call.alibi_slopes, call.q, batch)
     _check.sinks(call.sinks, call.q)
     _check.options(call.q, call.smooth_k, call.hadamard)

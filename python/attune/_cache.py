@@ -87,6 +87,7 @@ def decode(
         except NotImplementedError:
             pass  # said below, or computed by PyTorch
     sides = _check.window(window_size)
+    scale, softcap = _check.factor("scale", scale), _check.factor("softcap", softcap)
     causal, return_lse = _check.flag("causal", causal), _check.flag("return_lse", return_lse)
     call = Call(q, k_cache, v_cache, causal, scale, sides, sinks, descale, return_lse, out,
                 lengths=lengths, page_table=page_table, precision=precision,
@@ -126,8 +127,6 @@ def _check_cache_call(call: Call, batch: int) -> None:
         _check.descale(call.descale, names, q, batch, q.shape[1], cache.shape[1])
     else:
         _check.no_descale(call.descale, cache, "k_cache")
-    _check.scale(call.scale)
-    _check.softcap(call.softcap)
     _check.alibi_slopes(call.alibi_slopes, q, batch)
     queries = q.shape[2] if call.cu_seqlens_q is None else call.max_seqlen_q
     _check.tree_mask(call.tree_mask, q, queries, call.causal, call.window_size)
@@ -198,9 +197,10 @@ def prefill(
         except NotImplementedError:
             pass  # said below, or computed by PyTorch
     sides = _check.window(window_size)
+    scale, softcap = _check.factor("scale", scale), _check.factor("softcap", softcap)
     causal, return_lse = _check.flag("causal", causal), _check.flag("return_lse", return_lse)
     call = Call(q, k_cache, v_cache, causal, scale, sides, sinks, descale, return_lse, out, cu_seqlens_q=cu_seqlens_q,
-                max_seqlen_q=max_seqlen_q, lengths=lengths, page_table=page_table, precision=precision,
+                max_seqlen_q=_check.whole(max_seqlen_q), lengths=lengths, page_table=page_table, precision=precision,
                 softcap=softcap, alibi_slopes=alibi_slopes, tree_mask=tree_mask)  # fmt: skip
     check_prefilled(call)
     return _operators.attention(call, fallback)
@@ -239,12 +239,13 @@ def append(
     for name, x in (("k_cache", k_cache), ("v_cache", v_cache)):
         if not x.is_contiguous():
             raise ValueError(f"{name} has strides {list(x.stride())}: it must be contiguous")
+    fallback = _check.flag("fallback", fallback)
     if not k.is_cuda and not fallback:
         raise NotImplementedError(
             f"k is on {k.device}: attune runs on CUDA devices; fallback=True computes it by PyTorch"
         )
     if _arguments.is_transformed(k, v, *descale):
-        raise NotImplementedError("torch.func or forward-mode differentiation transforms the call of append")
+        raise NotImplementedError("torch.func or forward-mode differentiation transforms the call of append, also with fallback")
     run = _append_op if _arguments.is_traced(k, v, k_cache, v_cache) else _run_append
     run(k, v, k_cache, v_cache, lengths, page_table, descale[0], descale[1], fallback)
 

@@ -1,7 +1,8 @@
 """Checks of arguments. Each message names the argument, its value and what is wanted."""
 
+import numbers
 from collections.abc import Sequence
-from typing import Literal, Optional, Union
+from typing import Any, Literal, Optional, Union
 
 import torch
 from torch import Tensor
@@ -114,27 +115,34 @@ def window(value: Optional[Window]) -> tuple[int, int]:
     if not isinstance(value, (tuple, list)) or len(value) != 2:
         raise ValueError(f"window_size is {value!r}: it is (left, right) in keys, with -1 for no limit")
     for limit in value:
-        if limit is not None and (not isinstance(limit, int) or limit < -1):
+        if isinstance(limit, bool):
+            raise TypeError(f"window_size is {value!r}: a limit is a number of keys, not a bool")
+        if limit is not None and (not isinstance(whole(limit), int) or limit < -1):
             raise ValueError(f"window_size is {value!r}: a limit is a number of keys, or -1 for none")
     left, right = (-1 if limit is None else min(int(limit), 2**31 - 1) for limit in value)
     return left, right
 
 
-def scale(value: Optional[float]) -> None:
-    _factor("scale", value)
+def whole(value: Any) -> Any:
+    """An integer of another library, such as numpy, as Python's; all other values as they are."""
+    if isinstance(value, (int, torch.SymInt)) or not isinstance(value, numbers.Integral):
+        return value
+    return int(value)
 
 
-def softcap(value: Optional[float]) -> None:
-    _factor("softcap", value)
-
-
-def _factor(name: str, value: Optional[float]) -> None:
+def factor(name: str, value: Optional[float]) -> Optional[float]:
+    """A number that is finite and not negative; numpy's numbers become Python's."""
     if value is None:
-        return
+        return None
+    if isinstance(value, bool):
+        raise TypeError(f"{name} is a bool, not a number")
     if not isinstance(value, (int, float)):
-        raise TypeError(f"{name} is a {type(value).__name__}, not a number")
+        if isinstance(value, Tensor) or not isinstance(value, numbers.Real):
+            raise TypeError(f"{name} is a {type(value).__name__}, not a number")
+        value = float(value)
     if not 0 <= value <= torch.finfo(torch.float32).max:
         raise ValueError(f"{name} is {value!s:.40}: it must be finite in float32, and not negative")
+    return value
 
 
 def sinks(value: Optional[Tensor], q: Tensor) -> None:

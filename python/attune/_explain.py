@@ -79,9 +79,10 @@ def explain(
     tensors, else the current one, else, where PyTorch has not used any, an H200. arch and multiprocessors name
     another: "sm_89" and 58 are an L4.
     """
-    most_q: Any = 0 if cu_seqlens_q is None else max_seqlen_q  # None, which is missing, is refused with the offsets
-    most_k: Any = 0 if cu_seqlens_k is None else max_seqlen_k
+    most_q: Any = 0 if cu_seqlens_q is None else _check.whole(max_seqlen_q)  # None, which is missing, is refused with the offsets
+    most_k: Any = 0 if cu_seqlens_k is None else _check.whole(max_seqlen_k)
     sides = _check.window(window_size)
+    scale, softcap = _check.factor("scale", scale), _check.factor("softcap", softcap)
     causal = lengths is not None and tree_mask is None if causal is None else _check.flag("causal", causal)
     return_lse = _check.flag("return_lse", return_lse)
     smooth_k, hadamard = _check.flag("smooth_k", smooth_k), _check.flag("hadamard", hadamard)

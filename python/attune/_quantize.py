@@ -52,7 +52,8 @@ def quantize(
     and k by the Hadamard matrix over sqrt(head_dim). return_mean: the last result is that mean,
     float32 [batch, kv_heads, head_dim].
 
-    FP16 and BF16 on a Hopper GPU take one launch; elsewhere PyTorch computes the same.
+    FP16 and BF16 on a Hopper GPU take one launch; elsewhere, and of float32 and float64, PyTorch
+    computes the same in float32.
     """
     _check_tensors(q, k, v)
     smooth_k, hadamard = _check.flag("smooth_k", smooth_k), _check.flag("hadamard", hadamard)
@@ -76,7 +77,7 @@ def _check_tensors(q: Tensor, k: Optional[Tensor], v: Optional[Tensor]) -> None:
     for name, x in given:
         _check.tensor(name, x, ("batch", "heads", "rows", "head_dim"))
         if not x.is_floating_point() or x.dtype.itemsize < 2:
-            raise TypeError(f"{name} is {x.dtype}, not float16, bfloat16 or float32")
+            raise TypeError(f"{name} is {x.dtype}, not float16, bfloat16, float32 or float64")
         if x.dtype != q.dtype:
             raise TypeError(f"{name} is {x.dtype}, and q is {q.dtype}")
         _check.beside(name, x, "q", q)

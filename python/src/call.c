@@ -465,7 +465,7 @@ static bool set_window(PyObject *window, attune_sdpa_params *p) {
   for (int i = 0; i < 2; ++i) {
     PyObject *value = PyTuple_GetItem(window, i);
     if (value == Py_None) continue;
-    if (!PyLong_Check(value)) return false;
+    if (!PyLong_Check(value) || PyBool_Check(value)) return false;
     const long keys = PyLong_AsLong(value);
     if (keys < -1 || keys > INT32_MAX || PyErr_Occurred()) return PyErr_Clear(), false;
     limits[i] = (int32_t)keys;
@@ -479,7 +479,7 @@ static bool set_window(PyObject *window, attune_sdpa_params *p) {
  * have a gradient, and would have to be read back. */
 static bool read_factor(PyObject *number, double *into) {
   if (number == Py_None) return true;
-  if (!PyFloat_Check(number) && !PyLong_Check(number)) return false;
+  if (!PyFloat_Check(number) && (!PyLong_Check(number) || PyBool_Check(number))) return false;
   const double value = PyFloat_AsDouble(number);
   if (PyErr_Occurred()) return PyErr_Clear(), false;
   if (!(value >= 0 && value <= FLT_MAX)) return false;

@@ -22,6 +22,11 @@ from torch.autograd import forward_ad
 
 import attune
 
+try:
+    import numpy
+except ImportError:
+    numpy = None
+
 NAN, INF = float("nan"), float("inf")
 BIG = 2**31 - 1
 CALLS = []
@@ -244,27 +249,43 @@ def stale(s):
 for value, text in ((NAN, "scale is nan"), (INF, "scale is inf"), (-0.125, "scale is -0.125"), (1e39, "scale is 1e\\+39"),
                     (10**400, "scale is 1000")):  # fmt: skip
     add(f"scale: {str(value)[:8]}", VALUE(text), lambda s, x=value: s.sdpa(*s.qkv, scale=x))
-for value in (0, 0.0, -0.0, 1e-45, 0.5, True):
+for value in (0, 0.0, -0.0, 1e-45, 0.5, fractions.Fraction(1, 8)):
     add(f"scale: {value!r}", RIGHT, lambda s, x=value: s.sdpa(*s.qkv, scale=x, return_lse=True))
-for value in ("0.1", 1j, [0.1], decimal.Decimal("0.1"), fractions.Fraction(1, 8)):
+for value in ("0.1", 1j, [0.1], decimal.Decimal("0.1"), True):
     add(f"scale: a {type(value).__name__}", TYPE("scale is a "), lambda s, x=value: s.sdpa(*s.qkv, scale=x))
 add("scale: a tensor", TYPE("scale is a Tensor"), lambda s: s.sdpa(*s.qkv, scale=torch.tensor(0.5)))
 add("scale: a tensor that requires a gradient", TYPE("scale is a (Tensor|Parameter)"),
     lambda s: s.sdpa(*s.qkv, scale=torch.nn.Parameter(torch.tensor(0.5))))  # fmt: skip
 for value, text in ((NAN, "softcap is nan"), (-1.0, "softcap is -1"), (INF, "softcap is inf")):
     add(f"softcap: {value}", VALUE(text), lambda s, x=value: s.sdpa(*s.qkv, softcap=x))
+add("softcap: True", TYPE("softcap is a bool"), lambda s: s.sdpa(*s.qkv, softcap=True))
 add("softcap: a str", TYPE("softcap is a str"), lambda s: s.sdpa(*s.qkv, softcap="30"))
 add("softcap: a tensor", TYPE("softcap is a Tensor"), lambda s: s.sdpa(*s.qkv, softcap=torch.tensor(30.0)))
 add("softcap: 30 with E4M3", Unsupported("softcap is 30"), lambda s: s.sdpa(*s.fp8[:3], descale=s.fp8[3], softcap=30.0))
 add("softcap: tiny", RIGHT, lambda s: s.sdpa(*s.qkv, softcap=1e-30))
 add("softcap: 5, with sinks and a window", RIGHT,
     lambda s: s.sdpa(*s.qkv, softcap=5.0, sinks=s.ones(4), window_size=(9, 3), return_lse=True))  # fmt: skip
-for window in ((0, 0), (0, -1), (-1, 0), (-1, -1), (None, None), (BIG, BIG), (2**31, 2**40), [3, 1], (1, 10**30), (True, 2)):
+for window in ((0, 0), (0, -1), (-1, 0), (-1, -1), (None, None), (BIG, BIG), (2**31, 2**40), [3, 1], (1, 10**30)):
     for causal in (False, True):
         add(f"window_size: {str(window)[:30]}{', causal' if causal else ''}", RIGHT,
             lambda s, w=window, c=causal: s.sdpa(*s.qkv, window_size=w, causal=c))  # fmt: skip
 for window in ((-2, 0), (1,), (1, 2, 3), 5, "ab", (1.5, 0), (NAN, 0), (None, "0"), {1: 2, 3: 4}, (0, -(2**70))):
     add(f"window_size: {str(window)[:30]}", VALUE("window_size is "), lambda s, w=window: s.sdpa(*s.qkv, window_size=w))
+for window in ((True, 2), (3, False)):
+    add(f"window_size: {window}", TYPE("window_size is "), lambda s, w=window: s.sdpa(*s.qkv, window_size=w))
+for value in ("no", [True], torch.ones(1)):
+    add(f"fallback: a {type(value).__name__}", TYPE("fallback is a "), lambda s, x=value: attune.sdpa(*s.qkv, fallback=x), needs="cpu", ways=("fallback",))
+if numpy is not None:
+    for name, options in (
+        ("scale", {"scale": numpy.float32(0.1)}), ("an integer as scale", {"scale": numpy.int64(1)}),
+        ("softcap", {"softcap": numpy.float16(30)}), ("window_size", {"window_size": (numpy.int64(3), numpy.int32(-1))}),
+        ("causal", {"causal": numpy.bool_(True)}),
+    ):  # fmt: skip
+        add(f"of numpy: {name}", RIGHT, lambda s, o=options: s.sdpa(*s.qkv, **o))
+    for value in (numpy.bool_(True), numpy.ones(1)):
+        add(f"scale: a {type(value).__name__} of numpy", TYPE("scale is a "), lambda s, x=value: s.sdpa(*s.qkv, scale=x))
+    add("of numpy: max_seqlen", RIGHT, lambda s: s.sdpa_varlen(*s.packed[:5], numpy.int64(30), numpy.int32(30)))
+    add("of numpy: max_seqlen_q of prefill", RIGHT, lambda s: prefill(s, most=numpy.int64(30)))
 add("window_size: a window that no query reaches", RIGHT,
     lambda s: s.sdpa(s.q, s.k[:, :, :4], s.v[:, :, :4], window_size=(2, 0), return_lse=True))  # fmt: skip
 for name, text, make in (

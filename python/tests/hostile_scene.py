@@ -33,7 +33,8 @@ def _attend(q, k, v, causal=False, scale=None, window_size=None, sinks=None, sof
     left, right = (-1 if x is None else min(int(x), 2**31) for x in window_size or (-1, -1))
     right = 0 if causal else right
     seen = (key >= (own - left if left >= 0 else 0 * own)) & (key <= (own + right if right >= 0 else 0 * own + keys))
-    scores = q @ k.transpose(1, 2) * (dim**-0.5 if scale is None else scale)
+    scores = q @ k.transpose(1, 2) * (dim**-0.5 if scale is None else float(scale))
+    softcap = float(softcap or 0)
     scores = softcap * torch.tanh(scores / softcap) if softcap else scores
     scores = scores.masked_fill(~seen, -torch.inf)
     if sinks is not None:

@@ -459,6 +459,13 @@ class DynamicBatch(unittest.TestCase):
                     want = function(*(x.clone() for x in given))
                     torch.testing.assert_close(compiled(*given), want, atol=2e-3, rtol=2e-3)
 
+    def test_refusals_are_a_line(self):
+        """Of compiled code too, which learns it when it runs."""
+        q = tensors()[0]
+        text = "^q is on cpu: attune runs on CUDA devices; fallback=True computes it by PyTorch$"
+        with self.assertRaisesRegex(NotImplementedError, text):
+            torch.compile(lambda q: attune.sdpa(q, q, q), fullgraph=True, backend="eager")(q)
+
     def test_export(self):
         class Step(torch.nn.Module):
             def forward(self, q, cache, lengths):
