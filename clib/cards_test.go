@@ -115,6 +115,34 @@ func TestCards(t *testing.T) {
 	}
 }
 
+// ATTUNE_ARCH names an earlier architecture than that of the GPU, whose forms it then runs.
+func TestNamedArch(t *testing.T) {
+	t.Parallel()
+	c := shippedProbe(t)
+	var call []string
+	for _, s := range inBF16("head_dim=128", "queries=4096", "keys=4096") {
+		call = append(call, "set "+strings.Replace(s, "=", " ", 1))
+	}
+	call = append(call, "context 0", "call", "form", "target")
+	for named, want := range map[string][]string{
+		"":      {ok, "pingpong_d128", ok + "sm_90 132"},
+		"sm_80": {ok, "warp_d128 ", ok + "sm_80 132"},
+		"sm_89": {ok, "warp_d128 ", ok + "sm_89 132"},
+		"sm_75": {invalid + "the variable ATTUNE_ARCH is sm_75: it names an architecture from sm_80 to that of the GPU, sm_90"},
+		"sm_91": {invalid + "the variable ATTUNE_ARCH is sm_91"},
+		"90":    {invalid + "the variable ATTUNE_ARCH is 90"},
+		"sm_9x": {invalid + "the variable ATTUNE_ARCH is sm_9x"},
+	} {
+		c.env = []string{"ATTUNE_ARCH=" + named}
+		got := c.ask(t, call...)
+		for i, want := range want {
+			if !strings.HasPrefix(got[i], want) {
+				t.Errorf("ATTUNE_ARCH=%s: answer %d is %q, want %q", named, i, got[i], want)
+			}
+		}
+	}
+}
+
 // Before the program opens the driver plans are for an H200, then for the device of the current context.
 func TestPlansFollowContext(t *testing.T) {
 	t.Parallel()

@@ -166,6 +166,24 @@ static context *known_context(unsigned long long id) {
   return c;
 }
 
+enum { FIRST_ARCH = 80 }; /* of the forms for other GPUs than Hopper's */
+
+/* The architecture that ATTUNE_ARCH names in place of a later one of the GPU. */
+static attune_sdpa_status named_arch(int32_t *arch) {
+  const char *named = getenv("ATTUNE_ARCH");
+  if (named == NULL || *named == '\0' || *arch < FIRST_ARCH) return ATTUNE_SDPA_OK;
+  char *end = NULL;
+  const long number = strncmp(named, "sm_", 3) == 0 ? strtol(named + 3, &end, 10) : 0;
+  if (number < FIRST_ARCH || number > *arch || *end != '\0') {
+    return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
+                       "the variable ATTUNE_ARCH is %.40s: it names an architecture from sm_%d to "
+                       "that of the GPU, sm_%d",
+                       named, FIRST_ARCH, *arch);
+  }
+  *arch = (int32_t)number;
+  return ATTUNE_SDPA_OK;
+}
+
 static attune_sdpa_status new_context(unsigned long long id, context **into) {
   CUdevice device = 0;
   int major = 0, minor = 0, multiprocessors = 0, l2_bytes = 0;
@@ -174,11 +192,13 @@ static attune_sdpa_status new_context(unsigned long long id, context **into) {
   DRIVER(cuDeviceGetAttribute, &minor, DEVICE_MINOR, device);
   DRIVER(cuDeviceGetAttribute, &multiprocessors, DEVICE_MULTIPROCESSORS, device);
   DRIVER(cuDeviceGetAttribute, &l2_bytes, DEVICE_L2_BYTES, device);
+  int32_t arch = 10 * major + minor;
+  TRY(named_arch(&arch));
   const size_t bytes = sizeof(context) + (size_t)attune_sdpa_form_count * sizeof(loaded_form);
   context *c = calloc(1, bytes);
   if (c == NULL) return attune_fail(ATTUNE_SDPA_DRIVER_ERROR, "no memory for %zu bytes", bytes);
   c->id = id, c->device = device, c->l2_bytes = l2_bytes;
-  c->target = (target){10 * major + minor, multiprocessors};
+  c->target = (target){arch, multiprocessors};
   pthread_mutex_init(&c->loading, NULL);
   c->next = atomic_load(&contexts);
   atomic_store(&contexts, c);
