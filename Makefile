@@ -200,6 +200,7 @@ wheel: wheel-tools wheel-sources ## the Python package with the C library inside
 
 local-wheel: wheel-sources ## the same for this machine only, by its C compiler; without Zig
 	python3 -m pip wheel -q --no-deps $(OWN_SETUPTOOLS) -w dist ./python
+	cd dist && du -b attune-*.whl
 
 wheel-tools: # Zig, which is a C compiler for all processors and versions of glibc, and the audit: in a Python of their own
 	@test "$$(cat .tools/wheel/pins 2>/dev/null)" = '$(WHEEL_TOOLS)' || { \

@@ -28,7 +28,7 @@ type Plan struct {
 }
 
 // NewPlan lists the images of a library: a selection of a kernel with some outputs, for the newest
-// architecture that all its variants have, and the companions.
+// architecture that all its variants have, the companions, and the forms for other GPUs.
 func NewPlan(kernel *spec.Kernel, folder fs.FS, s *spec.Selection, outputs []int) (*Plan, error) {
 	p := &Plan{
 		Folders:  append([]fs.FS{folder}, kernels.Forms()...),
@@ -47,8 +47,14 @@ func NewPlan(kernel *spec.Kernel, folder fs.FS, s *spec.Selection, outputs []int
 			}
 		}
 	}
+	hopper := len(p.Folders)
+	p.Folders = append(p.Folders, kernels.Portable()...)
 	for i, folder := range p.Folders[1:] {
-		forms, err := form.Declared(folder, p.library.Arch)
+		arch := p.library.Arch
+		if i+1 >= hopper {
+			arch = form.PortableArch
+		}
+		forms, err := form.Declared(folder, arch)
 		if err != nil {
 			return nil, err
 		}

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"attune/internal/form"
 	"attune/internal/spec"
 	"attune/internal/toolchain"
 	"attune/kernels"
@@ -24,7 +25,7 @@ func TestPlan(t *testing.T) {
 		seen := map[string]bool{}
 		var images []*toolchain.Image
 		for _, item := range p.Items {
-			if name := item.Target.String(); seen[name] || item.Target.Arch != "sm_90a" {
+			if name := item.Target.String(); seen[name] || item.Target.Arch != map[bool]string{true: "sm_80", false: "sm_90a"}[item.Target.Kernel == "warp"] {
 				t.Errorf("%s is built twice, or for another architecture", name)
 			}
 			seen[item.Target.String()] = true
@@ -48,7 +49,9 @@ func TestPlan(t *testing.T) {
 		}
 		var companions []string
 		for _, c := range l.Companions {
-			companions = append(companions, c.Image.Record.Variant)
+			if c.Kernel != form.Warp {
+				companions = append(companions, c.Image.Record.Variant)
+			}
 			if c.Threads == 0 || c.Cooperative != (c.Image.Record.Kernel == "quantize") {
 				t.Errorf("%+v", c)
 			}

@@ -197,7 +197,7 @@ func labJob(t *testing.T, folder fs.FS, c *form.Form, shape spec.Shape) device.J
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, code := Code(c.Image)
+	_, code := c.Code()
 	p := declared.New(kernel, folder, kernel.Name)
 	job, err := p.Job(problem.Build{Variant: v, Image: c.Image, Code: code}, p.Plain(shape, 1))
 	if err != nil {

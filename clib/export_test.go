@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"attune/internal/form"
 	"attune/internal/spec"
 	"attune/internal/toolchain"
 	"attune/kernels"
@@ -238,13 +239,13 @@ func TestCode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if kind, code := Code(l.Images[0][0]); kind != "cubin" || string(code) != "ELF" {
+	if kind, code := form.Dense(l.Images[0][0]).Code(); kind != "cubin" || string(code) != "ELF" {
 		t.Errorf("%s %q", kind, code)
 	}
 	if n := strings.Count(string(text), "/* 3 bytes */\n0x0000000000464c45, };"); n != 1 {
 		t.Errorf("the machine code is written %d times", n)
 	}
-	if !strings.Contains(string(text), ".image = image_0, .waits = 0,\n     .head_dim = 64, .threads = 256") {
+	if !strings.Contains(string(text), ".image = image_0, .arch = 0, .is_exact = 0, .is_ptx = 0, .waits = 0,\n     .head_dim = 64, .threads = 256") {
 		t.Error("the second form has other machine code than the first")
 	}
 }

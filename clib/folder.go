@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"attune/internal/form"
 )
 
 //go:embed src
@@ -100,7 +102,7 @@ func (l *Library) files() (contents, error) {
 		return nil, err
 	}
 	release, _, _ := strings.Cut(l.Version, "+")
-	kind, _ := Code(l.Images[0][0])
+	kind, _ := form.Dense(l.Images[0][0]).Code()
 	fill := strings.NewReplacer("@@RELEASE@@", release, "@@VERSION@@", l.Version, "@@SELECTION@@", l.Selection.Name,
 		"@@ARCH@@", l.Arch, "@@KIND@@", kind, "@@FORMS@@", fmt.Sprint(len(l.forms())))
 	for _, entry := range entries {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 
+	"attune/internal/arch"
 	"attune/internal/array"
 	"attune/internal/form"
 	"attune/internal/rule"
@@ -57,15 +58,6 @@ func formIndex(forms []*form.Form, image *toolchain.Image) int {
 		return -1
 	}
 	return slices.IndexFunc(forms, func(f *form.Form) bool { return f.Variant() == image.Record.Variant })
-}
-
-// Code is the part of an image that the library contains, and its kind: the machine code if it was
-// built, else the PTX, which the driver compiles.
-func Code(image *toolchain.Image) (kind string, code []byte) {
-	if image.Cubin != nil {
-		return "cubin", image.Cubin
-	}
-	return "PTX", image.PTX
 }
 
 // newTranslator declares the properties of a shape with the ranges that attune_sdpa.c accepts. It
@@ -183,24 +175,14 @@ func parenthesised(condition string) string {
 	return "(" + condition + ")"
 }
 
-// archNumbers splits sm_90a into 9 and 0.
-func archNumbers(arch string) (major, minor int, err error) {
-	digits := strings.TrimRight(strings.TrimPrefix(arch, "sm_"), "af")
-	n, err := strconv.Atoi(digits)
-	if err != nil || n < 10 {
-		return 0, 0, fmt.Errorf("the architecture %q has no compute capability; want one such as sm_90a", arch)
-	}
-	return n / 10, n % 10, nil
-}
-
 // table writes attune_sdpa_forms.c.
 func (l *Library) table() ([]byte, error) {
 	if err := l.check(); err != nil {
 		return nil, err
 	}
-	major, minor, err := archNumbers(l.Arch)
-	if err != nil {
-		return nil, err
+	number, _ := arch.Number(l.Arch)
+	if number == 0 {
+		return nil, fmt.Errorf("the architecture %q has no compute capability; want one such as sm_90a", l.Arch)
 	}
 	choose, err := chooser(l.Selection)
 	if err != nil {
@@ -209,12 +191,12 @@ func (l *Library) table() ([]byte, error) {
 	var c bytes.Buffer
 	c.WriteString("#include \"attune_sdpa_forms.h\"\n\n#include <math.h>\n\n")
 	fmt.Fprintf(&c, "const char attune_sdpa_version_text[] = %s;\n", strconv.Quote(l.Version+" "+l.Selection.Name+" "+l.Arch))
-	fmt.Fprintf(&c, "const int attune_sdpa_arch_major = %d, attune_sdpa_arch_minor = %d;\n\n", major, minor)
+	fmt.Fprintf(&c, "const int attune_sdpa_arch = %d;\n\n", number)
 	c.WriteString(choose + "\n")
 	forms := l.forms()
 	images := map[string]string{} // the C array of each image
 	for _, f := range forms {
-		_, code := Code(f.Image)
+		_, code := f.Code()
 		if images[string(code)] == "" {
 			images[string(code)] = fmt.Sprintf("image_%d", len(images))
 			writeWords(&c, images[string(code)], code)
@@ -223,7 +205,7 @@ func (l *Library) table() ([]byte, error) {
 	fmt.Fprintf(&c, "const int attune_sdpa_dense_count = %d, attune_sdpa_form_count = %d;\n\nconst attune_sdpa_form_info attune_sdpa_forms[] = {\n",
 		len(forms)-len(l.Companions), len(forms))
 	for _, f := range forms {
-		_, code := Code(f.Image)
+		_, code := f.Code()
 		if err := writeForm(&c, f, images[string(code)]); err != nil {
 			return nil, fmt.Errorf("%s: %w", f.Variant(), err)
 		}
@@ -298,7 +280,7 @@ func arguments(f *form.Form) (string, error) {
 }
 
 // maxArguments is ATTUNE_SDPA_MAX_ARGUMENTS.
-const maxArguments = 40
+const maxArguments = 64
 
 // cacheTypes are the values of attune_sdpa_dtype; other kernels than decode have 0.
 var cacheTypes = map[array.DType]int{array.E4M3: 1, array.F16: 2, array.BF16: 3}
@@ -310,12 +292,15 @@ func writeForm(c *bytes.Buffer, f *form.Form, image string) error {
 		return err
 	}
 	flag := map[bool]int{true: 1}
-	fmt.Fprintf(c, "    {.kernel = ATTUNE_KERNEL_%s,\n     .variant = %s,\n     .entry = %s,\n     .image = %s, .waits = %d,\n",
-		strings.ToUpper(string(f.Kernel)), strconv.Quote(f.Variant()), strconv.Quote(f.Target.EntryName()), image, flag[f.Waits()])
+	kind, _ := f.Code()
+	number, exact := arch.Number(f.Target.Arch)
+	fmt.Fprintf(c, "    {.kernel = ATTUNE_KERNEL_%s,\n     .variant = %s,\n     .entry = %s,\n     .image = %s, .arch = %d, .is_exact = %d, .is_ptx = %d, .waits = %d,\n",
+		strings.ToUpper(string(f.Kernel)), strconv.Quote(f.Variant()), strconv.Quote(f.Target.EntryName()), image, number, flag[exact], flag[kind == form.PTX], flag[f.Waits()])
 	fmt.Fprintf(c, "     .head_dim = %d, .threads = %d, .shared_bytes = %d, .cluster = %d, .cooperative = %d,\n",
 		f.HeadDim, f.Threads, f.SharedBytes, f.Cluster, flag[f.Cooperative])
-	fmt.Fprintf(c, "     .blocks_per_multiprocessor = %d, .query_rows = %d, .step_keys = %d, .chunks = %d,\n     .max_blocks = %d, .bf16 = %d, .linear_eighths = %d, .cache_dtype = %d,\n",
-		f.BlocksPerMultiprocessor, f.QueryRows, f.StepKeys, f.Chunks, f.MaxBlocks, flag[f.BF16], f.LinearEighths, cacheTypes[f.Cache])
+	fmt.Fprintf(c, "     .blocks_per_multiprocessor = %d, .query_rows = %d, .step_keys = %d, .chunks = %d,\n     .max_blocks = %d, .bf16 = %d, .linear_eighths = %d, .cache_dtype = %d,\n     .has_options = %d, .packs_heads = %d, .splits = %d,\n",
+		f.BlocksPerMultiprocessor, f.QueryRows, f.StepKeys, f.Chunks, f.MaxBlocks, flag[f.BF16], f.LinearEighths, cacheTypes[f.Cache],
+		flag[f.HasOptions], flag[f.PacksHeads], flag[f.Splits])
 	fmt.Fprintf(c, "     .argument_count = %d, .map_count = %d,\n     .arguments = {%s},\n     .maps = {", len(f.Arguments), len(f.Maps()), list)
 	for _, m := range f.Maps() {
 		fmt.Fprintf(c, "{%d, %d, %d, %d, %d, %d, %d}, ", m.Tensor, m.ElementBytes, m.Rank, m.Columns, m.Rows, m.PagedRows, m.SwizzleBytes)

@@ -149,7 +149,7 @@ func denseOutput(t *testing.T, machine *cuda.Machine, l Library, in *tensor.Inpu
 	}
 	index := slices.IndexFunc(l.Selection.Choices, func(other spec.Choice) bool { return other.When == choice.When })
 	image := l.Images[index][0]
-	_, code := Code(image)
+	_, code := form.Dense(image).Code()
 	return runJob(t, machine, attention.Job(problem.Build{Image: image, Code: code}, machine.Facts(), in))[0]
 }
 

@@ -69,7 +69,10 @@ var loadShipped = sync.OnceValues(func() (Library, error) {
 })
 
 // compiled is a library with the probe, as a program.
-type compiled struct{ library, program, driver string }
+type compiled struct {
+	library, program, driver string
+	env                      []string // of the program, beside that of the test
+}
 
 // shipped is the library of the shipped forms for the double of the driver, which reads the parameters
 // of an entry function and no more: a table with the whole PTX has 27 MB. The table has no code of its
@@ -117,7 +120,7 @@ func withoutBody(image *toolchain.Image) *toolchain.Image {
 // edit changes the generated table.
 func compileLibrary(name string, l Library, edit ...string) (compiled, error) {
 	dir := filepath.Join(workshop, name)
-	c := compiled{filepath.Join(dir, "library"), filepath.Join(dir, "probe"), filepath.Join(workshop, "driver")}
+	c := compiled{library: filepath.Join(dir, "library"), program: filepath.Join(dir, "probe"), driver: filepath.Join(workshop, "driver")}
 	if _, err := Write(c.library, l); err != nil {
 		return c, err
 	}
@@ -163,7 +166,7 @@ func (c compiled) link(program, source string, flags ...string) error {
 }
 
 // handWritten are the sources of the library without its table.
-var handWritten = []string{"attune_sdpa.c", "attune_explain.c", "attune_attention.c", "attune_quantize.c", "attune_tensor.c", "attune_driver.c"}
+var handWritten = []string{"attune_sdpa.c", "attune_explain.c", "attune_attention.c", "attune_warp.c", "attune_selection.c", "attune_quantize.c", "attune_tensor.c", "attune_driver.c"}
 
 var (
 	probeSource, _  = filepath.Abs("testdata/probe.c")
@@ -202,7 +205,7 @@ func shippedProbe(t *testing.T) compiled {
 func (c compiled) ask(t *testing.T, lines ...string) []string {
 	t.Helper()
 	cmd := exec.Command(c.program)
-	cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+c.driver)
+	cmd.Env = slices.Concat(os.Environ(), []string{"LD_LIBRARY_PATH=" + c.driver, "ATTUNE_CACHE=" + c.driver, "ATTUNE_SELECTION="}, c.env)
 	cmd.Stdin = strings.NewReader(strings.Join(lines, "\n") + "\n")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
@@ -249,10 +252,14 @@ func TestArguments(t *testing.T) {
 		{[]string{"struct_size=312"}, invalid + "struct_size is 312; "}, // of 0.1.0, whose fields lie elsewhere
 		{[]string{"struct_size=100000"}, invalid + "struct_size is 100000; "},
 		// A later header appends fields. Without a value they are no option.
-		{[]string{"struct_size=368"}, ok},
-		{[]string{"struct_size=368", "later=1"}, unsupported + "byte 363 of attune_sdpa_params is not 0; this library knows 360 bytes of a later header"},
+		{[]string{"struct_size=376"}, ok},
+		{[]string{"struct_size=376", "later=1"}, unsupported + "byte 371 of attune_sdpa_params is not 0; this library knows 368 bytes of a later header"},
 		// An earlier header has fewer fields: what lies behind its struct is not read.
 		{[]string{"struct_size=320"}, ok},
+		{[]string{"struct_size=360", "arch=7", "multiprocessors=-1"}, ok},
+		{[]string{"arch=89"}, invalid + "multiprocessors is 0; it must be from 1"},
+		{[]string{"multiprocessors=3"}, invalid + "arch is 0; it must be from 1"},
+		{[]string{"arch=90", "multiprocessors=114"}, invalid + "arch is 90 and multiprocessors 114; device 0 of the current context is sm_90 and has 132"},
 		{[]string{"struct_size=320", "precision=9", "softcap=9", "reserved=1", "alibi_stride=-1"}, ok},
 		{[]string{"struct_size=328", "v_head_dim=9", "reserved=1", "alibi_stride=-1"}, ok},
 		{[]string{"struct_size=336", "alibi_slopes=0x100400000000", "alibi_stride=-1", "tree_mask=0x100400000000"}, ok},
@@ -682,7 +689,7 @@ func TestMissingDriver(t *testing.T) {
 	}
 }
 
-// An older driver lacks functions. Those of CUDA 12 are required.
+// An older driver lacks functions. Those of CUDA 11.8 are required, and for tensor maps that of CUDA 12.
 func TestOldDriver(t *testing.T) {
 	t.Parallel()
 	c := shippedProbe(t)
@@ -690,7 +697,21 @@ func TestOldDriver(t *testing.T) {
 	if err := compileDriver(c.driver, "-DWITHOUT_LAUNCH"); err != nil {
 		t.Fatal(err)
 	}
-	if got := c.ask(t, "call"); got[0] != noDriver+"libcuda.so.1 has no function cuLaunchKernelEx: the driver is older than CUDA 12; install a newer one" {
+	if got := c.ask(t, "call"); got[0] != noDriver+"libcuda.so.1 has no function cuLaunchKernelEx: the driver is older than CUDA 11.8; install a newer one" {
+		t.Errorf("got %q", got)
+	}
+	if err := compileDriver(c.driver, "-DWITHOUT_MAPS"); err != nil {
+		t.Fatal(err)
+	}
+	half := []string{"dtype 3", "out_dtype 3", "descale_q 0", "descale_k 0", "descale_v 0"}
+	for _, name := range []string{"q", "k", "v", "o"} {
+		half = append(half, fmt.Sprintf("%s %#x", name, 0x120000000000))
+	}
+	lines := []string{"context 0", "set queries 2048", "call", "context 2"}
+	for _, field := range half {
+		lines = append(lines, "set "+field)
+	}
+	if got := c.ask(t, append(lines, "set queries 700", "call")...); got[1] != ok || got[0] != noDriver+"libcuda.so.1 has no function cuTensorMapEncodeTiled: the driver is older than CUDA 12; install a newer one" {
 		t.Errorf("got %q", got)
 	}
 	if err := compileDriver(c.driver, "-DWITHOUT_OPTIONAL"); err != nil {
@@ -713,7 +734,7 @@ func TestContexts(t *testing.T) {
 	}
 	lines := slices.Concat([]string{"context 0", "call", "call"}, onSecond, []string{"call", "call", "context 0", "reset", "call", "replace 0", "call", "context 2", "call", "context -1", "call", "print"})
 	got := c.ask(t, lines...)
-	for i, want := range []string{ok, ok, ok, ok, ok, ok, unsupported + "device 2 of the current context is sm_80; the code of this library is for sm_90", invalid + "no CUDA context is current"} {
+	for i, want := range []string{ok, ok, ok, ok, ok, ok, unsupported + "q_dtype is 1 and out_dtype 2; on sm_80 both are FP16 or both BF16", invalid + "no CUDA context is current"} {
 		if !strings.HasPrefix(got[i], want) {
 			t.Errorf("call %d: %q, want %q", i, got[i], want)
 		}

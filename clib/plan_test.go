@@ -143,7 +143,7 @@ func TestPlansMatchGo(t *testing.T) {
 	t.Parallel()
 	c := shippedProbe(t)
 	l := shippedLibrary(t)
-	table, err := form.NewTable(l.Selection, kernels.SDPA(), kernels.Forms(), l.Arch)
+	table, err := form.NewTable(l.Selection, kernels.SDPA(), kernels.Forms(), kernels.Portable(), device.Facts{Arch: "sm_90", Multiprocessors: 132})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -224,8 +224,12 @@ func TestExplain(t *testing.T) {
 			t.Errorf("%q:\ngot  %+v\nwant %+v", tests[i].settings, got, want)
 		}
 	}
-	got := shippedProbe(t).ask(t, "explain 8", "set queries 0", "explain 0")
+	got := shippedProbe(t).ask(t, "explain 16", "set queries 0", "explain 0", "reset", "explain 8", "target", "set arch 89", "set multiprocessors 58", "target")
 	if !strings.HasPrefix(got[0], invalid+"struct_size is ") || got[1] != invalid+"queries is 0; it must be from 1 to 16777216" {
+		t.Errorf("got %q", got)
+	}
+	// The struct of 0.2.0 has no target.
+	if !strings.HasPrefix(got[2], ok) || got[3] != "0 sm_90 132" || !strings.HasPrefix(got[4], unsupported) {
 		t.Errorf("got %q", got)
 	}
 }

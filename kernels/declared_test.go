@@ -117,13 +117,19 @@ type declaredJob struct {
 
 func newDeclaredJob(t *testing.T, folder, stage, shape string) *declaredJob {
 	t.Helper()
+	return newDeclaredJobOn(t, folder, stage, "sm_90a", shape)
+}
+
+// newDeclaredJobOn is newDeclaredJob for another architecture.
+func newDeclaredJobOn(t *testing.T, folder, stage, arch, shape string) *declaredJob {
+	t.Helper()
 	m := jobMakerOf(t, folder)
 	shapes, err := m.kernel.Shapes(shape)
 	if err != nil {
 		t.Fatal(err)
 	}
 	v := variantOf(t, m.kernel, stage)
-	image, _, err := m.builder.Build(t.Context(), form.Target(m.kernel, v, "sm_90a"))
+	image, _, err := m.builder.Build(t.Context(), form.Target(m.kernel, v, arch))
 	if err != nil {
 		t.Fatal(err)
 	}

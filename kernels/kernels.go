@@ -49,6 +49,9 @@ func Prefill16() fs.FS { return folder("attention/prefill16") }
 // Mixed returns the folder of the attention kernel for Q in BF16 or FP16 with K and V in E4M3.
 func Mixed() fs.FS { return folder("attention/mixed") }
 
+// Warp returns the folder of the attention kernel for BF16 and FP16 on every GPU since Ampere.
+func Warp() fs.FS { return folder("attention/warp") }
+
 // Cast returns the folder of the quantiser of Q, K and V in one pass.
 func Cast() fs.FS { return folder("quantize/cast") }
 

@@ -1,6 +1,10 @@
 package kernels_test
 
-import "testing"
+import (
+	"testing"
+
+	"attune/internal/spec"
+)
 
 const warpFolder = "attention/warp"
 
@@ -9,7 +13,9 @@ const warpFolder = "attention/warp"
 // shared memory of sm_89.
 func TestWarpIsCorrect(t *testing.T) {
 	kernel, builder := declaredBuilder(t, warpFolder)
-	all, few := kernel.Run.SimShapes, []string{"ragged", "mean", "causal", "short", "peaks"}
+	all, options := kernel.Run.SimShapes, optionShapes(t, kernel)
+	few := []string{"ragged", "mean", "causal", "short", "peaks", "split"}
+	some := []string{"left", "packed_all", "paged", "paged_16", "softcap", "alibi_cap", "tree_paged", "decode_paged", "draft"}
 	for i, test := range []struct {
 		variant, arch string
 		shapes        []string
@@ -36,6 +42,21 @@ func TestWarpIsCorrect(t *testing.T) {
 		{"warp_d256", "sm_80", few},
 		{"warp_d256", "sm_90a", few},
 		{"warp_d256_fp16", "sm_86", few},
+		{"warp_d64_options", "sm_89", options},
+		{"warp_d64_options+USE_BF16=0", "sm_120", some},
+		{"warp_d128_options", "sm_80", options},
+		{"warp_d128_options", "sm_90a", some},
+		{"warp_d256_options", "sm_86", some},
+		{"warp_d64_cache", "sm_89", options},
+		{"warp_d64_cache+USE_BF16=0", "sm_90a", some},
+		{"warp_d128_cache", "sm_120", options},
+		{"warp_d128_cache", "sm_80", some},
+		{"warp_d256_cache", "sm_90a", some},
+		{"warp_d64_cache8", "sm_80", options},
+		{"warp_d64_cache8+USE_BF16=0", "sm_89", some},
+		{"warp_d128_cache8", "sm_89", options},
+		{"warp_d128_cache8", "sm_90a", some},
+		{"warp_d256_cache8", "sm_120", some},
 		{"warp_d64+TILE_N=96", "sm_89", few},
 		{"warp_d128+WARPS=8+USE_Q_IN_REGISTERS=1+RESIDENT_BLOCKS=1", "sm_89", few},
 		{"warp_d256+TILE_N=32+KV_STAGES=2", "sm_89", few},
@@ -46,4 +67,20 @@ func TestWarpIsCorrect(t *testing.T) {
 			checkDeclaredOn(t, kernel, builder, warpFolder, test.variant, test.arch, test.shapes)
 		})
 	}
+}
+
+// optionShapes returns the shapes that only stages with options compute.
+func optionShapes(t *testing.T, kernel *spec.Kernel) []string {
+	t.Helper()
+	var names []string
+	for _, name := range kernel.Run.Shapes {
+		shapes, err := kernel.Shapes(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if shapes[0].(spec.Axes).Value("options") == 1 {
+			names = append(names, name)
+		}
+	}
+	return names
 }

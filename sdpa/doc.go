@@ -1,4 +1,4 @@
-// Package sdpa computes attention in FP8 and 16 bits, on an NVIDIA Hopper GPU or on the CPU.
+// Package sdpa computes attention in FP8 and 16 bits, on an NVIDIA GPU since Ampere or on the CPU.
 //
 //	dev, err := sdpa.Auto()
 //	...

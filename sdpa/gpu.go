@@ -5,10 +5,12 @@ package sdpa
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync"
 
+	"attune/internal/arch"
 	"attune/internal/device"
 	"attune/internal/device/cuda"
 	"attune/internal/form"
@@ -64,20 +66,32 @@ func newGPU(machine device.Machine) (*Device, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sdpa: %w", err)
 	}
-	facts, selection := machine.Facts(), kernel.Selection(selectionName)
-	// Code for sm_90a runs on sm_90 only.
-	index := slices.IndexFunc(selection.Archs, func(arch string) bool { return strings.TrimSuffix(arch, "a") == facts.Arch })
-	if index < 0 {
-		return nil, fmt.Errorf("sdpa: %s is %s and the kernels are for %s: %w; use the CPU",
-			facts.Name, facts.Arch, strings.Join(selection.Archs, ", "), ErrUnsupported)
+	facts := machine.Facts()
+	if facts.Arch, err = namedArch(facts.Arch); err != nil {
+		return nil, err
 	}
-	table, err := form.NewTable(selection, kernels.SDPA(), kernels.Forms(), selection.Archs[index])
+	table, err := form.NewTable(kernel.Selection(selectionName), kernels.SDPA(), kernels.Forms(), kernels.Portable(), facts)
+	if errors.Is(err, form.ErrUnsupported) {
+		return nil, fmt.Errorf("sdpa: %s: %w; use the CPU", strings.TrimSuffix(err.Error(), ": "+form.ErrUnsupported.Error()), ErrUnsupported)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("sdpa: %w", err)
 	}
 	return &Device{name: facts.Name, gpu: &gpu{
 		machine: machine, table: table, forms: map[string]*loaded{}, live: map[device.Address]bool{}, arrays: map[string]gpuTensor{},
 	}}, nil
+}
+
+// namedArch is the architecture that the variable ATTUNE_ARCH names in place of a later one of the GPU.
+func namedArch(gpu string) (string, error) {
+	named := os.Getenv("ATTUNE_ARCH")
+	if named == "" || !arch.HasLibrary(gpu) {
+		return gpu, nil
+	}
+	if number, specific := arch.Number(named); specific || !arch.Runs(arch.LibraryPortable, true, named) || !arch.Runs(fmt.Sprintf("sm_%d", number), true, gpu) {
+		return "", fmt.Errorf("sdpa: the variable ATTUNE_ARCH is %q: it names an architecture from %s to that of the GPU, %s", named, arch.LibraryPortable, gpu)
+	}
+	return named, nil
 }
 
 // close frees all memory. A lost context cannot, and the end of the process does.

@@ -278,11 +278,13 @@ func (g *gpu) load(ctx context.Context, f *form.Form) (*loaded, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sdpa: %w", err)
 	}
-	l := &loaded{Form: f}
+	ready := *f
+	ready.Image = image
+	l := &loaded{Form: &ready}
 	if f.Kernel == form.DenseKernel {
 		l.Form = form.Dense(image)
 	}
-	if l.function, err = g.machine.Load(image.PTX, image.Record.EntryName()); err != nil {
+	if l.function, err = g.machine.Load(l.PTX(), image.Record.EntryName()); err != nil {
 		return nil, g.wrap(err)
 	}
 	g.forms[f.Variant()] = l

@@ -3,9 +3,11 @@
 package sdpa
 
 import (
+	"errors"
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"attune/internal/tensor"
@@ -205,20 +207,61 @@ func TestGPUOptions(t *testing.T) {
 		if testing.Short() && test.slow {
 			continue
 		}
-		d, m := openSim(t)
-		out, err := NewTensor(test.out, outputShape(test.q.Shape, test.v.Shape))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := d.Supports(test.problem, test.q, test.k, test.v, out); err != nil {
+		if err := test.checkOn(t, newSimMachine()); err != nil {
 			t.Errorf("%s: %v", test.name, err)
 		}
-		test.check(t, d)
-		if !slices.Equal(m.launches, test.launches) {
-			t.Errorf("%s: the kernels are %q, want %q", test.name, m.launches, test.launches)
+	}
+}
+
+// checkOn is check on a new device, with the kernels that are launched. It returns the error of a
+// problem that is not supported.
+func (o optionTest) checkOn(t *testing.T, m *simMachine) error {
+	t.Helper()
+	d, err := newGPU(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := NewTensor(o.out, outputShape(o.q.Shape, o.v.Shape))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Supports(o.problem, o.q, o.k, o.v, out); err != nil {
+		return err
+	}
+	o.check(t, d)
+	if !slices.Equal(m.launches, o.launches) {
+		t.Errorf("%s: the kernels are %q, want %q", o.name, m.launches, o.launches)
+	}
+	if err := d.Close(); err != nil || len(m.memory) > 0 {
+		t.Errorf("%s: Close returns %v, and %d buffers are left", o.name, err, len(m.memory))
+	}
+	return nil
+}
+
+// GPUs that the kernels for Hopper are not for compute what the warp kernel does, as the CPU does, and
+// say what they do not.
+func TestGPUCards(t *testing.T) {
+	r := rand.New(rand.NewPCG(23, 24))
+	draw := func(dtype DType, shape ...int) *Tensor { return randomTensor(t, r, dtype, [4]int(shape)) }
+	tests := append(optionTests(t), optionTest{"head dim 96", Problem{Causal: true}, draw(BF16, 1, 2, 40, 96), draw(BF16, 1, 1, 50, 96), draw(BF16, 1, 1, 50, 96), BF16, nil, 0.03, false})
+	for _, card := range []string{"sm_80", "sm_86", "sm_89", "sm_120"} {
+		computed := 0
+		for i, test := range tests {
+			if testing.Short() && (test.slow || card != "sm_89") && i != 0 {
+				continue
+			}
+			m := newSimMachine()
+			m.facts.Arch, m.facts.Multiprocessors = card, 58
+			test.launches = []string{"warp_attention"}
+			switch err := test.checkOn(t, m); {
+			case err == nil:
+				computed++
+			case !errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), "on "+card) && !strings.Contains(err.Error(), "for "+card):
+				t.Errorf("%s, %s: %v", card, test.name, err)
+			}
 		}
-		if err := d.Close(); err != nil || len(m.memory) > 0 {
-			t.Errorf("%s: Close returns %v, and %d buffers are left", test.name, err, len(m.memory))
+		if computed < 1 {
+			t.Errorf("%s computes no problem", card)
 		}
 	}
 }

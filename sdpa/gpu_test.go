@@ -363,12 +363,29 @@ func TestGPULimits(t *testing.T) {
 	}
 }
 
+// ATTUNE_ARCH names an earlier architecture than that of the GPU.
+func TestNamedArch(t *testing.T) {
+	for named, want := range map[string]string{"": "sm_90", "sm_80": "sm_80", "sm_89": "sm_89", "sm_90": "sm_90", "sm_75": "", "sm_91": "", "sm_90a": "", "x": ""} {
+		t.Setenv("ATTUNE_ARCH", named)
+		got, err := namedArch("sm_90")
+		if got != want || (err == nil) == (want == "") {
+			t.Errorf("%q: %q, %v; want %q", named, got, err, want)
+		}
+		if d, _ := newGPU(newSimMachine()); (d == nil) != (want == "") {
+			t.Errorf("%q: the device is %v", named, d)
+		}
+	}
+	if got, err := namedArch("sm_75"); got != "sm_75" || err != nil {
+		t.Errorf("a GPU without kernels: %q, %v", got, err)
+	}
+}
+
 // Auto passes over GPUs without kernels and reports broken ones.
 func TestAuto(t *testing.T) {
 	old := newSimMachine()
-	old.facts.Arch = "sm_89"
+	old.facts.Arch = "sm_75"
 	_, unsupported := newGPU(old)
-	if !errors.Is(unsupported, ErrUnsupported) || !strings.Contains(unsupported.Error(), "sm_89 and the kernels are for sm_90a") {
+	if !errors.Is(unsupported, ErrUnsupported) || !strings.Contains(unsupported.Error(), "sm_75 and the kernels are for sm_80 and later") {
 		t.Errorf("a GPU of another architecture: %v", unsupported)
 	}
 	second, _ := openSim(t)

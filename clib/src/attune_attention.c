@@ -7,10 +7,6 @@
  * takes more, if they are of few queries: other kernels would read them once for each query head. */
 enum { FEW_ROWS = 16, MAX_DECODE_ROWS = 128, MAX_DECODE_QUERIES = 16 };
 
-/* The bounds of the workspace and of the selection are those of an H200. More multiprocessors than
- * that stay idle, so that the size of the workspace does not depend on the device. */
-enum { MAX_MULTIPROCESSORS = 132 };
-
 static int64_t rows_of(const attune_sdpa_params *p) {
   return (int64_t)(p->heads / p->kv_heads) * p->queries;
 }
@@ -41,8 +37,8 @@ const attune_sdpa_form_info *attune_find_decode(const attune_sdpa_params *p,
 }
 
 /* Two parts of each block: rows of O with the max and the sum of each. */
-size_t attune_decode_part_bytes(const attune_sdpa_form_info *form) {
-  return 2 * (size_t)MAX_MULTIPROCESSORS * (size_t)form->query_rows *
+size_t attune_decode_part_bytes(const attune_sdpa_form_info *form, int32_t multiprocessors) {
+  return 2 * (size_t)multiprocessors * (size_t)form->query_rows *
          ((size_t)form->head_dim + 2) * sizeof(float);
 }
 
@@ -73,10 +69,7 @@ static int32_t even_blocks_of(const attune_sdpa_params *p, const attune_sdpa_for
 
 /* Only the kernel knows whether lengths that are given are equal. */
 static void set_decode_grid(const attune_sdpa_params *p, const attune_sdpa_form_info *form,
-                            const context *c, unsigned grid[3], int32_t *even_blocks) {
-  int multiprocessors = attune_multiprocessors(c);
-  if (multiprocessors > MAX_MULTIPROCESSORS) multiprocessors = MAX_MULTIPROCESSORS;
-  if (multiprocessors < 1) multiprocessors = 1;
+                            int32_t multiprocessors, unsigned grid[3], int32_t *even_blocks) {
   *even_blocks = even_blocks_of(p, form, multiprocessors);
   grid[0] = (unsigned)multiprocessors;
 }
@@ -87,7 +80,7 @@ enum { CONSUMER_ROWS = 64 }; /* of a pingpong form */
 
 /* Persistent blocks: one for each multiprocessor, at most one for each tile of query rows. */
 static attune_sdpa_status set_persistent_grid(const problem *x, const attune_sdpa_form_info *form,
-                                              const context *c, unsigned grid[3]) {
+                                              unsigned grid[3]) {
   const attune_sdpa_params *p = &x->p;
   const int64_t tiles_of_heads = quotient_up((int64_t)p->queries * x->packed, form->query_rows);
   const double tiles = (double)p->batch * (p->heads / x->packed) * (double)tiles_of_heads;
@@ -99,7 +92,7 @@ static attune_sdpa_status set_persistent_grid(const problem *x, const attune_sdp
   }
   const int per_multiprocessor =
                 form->blocks_per_multiprocessor > 1 ? form->blocks_per_multiprocessor : 1,
-            blocks = per_multiprocessor * attune_multiprocessors(c);
+            blocks = per_multiprocessor * x->target.multiprocessors;
   grid[0] = tiles < blocks ? (unsigned)tiles : (unsigned)blocks;
   return ATTUNE_SDPA_OK;
 }
@@ -108,7 +101,7 @@ static attune_sdpa_status set_persistent_grid(const problem *x, const attune_sdp
  * and also in z if there are too many. With grouped heads y has the heads of a group and z the K/V
  * heads. A persistent form gets as many blocks as the device holds at once. */
 static attune_sdpa_status set_dense_grid(const attune_sdpa_params *p,
-                                         const attune_sdpa_form_info *form, const context *c,
+                                         const attune_sdpa_form_info *form, int32_t multiprocessors,
                                          unsigned grid[3]) {
   enum { MAX_GRID_YZ = 65535 };
   const int64_t heads = (int64_t)p->batch * p->heads,
@@ -116,7 +109,7 @@ static attune_sdpa_status set_dense_grid(const attune_sdpa_params *p,
                 cluster = form->cluster > 1 ? form->cluster : 1;
   if (form->blocks_per_multiprocessor > 0) {
     const int64_t wanted = quotient_up(heads * tiles, cluster);
-    int64_t room = (int64_t)form->blocks_per_multiprocessor * attune_multiprocessors(c) / cluster;
+    int64_t room = (int64_t)form->blocks_per_multiprocessor * multiprocessors / cluster;
     if (room < 1) room = 1;
     grid[0] = (unsigned)((wanted < room ? wanted : room) * cluster);
     return ATTUNE_SDPA_OK;
@@ -176,6 +169,13 @@ static attune_sdpa_status encode_map(const problem *x, const attune_sdpa_map *ma
   return attune_encode_map(&whole, into);
 }
 
+/* Rows of a K/V head: of all pages, of all packed sequences, or of one. */
+static int32_t all_keys(const problem *x) {
+  const int64_t pages = x->p.page_table != NULL ? x->k.extents[0] : 1,
+                keys = pages * x->k.extents[2];
+  return (int32_t)(keys < INT32_MAX ? keys : INT32_MAX);
+}
+
 /* ---- the launch ----------------------------------------------------------------------------- */
 
 attune_sdpa_status attune_launch_attention(const problem *x, context *c,
@@ -184,18 +184,23 @@ attune_sdpa_status attune_launch_attention(const problem *x, context *c,
   unsigned grid[3] = {1, 1, 1};
   int32_t even_blocks = 0;
   if (form->kernel == ATTUNE_KERNEL_DECODE) {
-    set_decode_grid(&p, form, c, grid, &even_blocks);
+    set_decode_grid(&p, form, x->target.multiprocessors, grid, &even_blocks);
   } else if (form->kernel == ATTUNE_KERNEL_DENSE) {
-    TRY(set_dense_grid(&p, form, c, grid));
+    TRY(set_dense_grid(&p, form, x->target.multiprocessors, grid));
+  } else if (form->kernel == ATTUNE_KERNEL_WARP) {
+    attune_set_warp_grid(x, form, grid);
   } else {
-    TRY(set_persistent_grid(x, form, c, grid));
+    TRY(set_persistent_grid(x, form, grid));
   }
   const bool bf16 = p.out_dtype == ATTUNE_SDPA_BF16, packed = p.cu_queries != NULL;
   void *o = bf16 ? NULL : p.o, *o_bf16 = bf16 ? p.o : NULL, *parts = x->parts,
-       *counters = x->counters;
+       *counters = x->counters, *arrived = parts == NULL ? NULL : p.workspace;
   int32_t heads = p.batch * p.heads, group = p.heads / p.kv_heads, causal = x->causal,
           window_left = x->window_left, window_right = x->window_right,
-          head_rows = CONSUMER_ROWS / x->packed, o_columns = x->o.columns;
+          head_rows = CONSUMER_ROWS / x->packed, o_columns = x->o.columns,
+          columns = x->q.columns,
+          total_keys = all_keys(x), splits = x->splits,
+          section = attune_warp_section(x, form, attune_l2_bytes(c));
   float scale = x->scale, softcap = p.softcap;
   /* A decode form takes q in 16 bits by another argument, and mixed forms take its type. */
   const void *q = p.q, *q_fp16 = NULL, *q_bf16 = NULL;
@@ -204,8 +209,9 @@ attune_sdpa_status attune_launch_attention(const problem *x, context *c,
     q = NULL, *(q_is_bf16 ? &q_bf16 : &q_fp16) = p.q;
   }
   /* Packed rows are found by cu_queries alone. */
-  tensor queries = x->q, output = x->o;
+  tensor queries = x->q, output = x->o, keys = x->k, values_of_keys = x->v;
   if (packed) queries.strides[0] = output.strides[0] = 0;
+  if (p.cu_keys != NULL) keys.strides[0] = values_of_keys.strides[0] = 0;
   int64_t lse_head = packed ? p.total_queries : p.queries,
           lse_batch = packed ? 0 : p.heads * lse_head;
   encoded_map maps[ATTUNE_SDPA_MAX_MAPS];
@@ -226,7 +232,7 @@ attune_sdpa_status attune_launch_attention(const problem *x, context *c,
       [ATTUNE_ARG_LENGTHS] = &p.key_lengths,
       [ATTUNE_ARG_PAGE_TABLE] = &p.page_table,
       [ATTUNE_ARG_PARTS] = &parts,
-      [ATTUNE_ARG_ARRIVED] = &p.workspace,
+      [ATTUNE_ARG_ARRIVED] = &arrived,
       [ATTUNE_ARG_COUNTERS] = &counters,
       [ATTUNE_ARG_HEAD_ROWS] = &head_rows,
       [ATTUNE_ARG_BATCH] = &p.batch,
@@ -255,6 +261,16 @@ attune_sdpa_status attune_launch_attention(const problem *x, context *c,
       [ATTUNE_ARG_Q_BATCH_STRIDE] = &queries.strides[0],
       [ATTUNE_ARG_Q_HEAD_STRIDE] = &queries.strides[1],
       [ATTUNE_ARG_Q_ROW_STRIDE] = &queries.strides[2],
+      [ATTUNE_ARG_K_STRIDE_BATCH] = &keys.strides[0],
+      [ATTUNE_ARG_K_STRIDE_HEAD] = &keys.strides[1],
+      [ATTUNE_ARG_K_STRIDE_ROW] = &keys.strides[2],
+      [ATTUNE_ARG_V_STRIDE_BATCH] = &values_of_keys.strides[0],
+      [ATTUNE_ARG_V_STRIDE_HEAD] = &values_of_keys.strides[1],
+      [ATTUNE_ARG_V_STRIDE_ROW] = &values_of_keys.strides[2],
+      [ATTUNE_ARG_SECTION] = &section,
+      [ATTUNE_ARG_SPLITS] = &splits,
+      [ATTUNE_ARG_COLUMNS] = &columns,
+      [ATTUNE_ARG_TOTAL_KEYS] = &total_keys,
       [ATTUNE_ARG_O_STRIDE_BATCH] = &output.strides[0],
       [ATTUNE_ARG_O_STRIDE_HEAD] = &output.strides[1],
       [ATTUNE_ARG_O_STRIDE_ROW] = &output.strides[2],

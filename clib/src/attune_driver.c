@@ -42,21 +42,22 @@ typedef struct driver_api {
   CUresult (*cuModuleUnload)(CUmodule module);
   CUresult (*cuModuleGetFunction)(CUfunction *function, CUmodule module, const char *name);
   CUresult (*cuFuncSetAttribute)(CUfunction function, int attribute, int value);
-  CUresult (*cuTensorMapEncodeTiled)(void *map, int type, unsigned rank, void *address,
-                                     const uint64_t *dims, const uint64_t *strides,
-                                     const unsigned *box, const unsigned *element_strides,
-                                     int interleave, int swizzle, int l2_promotion, int oob_fill);
   CUresult (*cuLaunchKernelEx)(const launch_config *config, CUfunction function, void **parameters,
                                void **extra);
   CUresult (*cuOccupancyMaxActiveBlocksPerMultiprocessor)(int *blocks, CUfunction function,
                                                           int threads, size_t shared_bytes);
-  /* The driver of CUDA 12 has all of the above, but not the driver of every minor version: NULL. */
+  /* The driver of CUDA 11.8 has all of the above. Of these, the first is for forms with tensor maps,
+   * and not every driver of CUDA 12 has the others: NULL. */
+  CUresult (*cuTensorMapEncodeTiled)(void *map, int type, unsigned rank, void *address,
+                                     const uint64_t *dims, const uint64_t *strides,
+                                     const unsigned *box, const unsigned *element_strides,
+                                     int interleave, int swizzle, int l2_promotion, int oob_fill);
   CUresult (*cuCtxGetId)(CUcontext context, unsigned long long *id);
   CUresult (*cuThreadExchangeStreamCaptureMode)(int *mode);
 } driver_api;
 
 static driver_api driver;
-static atomic_bool driver_started;
+static atomic_bool driver_bound, driver_started;
 static pthread_mutex_t driver_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static attune_sdpa_status bind_driver(void *library) {
@@ -78,9 +79,9 @@ static attune_sdpa_status bind_driver(void *library) {
       SYMBOL(cuModuleUnload),
       SYMBOL(cuModuleGetFunction),
       SYMBOL(cuFuncSetAttribute),
-      SYMBOL(cuTensorMapEncodeTiled),
       SYMBOL(cuLaunchKernelEx),
       SYMBOL(cuOccupancyMaxActiveBlocksPerMultiprocessor),
+      OPTIONAL(cuTensorMapEncodeTiled),
       OPTIONAL(cuCtxGetId),
       OPTIONAL(cuThreadExchangeStreamCaptureMode),
 #undef SYMBOL
@@ -90,8 +91,8 @@ static attune_sdpa_status bind_driver(void *library) {
     void *symbol = dlsym(library, symbols[i].name);
     if (symbol == NULL && !symbols[i].optional) {
       return attune_fail(ATTUNE_SDPA_NO_DRIVER,
-                  "libcuda.so.1 has no function %s: the driver is older than CUDA 12; install a "
-                  "newer one",
+                  "libcuda.so.1 has no function %s: the driver is older than CUDA 11.8; install "
+                  "a newer one",
                   symbols[i].name);
     }
     memcpy((char *)&driver + symbols[i].offset, &symbol, sizeof symbol);
@@ -120,6 +121,7 @@ attune_sdpa_status attune_start_driver(void) {
           attune_fail(ATTUNE_SDPA_NO_DRIVER, "NVIDIA's driver cannot be opened: %s", dlerror());
     } else {
       status = bind_driver(library);
+      if (status == ATTUNE_SDPA_OK) atomic_store(&driver_bound, true);
       const CUresult code = status == ATTUNE_SDPA_OK ? driver.cuInit(0) : 0;
       if (code != 0) status = driver_failure(ATTUNE_SDPA_NO_DRIVER, code, "cuInit", "");
       if (status == ATTUNE_SDPA_OK) atomic_store(&driver_started, true);
@@ -149,7 +151,8 @@ struct context {
   struct context *next;
   unsigned long long id;
   CUdevice device;
-  int multiprocessors;
+  target target;
+  int l2_bytes;
   pthread_mutex_t loading;
   loaded_form forms[]; /* as attune_sdpa_forms */
 };
@@ -163,23 +166,39 @@ static context *known_context(unsigned long long id) {
   return c;
 }
 
+enum { FIRST_ARCH = 80 }; /* of the forms for other GPUs than Hopper's */
+
+/* The architecture that ATTUNE_ARCH names in place of a later one of the GPU. */
+static attune_sdpa_status named_arch(int32_t *arch) {
+  const char *named = getenv("ATTUNE_ARCH");
+  if (named == NULL || *named == '\0' || *arch < FIRST_ARCH) return ATTUNE_SDPA_OK;
+  char *end = NULL;
+  const long number = strncmp(named, "sm_", 3) == 0 ? strtol(named + 3, &end, 10) : 0;
+  if (number < FIRST_ARCH || number > *arch || *end != '\0') {
+    return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
+                       "the variable ATTUNE_ARCH is %.40s: it names an architecture from sm_%d to "
+                       "that of the GPU, sm_%d",
+                       named, FIRST_ARCH, *arch);
+  }
+  *arch = (int32_t)number;
+  return ATTUNE_SDPA_OK;
+}
+
 static attune_sdpa_status new_context(unsigned long long id, context **into) {
   CUdevice device = 0;
-  int major = 0, minor = 0, multiprocessors = 0;
+  int major = 0, minor = 0, multiprocessors = 0, l2_bytes = 0;
   DRIVER(cuCtxGetDevice, &device);
   DRIVER(cuDeviceGetAttribute, &major, DEVICE_MAJOR, device);
   DRIVER(cuDeviceGetAttribute, &minor, DEVICE_MINOR, device);
   DRIVER(cuDeviceGetAttribute, &multiprocessors, DEVICE_MULTIPROCESSORS, device);
-  if (major != attune_sdpa_arch_major || minor != attune_sdpa_arch_minor) {
-    return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
-                "device %d of the current context is sm_%d%d; the code of this library is for "
-                "sm_%d%d",
-                device, major, minor, attune_sdpa_arch_major, attune_sdpa_arch_minor);
-  }
+  DRIVER(cuDeviceGetAttribute, &l2_bytes, DEVICE_L2_BYTES, device);
+  int32_t arch = 10 * major + minor;
+  TRY(named_arch(&arch));
   const size_t bytes = sizeof(context) + (size_t)attune_sdpa_form_count * sizeof(loaded_form);
   context *c = calloc(1, bytes);
   if (c == NULL) return attune_fail(ATTUNE_SDPA_DRIVER_ERROR, "no memory for %zu bytes", bytes);
-  c->id = id, c->device = device, c->multiprocessors = multiprocessors;
+  c->id = id, c->device = device, c->l2_bytes = l2_bytes;
+  c->target = (target){arch, multiprocessors};
   pthread_mutex_init(&c->loading, NULL);
   c->next = atomic_load(&contexts);
   atomic_store(&contexts, c);
@@ -204,6 +223,44 @@ attune_sdpa_status attune_current_context(context **into) {
   if ((*into = known_context(id)) == NULL) status = new_context(id, into);
   pthread_mutex_unlock(&contexts_lock);
   return status;
+}
+
+attune_sdpa_status attune_started_context(context **into) {
+  *into = NULL;
+  return atomic_load(&driver_started) ? attune_current_context(into) : ATTUNE_SDPA_OK;
+}
+
+/* To start the driver here would be no good: a fork of the program could not use it. */
+context *attune_peek_context(void) {
+  if (!atomic_load(&driver_bound)) {
+    pthread_mutex_lock(&driver_lock);
+    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+    if (library != NULL && bind_driver(library) == ATTUNE_SDPA_OK) atomic_store(&driver_bound, true);
+    pthread_mutex_unlock(&driver_lock);
+  }
+  CUcontext current = NULL;
+  context *c = NULL;
+  if (!atomic_load(&driver_bound)) return NULL;
+  if (driver.cuCtxGetCurrent(&current) != 0 || current == NULL) return NULL;
+  return attune_current_context(&c) == ATTUNE_SDPA_OK ? c : NULL;
+}
+
+target attune_target_of(const context *c) { return c->target; }
+
+int attune_device_of(const context *c) { return c->device; }
+
+int attune_l2_bytes(const context *c) { return c->l2_bytes; }
+
+/* ---- architectures -------------------------------------------------------------------------- */
+
+bool attune_runs_on(const attune_sdpa_form_info *form, int32_t arch) {
+  if (form->is_exact) return arch == form->arch;
+  return arch >= form->arch && (form->is_ptx || arch / 10 == form->arch / 10);
+}
+
+int32_t attune_shared_bytes_of(int32_t arch) {
+  const int32_t kilobytes = arch == 80 || arch == 87 ? 164 : arch >= 90 && arch < 120 ? 228 : 100;
+  return kilobytes << 10;
 }
 
 static attune_sdpa_status raise_limits(const attune_sdpa_form_info *form, CUfunction function) {
@@ -248,6 +305,12 @@ static attune_sdpa_status load(const attune_sdpa_form_info *form, CUfunction *fu
 attune_sdpa_status attune_load(context *c, const attune_sdpa_form_info *form) {
   _Atomic(CUfunction) *slot = &c->forms[form - attune_sdpa_forms].function;
   if (atomic_load(slot) != NULL) return ATTUNE_SDPA_OK;
+  if (!attune_runs_on(form, c->target.arch)) {
+    return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
+                       "device %d of the current context is sm_%d; the code of %s is for sm_%d%s",
+                       c->device, c->target.arch, form->variant, form->arch,
+                       form->is_exact ? "a" : form->is_ptx ? " and later" : "");
+  }
   attune_sdpa_status status = ATTUNE_SDPA_OK;
   pthread_mutex_lock(&c->loading);
   if (atomic_load(slot) == NULL) {
@@ -280,12 +343,15 @@ attune_sdpa_status attune_resident_blocks(context *c, const attune_sdpa_form_inf
   return ATTUNE_SDPA_OK;
 }
 
-int attune_multiprocessors(const context *c) { return c->multiprocessors; }
-
 /* ---- launches ------------------------------------------------------------------------------- */
 
 attune_sdpa_status attune_encode_map(const tensor_map *map, encoded_map *into) {
   static const unsigned element_strides[] = {1, 1, 1, 1};
+  if (driver.cuTensorMapEncodeTiled == NULL) {
+    return attune_fail(ATTUNE_SDPA_NO_DRIVER,
+                       "libcuda.so.1 has no function cuTensorMapEncodeTiled: the driver is older than "
+                       "CUDA 12; install a newer one");
+  }
   int swizzle = 0; /* CU_TENSOR_MAP_SWIZZLE_: 1 for 32 bytes, 2 for 64, 3 for 128 */
   while (swizzle < 3 && 16 << swizzle < map->swizzle_bytes) ++swizzle;
   /* The driver's parameter is a pointer that it does not write to. */

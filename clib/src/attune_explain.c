@@ -18,7 +18,7 @@ static double error_of(const call_plan *plan) {
   if (plan->quantiser != NULL) return errors.cast;
   if (form->kernel == ATTUNE_KERNEL_DECODE) return errors.decode;
   if (form->kernel == ATTUNE_KERNEL_NATIVE || form->kernel == ATTUNE_KERNEL_PINGPONG ||
-      form->kernel == ATTUNE_KERNEL_PREFILL16) {
+      form->kernel == ATTUNE_KERNEL_PREFILL16 || form->kernel == ATTUNE_KERNEL_WARP) {
     return form->linear_eighths > 0 ? errors.linear : errors.exact;
   }
   /* Mixed rounds a q in 16 bits to E4M3, as a cast does. */
@@ -35,6 +35,7 @@ static const char *kernel_name(attune_sdpa_kernel kernel) {
     case ATTUNE_KERNEL_PINGPONG: return "pingpong";
     case ATTUNE_KERNEL_PREFILL16: return "prefill16";
     case ATTUNE_KERNEL_MIXED: return "mixed";
+    case ATTUNE_KERNEL_WARP: return "warp";
     default: return "dense";
   }
 }
@@ -45,6 +46,9 @@ static void explain_precision(const call_plan *plan, char *text, size_t size) {
   const char *why = "FP8 would be less than 1.1x faster";
   if (p->dtype == ATTUNE_SDPA_E4M3) {
     why = "k and v are in E4M3";
+  } else if (plan->form->kernel == ATTUNE_KERNEL_WARP) {
+    snprintf(text, size, "on sm_%d nothing is quantised", plan->x.target.arch);
+    return;
   } else if (p->precision == ATTUNE_SDPA_PRECISION_16) {
     why = "precision 16 quantises nothing";
   } else if (p->precision == ATTUNE_SDPA_PRECISION_FP8) {
@@ -80,6 +84,11 @@ static void explain_kernel(const call_plan *plan, char *text, size_t size) {
   const char *option = attune_option_of(x), *why = "";
   switch (plan->form->kernel) {
     case ATTUNE_KERNEL_DECODE: why = "; decode reads k and v once for all query rows"; break;
+    case ATTUNE_KERNEL_WARP:
+      snprintf(text, size, "; %s%s%d rows a tile, %d part%s of its keys%s",
+               option != NULL ? option : "", option != NULL ? ", " : "", plan->form->query_rows,
+               x->splits, x->splits > 1 ? "s" : "", x->is_measured ? ", as measured" : "");
+      return;
     case ATTUNE_KERNEL_MIXED: why = "; mixed converts q itself"; break;
     case ATTUNE_KERNEL_DENSE: why = "; the tensors are contiguous, without options"; break;
     case ATTUNE_KERNEL_PREFILL:
@@ -101,17 +110,19 @@ static void explain_kernel(const call_plan *plan, char *text, size_t size) {
 
 attune_sdpa_status attune_sdpa_explain(const attune_sdpa_params *params,
                                        attune_sdpa_explanation *into) {
+  const bool has_workspace = params != NULL && params->workspace != NULL;
+  const size_t first = offsetof(attune_sdpa_explanation, arch); /* sizeof of 0.2.0 */
   call_plan plan;
-  TRY(attune_make_plan(params, params != NULL && params->workspace != NULL, &plan));
+  TRY(attune_make_plan(params, has_workspace, attune_peek_context(), &plan));
   if (into == NULL) return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT, "into is NULL");
-  if (into->struct_size < sizeof *into) {
+  if (into->struct_size < first) {
     return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
                        "struct_size is %zu; sizeof(attune_sdpa_explanation) is %zu in the header of "
                        "this library",
                        into->struct_size, sizeof *into);
   }
   const bool halves = plan.x.p.dtype != ATTUNE_SDPA_E4M3 && plan.quantiser == NULL;
-  char precision[120], kernel[64];
+  char precision[100], kernel[90];
   explain_precision(&plan, precision, sizeof precision);
   explain_kernel(&plan, kernel, sizeof kernel);
   into->form = plan.form->variant;
@@ -121,5 +132,8 @@ attune_sdpa_status attune_sdpa_explain(const attune_sdpa_params *params,
   into->workspace_bytes = plan.workspace_bytes;
   into->relative_error = error_of(&plan);
   snprintf(into->reason, sizeof into->reason, "%s%s", precision, kernel);
+  if (into->struct_size >= sizeof *into) {
+    into->arch = plan.x.target.arch, into->multiprocessors = plan.x.target.multiprocessors;
+  }
   return ATTUNE_SDPA_OK;
 }

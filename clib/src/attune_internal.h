@@ -54,6 +54,7 @@ _Static_assert(sizeof(launch_attribute) == 72 && sizeof(launch_config) == 56,
 
 enum {
   DEVICE_MULTIPROCESSORS = 16,
+  DEVICE_L2_BYTES = 38,
   DEVICE_MAJOR = 75,
   DEVICE_MINOR = 76,
   POINTER_MEMORY_TYPE = 2,
@@ -84,9 +85,33 @@ typedef struct context context;
 /* Opens the driver once. A failure is not remembered: the next call tries again. */
 ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_start_driver(void);
 ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_current_context(context **into);
-ATTUNE_SDPA_PRIVATE int attune_multiprocessors(const context *c);
 
-/* Loads the code of a form into a context if that has not happened yet. */
+/* The current context if this library has started the driver; else NULL. */
+ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_started_context(context **into);
+
+/* The current context of a program that has opened the driver, which need not have been by this
+ * library; NULL without one. Starts nothing. */
+ATTUNE_SDPA_PRIVATE context *attune_peek_context(void);
+
+/* What calls are planned for. */
+typedef struct target {
+  int32_t arch; /* 89 for sm_89 */
+  int32_t multiprocessors;
+} target;
+
+ATTUNE_SDPA_PRIVATE target attune_target_of(const context *c);
+ATTUNE_SDPA_PRIVATE int attune_device_of(const context *c);
+ATTUNE_SDPA_PRIVATE int attune_l2_bytes(const context *c);
+
+/* Whether the code of a form runs on an architecture. */
+ATTUNE_SDPA_PRIVATE bool attune_runs_on(const attune_sdpa_form_info *form, int32_t arch);
+
+/* Shared memory of a multiprocessor. A block reserves BLOCK_SHARED_BYTES beside its own. */
+enum { BLOCK_SHARED_BYTES = 1024 };
+ATTUNE_SDPA_PRIVATE int32_t attune_shared_bytes_of(int32_t arch);
+
+/* Loads the code of a form into a context if that has not happened yet. Refuses code for another
+ * architecture. */
 ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_load(context *c, const attune_sdpa_form_info *form);
 
 /* Blocks of a form that a multiprocessor holds at once; at least 1. The form is loaded. */
@@ -240,6 +265,9 @@ typedef struct problem {
   bool other_head_dim; /* that only prefill16 computes */
   int32_t packed;  /* query heads in a tile of a pingpong form; else 1 */
   bool dependent; /* attention is launched before the end of the cast */
+  target target;
+  int32_t splits;   /* blocks of a tile of a warp form */
+  bool is_measured; /* a selection of the user has chosen the warp form */
 } problem;
 
 /* Whether the query rows of a K/V head are left to the decode kernel even if k and v are quantised. */
@@ -253,10 +281,21 @@ ATTUNE_SDPA_PRIVATE bool attune_decode_rows_fit(const attune_sdpa_params *p, boo
  * library has none. */
 ATTUNE_SDPA_PRIVATE const attune_sdpa_form_info *attune_find_decode(const attune_sdpa_params *p,
                                                                     attune_sdpa_dtype dtype);
-ATTUNE_SDPA_PRIVATE size_t attune_decode_part_bytes(const attune_sdpa_form_info *form);
+ATTUNE_SDPA_PRIVATE size_t attune_decode_part_bytes(const attune_sdpa_form_info *form,
+                                                    int32_t multiprocessors);
 ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_launch_attention(const problem *x, context *c,
                                                                const attune_sdpa_form_info *form,
                                                                CUstream stream);
+
+/* A selection that was measured on the GPU of the user; NULL is none. A file that cannot be read is an
+ * error. */
+typedef struct selection selection;
+
+ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_find_selection(target t, const selection **into);
+
+/* The place of a form among those of a selection that take the problem; of others their number. */
+ATTUNE_SDPA_PRIVATE int attune_rank(const selection *s, const problem *x,
+                                    const attune_sdpa_form_info *form);
 
 /* ---- the plan of a call --------------------------------------------------------------------- */
 
@@ -269,9 +308,20 @@ typedef struct call_plan {
   size_t workspace_bytes;
 } call_plan;
 
-/* Checks everything but pointers, and plans the call with or without a workspace. */
+/* Checks everything but pointers, and plans the call with or without a workspace: for the device that
+ * the parameters name, else for that of a context, else, without one (NULL), for an H200. */
 ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_make_plan(const attune_sdpa_params *params,
-                                                        bool has_workspace, call_plan *plan);
+                                                        bool has_workspace, const context *c,
+                                                        call_plan *plan);
+
+/* Sets the form of the warp kernel with the shortest time, or says why there is none. */
+ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_select_warp(call_plan *plan, bool has_workspace);
+ATTUNE_SDPA_PRIVATE void attune_set_warp_grid(const problem *x, const attune_sdpa_form_info *form,
+                                              unsigned grid[3]);
+
+/* The heads whose tiles follow each other, which share the L2 cache. */
+ATTUNE_SDPA_PRIVATE int32_t attune_warp_section(const problem *x,
+                                                const attune_sdpa_form_info *form, int l2_bytes);
 
 /* Why no form in 16 bits for many queries computes a problem in FP16 or BF16, as the rest of "no
  * form in 16 bits ..."; NULL if one does, whether or not it is the fastest. */

@@ -85,7 +85,7 @@ static attune_sdpa_status count_blocks(const quantization *z, context *c,
   }
   int resident = 0;
   TRY(attune_resident_blocks(c, form, &resident));
-  const int64_t room = (int64_t)resident * attune_multiprocessors(c),
+  const int64_t room = (int64_t)resident * attune_target_of(c).multiprocessors,
                 tiles = tiles_of(z, form, lanes_of(0)),
                 most = room < form->max_blocks ? room : form->max_blocks;
   *blocks = most < tiles ? most : tiles;

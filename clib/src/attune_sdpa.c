@@ -525,22 +525,22 @@ static const attune_sdpa_form_info *find_mixed(const problem *x) {
 }
 
 /* Tiles of a pingpong form with some heads in each, at least those that the chip has at once. */
-static double packed_tiles(const attune_sdpa_params *p, const attune_sdpa_form_info *form,
-                           int32_t heads) {
-  enum { MULTIPROCESSORS = 132 }; /* of an H200, as in the selection */
+static double packed_tiles(const problem *x, const attune_sdpa_form_info *form, int32_t heads) {
+  const attune_sdpa_params *p = &x->p;
   const double tiles = (double)p->batch * (p->heads / heads) *
                        (double)quotient_up((int64_t)p->queries * heads, form->query_rows);
-  return tiles > MULTIPROCESSORS ? tiles : MULTIPROCESSORS;
+  return tiles > x->target.multiprocessors ? tiles : x->target.multiprocessors;
 }
 
 /* The query heads of a group that share a tile where queries are few (FA3: PackGQA): as many as save
  * a tenth of the tiles. A box of Q has 8 rows of a head at least, for the sake of its swizzle. */
-static int32_t packed_heads(const attune_sdpa_params *p, const attune_sdpa_form_info *form) {
+static int32_t packed_heads(const problem *x, const attune_sdpa_form_info *form) {
+  const attune_sdpa_params *p = &x->p;
   enum { MAX_PACKED = 8 };
   int32_t packed = 1;
   if (form->kernel != ATTUNE_KERNEL_PINGPONG) return packed;
   for (int32_t n = 2; n <= MAX_PACKED && p->heads / p->kv_heads % n == 0; n *= 2) {
-    if (10 * packed_tiles(p, form, n) <= 9 * packed_tiles(p, form, packed)) packed = n;
+    if (10 * packed_tiles(x, form, n) <= 9 * packed_tiles(x, form, packed)) packed = n;
   }
   return packed;
 }
@@ -646,7 +646,7 @@ static void select_halves(call_plan *plan, bool has_workspace) {
     plan->form = x->converts_q ? decode : native;
   }
   if (plan->form == NULL) plan->form = find_options16(x);
-  if (plan->form != NULL) x->packed = packed_heads(&x->p, plan->form);
+  if (plan->form != NULL) x->packed = packed_heads(x, plan->form);
 }
 
 /* A decode form converts q itself where nothing else is quantised. That saves a launch. */
@@ -689,7 +689,8 @@ static void lay_out(call_plan *plan) {
       plan->descale_v = reserve(&end, factors * (size_t)z->kv_heads);
     }
   }
-  if (decode) plan->parts = reserve(&end, attune_decode_part_bytes(plan->form));
+  const int32_t multiprocessors = plan->x.target.multiprocessors;
+  if (decode) plan->parts = reserve(&end, attune_decode_part_bytes(plan->form, multiprocessors));
   plan->workspace_bytes = end;
 }
 
@@ -703,7 +704,7 @@ static bool counts_tiles(const call_plan *plan) {
 static void place(call_plan *plan) {
   problem *x = &plan->x;
   char *base = x->p.workspace;
-  if (plan->form->kernel == ATTUNE_KERNEL_DECODE) x->parts = base + plan->parts;
+  if (plan->parts != 0) x->parts = base + plan->parts;
   if (counts_tiles(plan)) x->counters = base;
   if (plan->quantiser == NULL) return;
   x->dependent = plan->quantiser->kernel == ATTUNE_KERNEL_CAST && plan->form->waits;
@@ -721,15 +722,30 @@ static void place(call_plan *plan) {
   x->p.descale_v = z->descale_v = (float *)(void *)(base + plan->descale_v);
 }
 
+/* The rules of the selection were measured on an H200. */
+static const target h200 = {90, 132};
+
+static attune_sdpa_status set_target(problem *x, const context *c) {
+  const attune_sdpa_params *p = &x->p;
+  const extent both[] = {{"arch", p->arch}, {"multiprocessors", p->multiprocessors}};
+  x->target = c != NULL ? attune_target_of(c) : h200;
+  if (p->arch == 0 && p->multiprocessors == 0) return ATTUNE_SDPA_OK;
+  TRY(attune_check_extents(both, 2));
+  x->target = (target){p->arch, p->multiprocessors};
+  return ATTUNE_SDPA_OK;
+}
+
 attune_sdpa_status attune_make_plan(const attune_sdpa_params *params, bool has_workspace,
-                                    call_plan *plan) {
+                                    const context *c, call_plan *plan) {
   memset(plan, 0, sizeof *plan);
   TRY(copy_params(params, &plan->x.p));
+  TRY(set_target(&plan->x, c));
   TRY(check_sizes(&plan->x.p));
   TRY(check_formats(&plan->x.p));
   TRY(set_tensors(plan));
   set_masks(&plan->x);
   plan->x.packed = 1;
+  if (plan->x.target.arch != attune_sdpa_arch) return attune_select_warp(plan, has_workspace);
   plan->x.other_head_dim = is_other_head_dim(&plan->x.p);
   const int32_t precision = plan->x.p.precision;
   if (precision != ATTUNE_SDPA_PRECISION_FP8) select_halves(plan, has_workspace);
@@ -782,18 +798,35 @@ static int list_pointers(const call_plan *plan, pointer all[POINTERS]) {
   return n;
 }
 
+/* Code that was planned for one device is not launched on another. */
+static attune_sdpa_status check_device(const problem *x, const context *c) {
+  const target has = attune_target_of(c), wanted = x->target;
+  if (has.arch == wanted.arch && has.multiprocessors == wanted.multiprocessors) return ATTUNE_SDPA_OK;
+  return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
+                     "arch is %d and multiprocessors %d; device %d of the current context is sm_%d and "
+                     "has %d",
+                     wanted.arch, wanted.multiprocessors, attune_device_of(c), has.arch,
+                     has.multiprocessors);
+}
+
 attune_sdpa_status attune_sdpa_forward(const attune_sdpa_params *params,
                                        struct CUstream_st *stream) {
+  const bool has_workspace = params != NULL && params->workspace != NULL;
   call_plan plan;
-  TRY(attune_make_plan(params, params != NULL && params->workspace != NULL, &plan));
-  TRY(attune_check_workspace(plan.x.p.workspace_bytes, plan.workspace_bytes));
+  context *c = NULL;
+  TRY(attune_started_context(&c));
+  TRY(attune_make_plan(params, has_workspace, c, &plan));
   pointer pointers[POINTERS];
+  if (c == NULL) { /* the first call, for a device that is not known yet */
+    TRY(attune_check_addresses(pointers, list_pointers(&plan, pointers)));
+    TRY(attune_start_driver());
+    TRY(attune_current_context(&c));
+    TRY(attune_make_plan(params, has_workspace, c, &plan));
+  }
+  TRY(check_device(&plan.x, c));
+  TRY(attune_check_workspace(plan.x.p.workspace_bytes, plan.workspace_bytes));
   const int n = list_pointers(&plan, pointers);
   TRY(attune_check_addresses(pointers, n));
-
-  TRY(attune_start_driver());
-  context *c = NULL;
-  TRY(attune_current_context(&c));
   if ((plan.x.p.flags & ATTUNE_SDPA_TRUST_POINTERS) == 0) TRY(attune_check_memory(c, pointers, n));
   /* All code is loaded before the first launch, so that a failure launches nothing. */
   if (plan.quantiser != NULL) TRY(attune_load(c, plan.quantiser));
@@ -807,13 +840,16 @@ attune_sdpa_status attune_sdpa_forward(const attune_sdpa_params *params,
 
 size_t attune_sdpa_workspace_bytes(const attune_sdpa_params *params) {
   call_plan plan;
-  return attune_make_plan(params, true, &plan) == ATTUNE_SDPA_OK ? plan.workspace_bytes : 0;
+  const attune_sdpa_status status = attune_make_plan(params, true, attune_peek_context(), &plan);
+  return status == ATTUNE_SDPA_OK ? plan.workspace_bytes : 0;
 }
 
 const char *attune_sdpa_form(const attune_sdpa_params *params) {
   call_plan plan;
   const bool has_workspace = params != NULL && params->workspace != NULL;
-  return attune_make_plan(params, has_workspace, &plan) == ATTUNE_SDPA_OK ? plan.form->variant : NULL;
+  const context *c = attune_peek_context();
+  const attune_sdpa_status status = attune_make_plan(params, has_workspace, c, &plan);
+  return status == ATTUNE_SDPA_OK ? plan.form->variant : NULL;
 }
 
 const char *attune_sdpa_version(void) { return attune_sdpa_version_text; }

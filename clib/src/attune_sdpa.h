@@ -1,5 +1,6 @@
-/* attune_sdpa: FP8 attention forward on NVIDIA Hopper GPUs, softmax(scale * q k^T) v, for many and
- * for few queries, with the quantisers of its inputs and of a cache of keys and values.
+/* attune_sdpa: attention forward on NVIDIA GPUs since Ampere, softmax(scale * q k^T) v, for many and
+ * for few queries. On Hopper it computes in FP8 too, and has the quantisers of its inputs and of a
+ * cache of keys and values; on other GPUs q, k, v and o are in FP16 or BF16.
  *
  * The library needs nothing but NVIDIA's driver, libcuda.so.1, which it opens at the first call: a
  * program that uses it links and starts on a machine without a GPU. It allocates no GPU memory,
@@ -154,6 +155,12 @@ typedef struct attune_sdpa_params {
    * at most 64 queries, without causal and a window. For the tensors that softcap is for. NULL:
    * none. */
   const uint64_t *tree_mask;
+
+  /* ---- since the struct of 360 bytes ---- */
+  /* The GPU that a call is planned for: 89 for sm_89, and its multiprocessors. Both 0: that of the
+   * current context, or an H200 (90 and 132) where the program has not opened the driver yet. They
+   * are for the functions that launch nothing; attune_sdpa_forward refuses those of another GPU. */
+  int32_t arch, multiprocessors;
 } attune_sdpa_params;
 
 /* Launches the computation on a stream of the current context and returns. NULL is the default
@@ -175,8 +182,8 @@ typedef struct attune_sdpa_explanation {
   size_t struct_size; /* sizeof(attune_sdpa_explanation), set by the caller */
 
   const char *form;   /* the variant that computes attention, as attune_sdpa_form */
-  const char *kernel; /* "dense", "decode", "prefill", "native", "pingpong", "prefill16" or
-                       * "mixed" */
+  const char *kernel; /* "dense", "decode", "prefill", "native", "pingpong", "prefill16",
+                       * "mixed" or "warp" */
   int32_t precision;  /* of k and v: ATTUNE_SDPA_PRECISION_FP8 or _16 */
   int32_t launches;   /* 2 with a quantiser, else 1 */
   size_t workspace_bytes;
@@ -186,6 +193,9 @@ typedef struct attune_sdpa_explanation {
   double relative_error;
 
   char reason[192]; /* why this precision and this form: one sentence */
+
+  /* ---- since the struct of 240 bytes ---- */
+  int32_t arch, multiprocessors; /* of the GPU that the call is planned for: 89 for sm_89 */
 } attune_sdpa_explanation;
 
 /* Explains the choice for parameters, with or without a workspace as they have it. Reads no tensor

@@ -24,7 +24,7 @@ typedef struct attune_sdpa_map {
   int32_t swizzle_bytes;
 } attune_sdpa_map;
 
-enum { ATTUNE_SDPA_MAX_MAPS = 4, ATTUNE_SDPA_OUTPUTS = 4, ATTUNE_SDPA_MAX_ARGUMENTS = 40 };
+enum { ATTUNE_SDPA_MAX_MAPS = 4, ATTUNE_SDPA_OUTPUTS = 4, ATTUNE_SDPA_MAX_ARGUMENTS = 64 };
 
 /* The arguments of kernels, by their names in kernel.toml. A launch has the address of the value of
  * each argument that its form takes. */
@@ -46,6 +46,10 @@ typedef enum attune_argument {
   ATTUNE_ARG_SOFTCAP, ATTUNE_ARG_O_COLUMNS,
   ATTUNE_ARG_ALIBI_SLOPES, ATTUNE_ARG_TREE_MASK, ATTUNE_ARG_ALIBI_STRIDE_BATCH,
   ATTUNE_ARG_HEAD_ROWS, /* of pingpong */
+  /* of warp */
+  ATTUNE_ARG_K_STRIDE_BATCH, ATTUNE_ARG_K_STRIDE_HEAD, ATTUNE_ARG_K_STRIDE_ROW,
+  ATTUNE_ARG_V_STRIDE_BATCH, ATTUNE_ARG_V_STRIDE_HEAD, ATTUNE_ARG_V_STRIDE_ROW,
+  ATTUNE_ARG_SECTION, ATTUNE_ARG_SPLITS, ATTUNE_ARG_COLUMNS, ATTUNE_ARG_TOTAL_KEYS,
   ATTUNE_ARG_COUNTERS,  /* of pingpong, and of quantisers */
   /* quantisers, beside some of the above */
   ATTUNE_ARG_Y_Q, ATTUNE_ARG_Y_K, ATTUNE_ARG_Y_V, ATTUNE_ARG_MEAN_K,
@@ -67,6 +71,7 @@ typedef enum attune_sdpa_kernel {
   ATTUNE_KERNEL_PINGPONG,
   ATTUNE_KERNEL_PREFILL16,
   ATTUNE_KERNEL_MIXED,
+  ATTUNE_KERNEL_WARP, /* of all GPUs but those that the other kernels are for */
   ATTUNE_KERNEL_CAST,
   ATTUNE_KERNEL_QUANTIZE,
   ATTUNE_KERNEL_APPEND
@@ -77,6 +82,9 @@ typedef struct attune_sdpa_form_info {
   attune_sdpa_kernel kernel;
   const char *variant, *entry;
   const void *image; /* cubin, or PTX with a final NUL */
+  int32_t arch;      /* of the image: 89 for sm_89 */
+  int32_t is_exact;  /* it runs on that architecture alone, as that of sm_90a does */
+  int32_t is_ptx;    /* else it runs on later architectures too; machine code on those of its major */
   int32_t head_dim;  /* 0: any */
   int32_t threads, shared_bytes; /* per block; dynamic shared memory */
   int32_t cooperative;           /* blocks wait for each other */
@@ -90,12 +98,18 @@ typedef struct attune_sdpa_form_info {
   int32_t query_rows; /* per block; decode: of a K/V head */
   int32_t step_keys;  /* of a native, pingpong, mixed, prefill or decode form */
 
-  /* Most blocks on a multiprocessor. Dense forms: 0 for one block per tile; else persistent. */
+  /* Most blocks on a multiprocessor. Dense forms: 0 for one block per tile; else persistent, but for
+   * those of warp. */
   int32_t blocks_per_multiprocessor;
 
-  int32_t cache_dtype; /* decode: of k and v, an attune_sdpa_dtype */
-  int32_t bf16; /* native, pingpong, prefill16: tensors are BF16, else FP16 */
+  int32_t cache_dtype; /* decode: of k and v, an attune_sdpa_dtype; warp: 0 for that of q */
+  int32_t bf16; /* native, pingpong, prefill16, warp: tensors are BF16, else FP16 */
   int32_t linear_eighths; /* native, pingpong: exponentials of every eight that are approximated */
+
+  /* Warp. */
+  int32_t has_options; /* it computes problems with options, and head dims below its own */
+  int32_t packs_heads; /* a tile has rows of all query heads of a K/V head */
+  int32_t splits;      /* several blocks may divide the keys of a tile */
 
   /* Quantiser. */
   int32_t chunks;     /* 16-byte chunks of a thread in a tile */
@@ -134,7 +148,8 @@ ATTUNE_SDPA_PRIVATE int attune_sdpa_prefers_steps_of_64(const attune_sdpa_shape 
 /* Whether the mixed kernel should compute a problem with q in 16 bits that it can compute. */
 ATTUNE_SDPA_PRIVATE int attune_sdpa_prefers_mixed(const attune_sdpa_shape *shape);
 
-ATTUNE_SDPA_PRIVATE extern const int attune_sdpa_arch_major, attune_sdpa_arch_minor;
+/* The architecture that the selection and most kernels are for, 90 for sm_90a. */
+ATTUNE_SDPA_PRIVATE extern const int attune_sdpa_arch;
 ATTUNE_SDPA_PRIVATE extern const char attune_sdpa_version_text[];
 
 #endif

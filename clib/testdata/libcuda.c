@@ -1,5 +1,5 @@
-/* A double of libcuda.so.1 for the tests of attune_sdpa. It has three devices (two of sm_90, one of
- * sm_80), checks how it is called, records launches and loads, and fails on request. */
+/* A double of libcuda.so.1 for the tests of attune_sdpa. It has the devices of a list of cards, checks
+ * how it is called, records launches and loads, and fails on request. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdarg.h>
@@ -9,7 +9,7 @@
 #include <string.h>
 
 enum { INVALID_VALUE = 1, NOT_INITIALIZED = 3, INVALID_CONTEXT = 201, INVALID_HANDLE = 400 };
-enum { UNSUPPORTED_CAPTURE = 900, MAX_PARAMETERS = 48, DEVICES = 3 };
+enum { UNSUPPORTED_CAPTURE = 900, MAX_PARAMETERS = 64, DEVICES = 11 };
 
 typedef struct context {
   int device;
@@ -23,7 +23,25 @@ typedef struct module {
   int shared, non_portable;
 } module;
 
-static context contexts[DEVICES] = {{0, 11}, {1, 12}, {2, 13}};
+static context contexts[DEVICES] = {{0, 11}, {1, 12}, {2, 13}, {3, 14}, {4, 15}, {5, 16},
+                                    {6, 17}, {7, 18}, {8, 19}, {9, 20}, {10, 21}};
+
+/* TestCards has the same list. */
+static const struct {
+  int major, minor, multiprocessors, l2_bytes;
+} cards[DEVICES] = {
+    {9, 0, 132, 60 << 20},  /* H200 */
+    {9, 0, 114, 50 << 20},  /* H100 PCIe */
+    {8, 0, 108, 40 << 20},  /* A100 */
+    {8, 6, 72, 6 << 20},    /* A10 */
+    {8, 6, 82, 6 << 20},    /* RTX 3090 */
+    {8, 9, 58, 48 << 20},   /* L4 */
+    {8, 9, 128, 72 << 20},  /* RTX 4090 */
+    {12, 0, 170, 96 << 20}, /* RTX 5090 */
+    {7, 5, 40, 4 << 20},    /* T4 */
+    {10, 0, 148, 126 << 20}, /* B200 */
+    {12, 1, 48, 24 << 20},  /* GB10 */
+};
 static _Thread_local context *current;
 static _Thread_local int capture_mode;
 static int capturing, initialized;
@@ -114,12 +132,12 @@ int cuCtxGetDevice(int *device) {
 }
 
 int cuDeviceGetAttribute(int *value, int attribute, int device) {
-  static const int major[] = {9, 9, 8}, multiprocessors[] = {132, 114, 108};
   BEGIN;
   switch (attribute) {
-    case 75: *value = major[device]; return 0;
-    case 76: *value = 0; return 0;
-    case 16: *value = multiprocessors[device]; return 0;
+    case 75: *value = cards[device].major; return 0;
+    case 76: *value = cards[device].minor; return 0;
+    case 16: *value = cards[device].multiprocessors; return 0;
+    case 38: *value = cards[device].l2_bytes; return 0;
   }
   return INVALID_VALUE;
 }
@@ -189,7 +207,7 @@ int cuModuleUnload(module *m) {
 int cuModuleGetFunction(module **function, module *m, const char *name) {
   static const char *const entries[] = {"sdpa",  "decode", "prefill",  "native_attention",
                                         "mixed", "cast",   "quantize", "append",
-                                        "pingpong_attention", "prefill16"};
+                                        "pingpong_attention", "prefill16", "warp_attention"};
   BEGIN;
   for (size_t i = 0; i < sizeof entries / sizeof *entries; ++i) {
     if (strcmp(name, entries[i]) == 0) return *function = m, 0;
@@ -221,6 +239,7 @@ int cuFuncSetAttribute(module *m, int attribute, int value) {
 }
 
 /* Packs the arguments into the map, so that a recorded launch shows them. */
+#ifndef WITHOUT_MAPS
 int cuTensorMapEncodeTiled(void *into, int type, unsigned rank, void *address, const uint64_t *dims,
                            const uint64_t *strides, const unsigned *box,
                            const unsigned *element_strides, int interleave, int swizzle, int l2,
@@ -251,6 +270,7 @@ int cuTensorMapEncodeTiled(void *into, int type, unsigned rank, void *address, c
   memcpy(into, &m, sizeof m);
   return 0;
 }
+#endif
 
 typedef struct config {
   unsigned grid[3], block[3], shared;

@@ -87,6 +87,7 @@ static void set(const char *function, const char *field, const char *text) {
     STRIDES(p, q_stride) STRIDES(p, k_stride) STRIDES(p, v_stride) STRIDES(p, o_stride)
     if (strcmp(field, "scale") == 0) { p.scale = strtof(text, NULL); return; }
     if (strcmp(field, "softcap") == 0) { p.softcap = strtof(text, NULL); return; }
+    NUMBER(p, arch) NUMBER(p, multiprocessors)
     POINTER(p, alibi_slopes) NUMBER(p, alibi_stride) POINTER(p, tree_mask)
     if (strcmp(field, "later") == 0) { area.later[3] = (unsigned char)n; return; }
     if (strcmp(field, "window") == 0) { /* LEFT,RIGHT */
@@ -283,6 +284,10 @@ int main(void) {
                e.relative_error, e.reason);
       }
       printf("\n");
+    } else if (strcmp(word, "target") == 0) {
+      attune_sdpa_explanation e = {.struct_size = sizeof e};
+      const attune_sdpa_status status = attune_sdpa_explain(&p, &e);
+      printf("%d sm_%d %d\n", (int)status, e.arch, e.multiprocessors);
     } else if (strcmp(word, "workspace") == 0) {
       const size_t bytes = strcmp(function, "quantize") == 0
                                ? attune_sdpa_quantize_workspace_bytes(&z)

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"attune/examples"
+	"attune/internal/arch"
 	"attune/internal/gate"
 	"attune/internal/ledger"
 	"attune/internal/run"
@@ -32,6 +33,7 @@ func (a *app) addCompletions(root *cobra.Command) {
 		"accuracy":  a.completeVariants(false),
 		"build":     one(a.completeVariants(false)),
 		"profile":   one(a.completeVariants(false)),
+		"predict":   a.completeVariants(false),
 		"tune":      one(a.completeVariants(false)),
 		"export":    one(a.completeSelections),
 		"mutate":    one(withFiles(a.completeVariants(false))),
@@ -48,6 +50,7 @@ func (a *app) addCompletions(root *cobra.Command) {
 		"verdict":  fixed(joinable(gate.Verdicts)...),
 		"device":   fixed(autoDevice, cudaDevice, simDevice),
 		"l2":       fixed("warm", "cold"),
+		"chip":     fixed(strings.Split(arch.ChipNames(), ", ")...),
 		"checks":   fixed("on", "off"),
 		"strategy": fixed(append([]string{"all"}, tune.Strategies...)...),
 

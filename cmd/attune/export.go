@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"attune/clib"
+	"attune/internal/form"
 	"attune/internal/regular"
 	"attune/internal/spec"
 	"attune/internal/toolchain"
@@ -100,7 +101,7 @@ func (a *app) export(ctx context.Context, o exportOptions, name string) error {
 	if err != nil {
 		return err
 	}
-	kind, _ := clib.Code(l.Images[0][0])
+	kind, _ := form.Dense(l.Images[0][0]).Code()
 	document := exported{SchemaVersion: 1, Selection: name, Arch: l.Arch, Images: kind, Folder: o.folder, Files: files}
 	for _, item := range plan.Items {
 		document.Variants = append(document.Variants, item.Target.Variant)
@@ -232,7 +233,7 @@ func (a *app) inParallel(ctx context.Context, names []string, build func(context
 func (a *app) printExported(d exported) error {
 	out := &strings.Builder{}
 	how := "machine code"
-	if d.Images != "cubin" {
+	if d.Images != form.Cubin {
 		how = "PTX, which the driver compiles: no compiler is installed"
 	}
 	fmt.Fprintf(out, "%s for %s: %d variants as %s\n", d.Selection, d.Arch, len(d.Variants), how)

@@ -12,6 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"attune/internal/arch"
+	"attune/internal/device"
 	"attune/internal/device/isolate"
 	"attune/internal/lab"
 	"attune/internal/oracle"
@@ -23,6 +25,7 @@ type runOptions struct {
 	html string
 	requestOptions
 	device      deviceOptions
+	chip        string
 	reference   referenceOptions
 	files       resultFiles
 	quick, full bool
@@ -48,8 +51,7 @@ Each variant prints a line, and what failed prints its details at the end.
 Without a GPU the kernels run on the simulator with all its checkers, untimed.
 With a GPU the simulator checks small shapes too, and its findings count.
 
-Ctrl-C keeps the runs that are finished. If the reader of the output ends, as
-in ` + "`attune run | head -1`" + `, the rest still runs and is recorded.
+Ctrl-C keeps the runs that are finished. After ` + "`attune run | head -1`" + ` all run.
 Variants and shapes are explained by attune help variants, attune help shapes.`,
 		Example: `  attune run
   attune run --full
@@ -72,6 +74,7 @@ Variants and shapes are explained by attune help variants, attune help shapes.`,
 		"compute-sanitizer, untimed: "+strings.Join(isolate.SanitizerTools, ", ")+"; auto: if sim refuses it")
 	o.device.noSimFlag(f)
 	f.StringVar(&o.html, "html", "", "write a report with plots as one page to this `file`")
+	f.StringVar(&o.chip, "chip", "", "this card; where it is not there, predict times")
 	f.BoolVar(&o.quick, "quick", false, "the quick set, also for named variants")
 	f.BoolVar(&o.full, "full", false, "all shapes, seeds and inputs of the spec")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "print the details of every run")
@@ -139,6 +142,14 @@ func (a *app) run(ctx context.Context, o runOptions, args []string) error {
 	if _, err := o.request(kernel, args, o.device.name == simDevice); err != nil { // before anything is started
 		return err
 	}
+	if o.chip != "" {
+		if missing, err := a.lacksChip(ctx, o); err != nil || missing {
+			if err != nil {
+				return err
+			}
+			return a.predictRun(ctx, o.chip, o.shapes, args)
+		}
+	}
 	w, err := a.newRecordingWorkplace(ctx, kernel, folder)
 	if err != nil {
 		return err
@@ -191,6 +202,22 @@ func (a *app) run(ctx context.Context, o runOptions, args []string) error {
 	}
 	a.noteReferenceErrors(out.runs)
 	return outcome(withoutParts(out.runs))
+}
+
+// lacksChip reports whether the card of --chip is not the device. An unknown card is an error.
+func (a *app) lacksChip(ctx context.Context, o runOptions) (bool, error) {
+	chip, err := arch.ChipNamed(o.chip)
+	if err != nil {
+		return false, usageError{err}
+	}
+	if o.device.name == autoDevice {
+		o.device.name = cudaDevice
+	}
+	found, err := a.findDevice(ctx, o.device)
+	if errors.Is(err, device.ErrNoDevice) {
+		return true, nil
+	}
+	return err == nil && !hasChip(found.Facts(), chip), err
 }
 
 // noteReferenceErrors writes why references failed, each text once.

@@ -42,7 +42,7 @@ const defaultTuneBudget = 200
 var (
 	tuneDeviceFlags = []string{
 		"shapes", "seeds", "objective", "device", "timeout", "fix", "arch", "processes", "python", "reference-timeout",
-		"selection", "holdout", "proposer", "proposer-timeout",
+		"selection", "holdout", "install", "proposer", "proposer-timeout",
 	}
 	tuneReplayFlags = []string{"space", "repeat", "journal", "export", "plot"}
 )
@@ -63,9 +63,8 @@ Without a GPU the objective is a cost from the simulator's counters, no time.
 With --selection it searches each shape from the selection's present form, then
 proposes a table with the fewest forms within 2 % of the best of each shape.
 The search is recorded. After Ctrl-C or a kill, --resume continues it. With
---proposer a program takes part in it. With --replay it searches results that
-were recorded for every variant, to compare strategies: evo (the default),
-bayes, genetic, anneal, random, grid. See docs/tuning.md.`,
+--proposer a program takes part in it. With --replay it compares strategies on
+recorded results: evo (default), bayes, genetic, anneal, random, grid.`,
 		Example: `  attune tune --kernel examples/softmax --budget 20m
   attune tune stage2 --shapes mission --budget 200
   attune tune stage2 --shapes mission --resume
@@ -89,6 +88,7 @@ bayes, genetic, anneal, random, grid. See docs/tuning.md.`,
 	f.StringVar(&o.fixed, "fix", "", "`knobs` that keep their value, with commas")
 	f.StringVar(&o.selection, "selection", "", "tune this selection's table, shape by shape")
 	f.IntVar(&o.holdout, "holdout", defaultHoldout, "selection: every Nth shape is a test")
+	f.BoolVar(&o.install, "install", false, "selection of warp: the libraries use its table here")
 	f.BoolVar(&o.resume, "resume", false, "continue the newest unfinished search")
 	f.Uint64Var(&o.seed, "seed", 1, "seed of the search")
 	f.StringVar(&o.device.name, "device", autoDevice, "cuda, cuda:N, sim; auto: GPU, else sim")
@@ -120,6 +120,9 @@ func (o tuneOptions) checkFlags() error {
 	for _, name := range o.given {
 		if name == "holdout" && o.selection == "" {
 			return errors.New("--holdout is for --selection NAME: it sets which shapes test the table")
+		}
+		if name == "install" && o.selection == "" {
+			return errors.New("--install is for --selection NAME: it gives the table to the libraries")
 		}
 		if slices.Contains(tuneReplayFlags, name) {
 			return fmt.Errorf("--%s is for recorded results (--replay FILE); a search on a device is recorded in the ledger", name)
@@ -252,7 +255,7 @@ func (a *app) tuneDevice(ctx context.Context, o tuneOptions, args []string) erro
 		if err != nil {
 			return usageError{err}
 		}
-		return a.tuneSelection(ctx, w, request)
+		return a.tuneSelection(ctx, w, request, o.install)
 	}
 	return a.tuneFrom(ctx, w, o, name)
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"attune/internal/document"
+	"attune/internal/form"
 	"attune/internal/run"
 	"attune/internal/spec"
 	"attune/internal/tune"
@@ -19,6 +20,7 @@ import (
 type selectionOptions struct {
 	selection string
 	holdout   int
+	install   bool
 }
 
 // defaultHoldout holds out every fourth shape.
@@ -55,6 +57,12 @@ func (o tuneOptions) selectionRequest(kernel *spec.Kernel, simulated bool, args 
 	if slices.Contains(o.given, "proposer") {
 		return r, errors.New("--proposer takes part in the search of one VARIANT, not of a --selection")
 	}
+	if o.install && kernel.Name != string(form.Warp) {
+		return r, fmt.Errorf("--install is for the kernel %s, whose form the libraries choose by the GPU; this is %s", form.Warp, kernel.Name)
+	}
+	if o.install && simulated {
+		return r, errors.New("--install needs times of a GPU; the simulator has a cost")
+	}
 	if o.holdout < 0 || o.holdout == 1 {
 		return r, fmt.Errorf("--holdout %d: want 0 for none, or 2 and more for every such shape", o.holdout)
 	}
@@ -64,7 +72,7 @@ func (o tuneOptions) selectionRequest(kernel *spec.Kernel, simulated bool, args 
 }
 
 // tuneSelection tunes a selection and prints the table.
-func (a *app) tuneSelection(ctx context.Context, w *workplace, r tuner.SelectionRequest) error {
+func (a *app) tuneSelection(ctx context.Context, w *workplace, r tuner.SelectionRequest, install bool) error {
 	p := &selectionPrinter{tunePrinter: tunePrinter{app: a, work: w, request: r.Search, started: time.Now()}}
 	w.Progress = p.progress
 	defer ignoreClosedPipe()()
@@ -78,6 +86,11 @@ func (a *app) tuneSelection(ctx context.Context, w *workplace, r tuner.Selection
 	}
 	tuned := document.SelectionTuning(result)
 	a.step.Summarize(tuned.Step("tune"))
+	if install {
+		if err := a.installSelection(result, w.Kernel); err != nil {
+			return err
+		}
+	}
 	if a.json {
 		return a.printLine(result)
 	}
@@ -85,6 +98,25 @@ func (a *app) tuneSelection(ctx context.Context, w *workplace, r tuner.Selection
 		return err
 	}
 	a.printLeftOut(w, r.Search.Shapes)
+	return nil
+}
+
+// installSelection gives the proposed table to the libraries, which have the stages of the kernel. Other
+// variants are left out.
+func (a *app) installSelection(t *run.SelectionTuning, kernel *spec.Kernel) error {
+	var choices []form.MeasuredChoice
+	for _, c := range t.Proposal.Choices {
+		if !slices.ContainsFunc(kernel.Stages, func(s *spec.Stage) bool { return s.Name == c.Variant }) {
+			fmt.Fprintf(a.stderr, "attune: the libraries do not have %s; its line of the table is left out\n", c.Variant)
+			continue
+		}
+		choices = append(choices, form.MeasuredChoice{When: c.When, Variant: c.Variant})
+	}
+	path, err := form.Install(t.Facts, t.Selection, choices)
+	if err != nil {
+		return fmt.Errorf("the table is recorded, and not installed: %w", err)
+	}
+	fmt.Fprintf(a.stderr, "attune: installed in %s; new processes use it\n", path)
 	return nil
 }
 

@@ -2,7 +2,6 @@ package arch
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -19,8 +18,12 @@ const FirstSimulated = 80
 // newestSimulated has all its instructions on the simulator.
 const newestSimulated = "sm_90a"
 
-// Libraries are the architectures that the libraries for C, Go and Python have kernels for.
-var Libraries = []string{"sm_90a"}
+// The libraries for C, Go and Python have kernels in FP8 and 16 bits for Hopper, and one in 16 bits
+// that the driver compiles for every other architecture from this one on.
+const (
+	LibraryHopper   = "sm_90a"
+	LibraryPortable = "sm_80"
+)
 
 // Number is 89 for sm_89. For sm_90a it is 90, and specific: code for an "a" architecture runs only on
 // that chip. It is 0 for what is no architecture.
@@ -35,16 +38,23 @@ func Number(name string) (number int, specific bool) {
 
 // HasLibrary reports whether the libraries run on a device of an architecture.
 func HasLibrary(device string) bool {
+	return Runs(LibraryHopper, true, device) || Runs(LibraryPortable, true, device)
+}
+
+// Runs reports whether a device runs code for an architecture. PTX is compiled by the driver for all
+// later ones. Machine code runs on those of the same major number. Specific code runs on its own.
+func Runs(code string, isPTX bool, device string) bool {
 	has, _ := Number(device)
-	return slices.ContainsFunc(Libraries, func(name string) bool {
-		needs, _ := Number(name)
-		return needs == has
-	})
+	needs, specific := Number(code)
+	if specific {
+		return has == needs
+	}
+	return has >= needs && (isPTX || has/10 == needs/10)
 }
 
 // CompiledText, SimulatedText and LibraryText say in one line which architectures each is for.
 var (
 	CompiledText  = fmt.Sprintf("%s to %s", Compiled[0], Compiled[len(Compiled)-1])
 	SimulatedText = fmt.Sprintf("sm_%d and later, without instructions newer than %s (tcgen05)", FirstSimulated, newestSimulated)
-	LibraryText   = fmt.Sprintf("%s, Hopper", strings.Join(Libraries, ", "))
+	LibraryText   = fmt.Sprintf("%s and later, FP8 on %s", LibraryPortable, LibraryHopper)
 )

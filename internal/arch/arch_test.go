@@ -32,13 +32,38 @@ func TestTexts(t *testing.T) {
 	for got, want := range map[string]string{
 		arch.CompiledText:  "sm_75 to sm_121a",
 		arch.SimulatedText: "sm_80 and later, without instructions newer than sm_90a (tcgen05)",
-		arch.LibraryText:   "sm_90a, Hopper",
+		arch.LibraryText:   "sm_80 and later, FP8 on sm_90a",
 	} {
 		if got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
-	if !arch.HasLibrary("sm_90") || arch.HasLibrary("sm_89") || arch.HasLibrary("sm_100") {
-		t.Error("the libraries run on sm_90 only")
+	for device, want := range map[string]bool{"sm_75": false, "sm_80": true, "sm_86": true, "sm_90": true, "sm_120": true} {
+		if arch.HasLibrary(device) != want {
+			t.Errorf("the libraries run on %s: %t, want %t", device, !want, want)
+		}
+	}
+}
+
+func TestRuns(t *testing.T) {
+	for _, test := range []struct {
+		code   string
+		ptx    bool
+		device string
+		want   bool
+	}{
+		{"sm_80", false, "sm_80", true},
+		{"sm_80", false, "sm_89", true},
+		{"sm_89", false, "sm_86", false},
+		{"sm_80", false, "sm_90", false},
+		{"sm_80", true, "sm_90", true},
+		{"sm_80", true, "sm_120", true},
+		{"sm_80", true, "sm_75", false},
+		{"sm_90a", false, "sm_90", true},
+		{"sm_90a", true, "sm_100", false},
+	} {
+		if arch.Runs(test.code, test.ptx, test.device) != test.want {
+			t.Errorf("code for %s (PTX: %t) runs on %s: %t, want %t", test.code, test.ptx, test.device, !test.want, test.want)
+		}
 	}
 }

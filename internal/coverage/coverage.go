@@ -29,6 +29,8 @@ const (
 type Launches struct {
 	*Code
 	Marks []Mark
+	// Executed is how often warps have executed each instruction; nil if that was not counted.
+	Executed []uint64
 }
 
 // Code is where the instructions of a program are.
@@ -48,10 +50,18 @@ func (l *Launches) Add(other *Launches) {
 	for i, m := range other.Marks {
 		l.Marks[i] |= m
 	}
+	if l.Executed == nil && other.Executed != nil {
+		l.Executed = make([]uint64, len(other.Executed))
+	}
+	for i, n := range other.Executed {
+		l.Executed[i] += n
+	}
 }
 
 // Clone returns a copy to which other launches can be added.
-func (l *Launches) Clone() *Launches { return &Launches{l.Code, slices.Clone(l.Marks)} }
+func (l *Launches) Clone() *Launches {
+	return &Launches{l.Code, slices.Clone(l.Marks), slices.Clone(l.Executed)}
+}
 
 // Summary is the coverage of a run in its record.
 type Summary struct {

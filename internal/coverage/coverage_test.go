@@ -72,7 +72,15 @@ func TestAddAndReached(t *testing.T) {
 	if fmt.Sprint(all.Marks) != before {
 		t.Error("Reached changes the marks")
 	}
+	if all.Executed != nil {
+		t.Errorf("executions that no launch has counted: %v", all.Executed)
+	}
+	other.Executed = []uint64{1, 2, 3, 4, 5, 6, 7}
 	all.Add(other)
+	all.Add(other)
+	if got := fmt.Sprint(all.Clone().Executed); got != "[2 4 6 8 10 12 14]" {
+		t.Errorf("executed %s", got)
+	}
 	if !all.Summary().Complete() {
 		t.Errorf("both: %+v", all.Summary())
 	}

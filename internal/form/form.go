@@ -29,6 +29,7 @@ const (
 	Pingpong    Kernel = "pingpong"
 	Prefill16   Kernel = "prefill16"
 	Mixed       Kernel = "mixed"
+	Warp        Kernel = "warp" // of all GPUs but those that the others are for
 	Cast        Kernel = "cast"
 	Quantize    Kernel = "quantize"
 	Append      Kernel = "append"
@@ -42,6 +43,7 @@ var knobsOf = map[Kernel][]string{
 	Pingpong:  {HeadDimKnob, "TILE_M", "TILE_N", "USE_BF16", exponentialsKnob},
 	Prefill16: {HeadDimKnob, "TILE_M", "USE_BF16"},
 	Mixed:     {HeadDimKnob, "TILE_M", "TILE_N"},
+	Warp:      {HeadDimKnob, "TILE_M", "TILE_N", "USE_BF16", "RESIDENT_BLOCKS"},
 	Cast:      {"THREADS", "CHUNKS"},
 	Quantize:  {"THREADS", "CHUNKS", "BLOCKS"},
 	Append:    {"THREADS"},
@@ -69,12 +71,15 @@ type Form struct {
 	BlocksPerMultiprocessor int
 
 	QueryRows     int         // per block
-	StepKeys      int         // of a step of a native, pingpong, mixed, prefill or decode form
-	Cache         array.DType // decode: of K and V
-	BF16          bool        // native, pingpong and prefill16: tensors are BF16, else FP16
+	StepKeys      int         // of a step of a native, pingpong, mixed, prefill, decode or warp form
+	Cache         array.DType // decode: of K and V; warp: E4M3 if it is not that of Q
+	BF16          bool        // native, pingpong, prefill16 and warp: tensors are BF16, else FP16
 	LinearEighths int         // native and pingpong: exponentials of every eight that are approximated
 	Chunks        int         // of a quantiser: 16-byte chunks of a thread in a tile
 	MaxBlocks     int         // of a quantiser: blocks of its grid
+	HasOptions    bool        // warp: it computes problems with options, and head dims below its own
+	PacksHeads    bool        // warp: a tile has rows of all query heads of a K/V head
+	Splits        bool        // warp: several blocks may divide the keys of a tile
 }
 
 // Argument is an argument of an entry function: a value of the problem, or a tensor map.
@@ -204,9 +209,10 @@ func newDeclared(kernel *spec.Kernel, v spec.Variant, arch string, shapes []spec
 	knobs := target.Knobs
 	f := &Form{
 		Kernel: Kernel(kernel.Name), Target: target, Cooperative: d.Cooperative, HeadDim: knobs[HeadDimKnob],
-		BlocksPerMultiprocessor: knobs["BLOCKS_PER_SM"], QueryRows: max(knobs["TILE_M"], knobs["ROWS"]), StepKeys: knobs["TILE_N"],
+		BlocksPerMultiprocessor: knobs["BLOCKS_PER_SM"] + knobs["RESIDENT_BLOCKS"], QueryRows: max(knobs["TILE_M"], knobs["ROWS"]), StepKeys: knobs["TILE_N"],
 		BF16: knobs["USE_BF16"] != 0, LinearEighths: knobs[exponentialsKnob],
 		Chunks: knobs["CHUNKS"], MaxBlocks: knobs["BLOCKS"],
+		HasOptions: knobs["USE_OPTIONS"] != 0, PacksHeads: knobs["USE_PACKED_HEADS"] != 0, Splits: knobs["USE_SPLITS"] != 0,
 	}
 	if err := f.Check(); err != nil {
 		return nil, err
@@ -240,7 +246,7 @@ func newDeclared(kernel *spec.Kernel, v spec.Variant, arch string, shapes []spec
 				return nil, fmt.Errorf("%s: %w", a.Name, err)
 			}
 		}
-		if f.Kernel == Decode && arg.Name == "k" {
+		if arg.Name == "k" && (f.Kernel == Decode || f.Kernel == Warp && arg.Type == array.E4M3) {
 			f.Cache = arg.Type
 		}
 		f.Arguments = append(f.Arguments, a)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/binary"
 	"fmt"
+	"math"
 	"slices"
 
 	"attune/internal/array"
@@ -93,7 +94,10 @@ func (c *Call) Launches(workspace device.Address, facts device.Facts) []Launch {
 	v.int32s(map[string]int{"even_blocks": even})
 	if c.Form.Kernel == Decode {
 		v.pointer("arrived", workspace, counterBytes)
-		v.pointer("parts", workspace+device.Address(c.parts), c.Form.partBytes())
+		v.pointer("parts", workspace+device.Address(c.parts), c.Form.partBytes(facts.Multiprocessors))
+	}
+	if c.Form.Kernel == Warp {
+		c.addWarp(v, workspace, facts)
 	}
 	if c.countsTiles() {
 		v.pointer("counters", workspace, tileCounterBytes)
@@ -155,6 +159,10 @@ func (p *Problem) values(f *Form) values {
 	v.pointer("o_bf16", outputs[array.BF16], p.O.bytes())
 	heads, queries := p.Batch*p.Heads, p.Queries
 	qStrides, oStrides, lseStrides := p.Q.Strides, p.O.Strides, [3]int{p.Heads * p.Queries, p.Queries}
+	kStrides, vStrides := p.K.Strides, p.V.Strides
+	if p.CuKeys != 0 {
+		kStrides[0], vStrides[0] = 0, 0
+	}
 	lse := heads * queries
 	if p.CuQueries != 0 { // which alone finds packed rows
 		qStrides[0], oStrides[0], lseStrides = 0, 0, [3]int{0, p.TotalQueries}
@@ -175,7 +183,7 @@ func (p *Problem) values(f *Form) values {
 	})
 	v.pointer("counters", 0, 0)
 	v.int32s(map[string]int{"head_rows": consumerRows / max(p.packed, 1)})
-	v.int32s(map[string]int{"o_columns": p.O.columns, "total_queries": p.TotalQueries})
+	v.int32s(map[string]int{"columns": p.HeadDim, "o_columns": p.O.columns, "total_queries": p.TotalQueries, "total_keys": p.allKeys()})
 	v["softmax_scale"] = value{arg: device.Float32(p.Scale)}
 	v["softcap"] = value{arg: device.Float32(p.Softcap)}
 	v.pointer("alibi_slopes", p.AlibiSlopes, 4*(p.Heads+(p.Batch-1)*p.AlibiStride))
@@ -183,9 +191,31 @@ func (p *Problem) values(f *Form) values {
 	v.strides("alibi_stride_%s", [3]int{p.AlibiStride})
 	v.strides("q_stride_%s", qStrides)
 	v.strides("q_%s_stride", qStrides)
+	v.strides("k_stride_%s", kStrides)
+	v.strides("v_stride_%s", vStrides)
 	v.strides("o_stride_%s", oStrides)
 	v.strides("lse_stride_%s", lseStrides)
 	return v
+}
+
+// addWarp adds the values of the warp kernel alone.
+func (c *Call) addWarp(v values, workspace device.Address, facts device.Facts) {
+	p := &c.problem
+	v.int32s(map[string]int{"section": c.Form.section(p, facts), "splits": p.splits})
+	v.pointer("arrived", 0, 0)
+	v.pointer("parts", 0, 0)
+	if p.splits > 1 {
+		v.pointer("arrived", workspace, counterBytes)
+		v.pointer("parts", workspace+device.Address(c.parts), c.Form.warpPartBytes(p)*p.splits)
+	}
+}
+
+// allKeys are the rows of a K/V head: of all pages, of all packed sequences, or of one.
+func (p *Problem) allKeys() int {
+	if p.PageTable != 0 {
+		return min(p.Pages*p.PageSize, math.MaxInt32)
+	}
+	return p.K.extents[2]
 }
 
 // bytes is the memory from the first element of a tensor to its last.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"attune/internal/arch"
 	"attune/internal/array"
 	"attune/internal/device"
 	"attune/internal/spec"
@@ -34,10 +35,6 @@ const (
 	maxDecodeRows    = 128
 	maxDecodeQueries = 16
 
-	// h200Multiprocessors bound a decode form: more stay idle, so that the size of the workspace does
-	// not depend on the device.
-	h200Multiprocessors = 132
-
 	columnUnit = 8 // divides the head dim of tensors in 16 bits: strides of TMA are multiples of 16 bytes
 
 	maxElements = 1 << 31 // of a tensor that kernels index by 32 bits
@@ -46,8 +43,10 @@ const (
 // Table has the forms that a program launches: those of a selection and the declared ones.
 type Table struct {
 	selection *spec.Selection
-	folder    fs.FS // of the selection's kernel
-	arch      string
+	folder    fs.FS        // of the selection's kernel
+	arch      string       // of the images
+	facts     device.Facts // of the device
+	measured  *Measured    // of portable forms; nil without one
 	declared  []*Form
 	headDims  []int // of the selection's variants, in order
 	chosen    map[tensor.Shape]choice
@@ -63,12 +62,26 @@ type choice struct {
 // millisecond.
 const maxChosen = 1024
 
-// NewTable has the forms of a selection of the kernel in a folder, and of declared kernels, for an
-// architecture.
-func NewTable(selection *spec.Selection, folder fs.FS, declared []fs.FS, arch string) (*Table, error) {
-	t := &Table{selection: selection, folder: folder, arch: arch, chosen: map[tensor.Shape]choice{}}
+// NewTable has the forms for a device: those of a selection of the kernel in a folder, and of declared
+// kernels, where their images run, else those of portable kernels. Without either the error is
+// ErrUnsupported.
+func NewTable(selection *spec.Selection, folder fs.FS, declared, portable []fs.FS, facts device.Facts) (*Table, error) {
+	t := &Table{selection: selection, folder: folder, facts: facts, chosen: map[tensor.Shape]choice{}}
+	index := slices.IndexFunc(selection.Archs, func(a string) bool { return arch.Runs(a, true, facts.Arch) })
+	switch {
+	case index >= 0:
+		t.arch = selection.Archs[index]
+	case arch.Runs(PortableArch, true, facts.Arch):
+		var err error
+		if t.measured, err = findMeasured(facts); err != nil {
+			return nil, err
+		}
+		t.arch, declared = PortableArch, portable
+	default:
+		return nil, unsupported("%s is %s and the kernels are for %s and later", facts.Name, facts.Arch, PortableArch)
+	}
 	for _, folder := range declared {
-		forms, err := Declared(folder, arch)
+		forms, err := Declared(folder, t.arch)
 		if err != nil {
 			return nil, err
 		}
@@ -149,6 +162,9 @@ func (t *Table) Plan(p Problem) (*Call, error) {
 		return nil, err
 	}
 	p.simplify()
+	if t.arch == PortableArch {
+		return t.planWarp(p)
+	}
 	if !t.hasHeadDim(&p) {
 		return t.planOtherHeadDim(p)
 	}
@@ -176,7 +192,7 @@ func (t *Table) Plan(p Problem) (*Call, error) {
 		}
 	}
 	t.convertInDecode(c)
-	c.layOut()
+	c.layOut(t.facts.Multiprocessors)
 	return c, nil
 }
 
@@ -212,7 +228,7 @@ func (t *Table) selectHalves(c *Call, rules choice) bool {
 	}
 	if p.scoreOption() == "" {
 		if c.Form = t.decode(p, false); c.Form != nil {
-			c.layOut()
+			c.layOut(t.facts.Multiprocessors)
 			return true
 		}
 	}
@@ -221,7 +237,7 @@ func (t *Table) selectHalves(c *Call, rules choice) bool {
 		return c.Form != nil
 	}
 	if c.Form.Kernel == Pingpong {
-		p.packed = p.packedHeads(c.Form.QueryRows)
+		p.packed = p.packedHeads(c.Form.QueryRows, t.facts.Multiprocessors)
 	}
 	if c.countsTiles() {
 		c.WorkspaceBytes = ZeroedBytes
@@ -290,10 +306,10 @@ func (t *Table) options16(p *Problem) *Form {
 
 // packedHeads are the query heads of a group that share a tile of some rows where queries are few
 // (FA3: PackGQA): as many as save a tenth of the tiles.
-func (p *Problem) packedHeads(rows int) int {
+func (p *Problem) packedHeads(rows, multiprocessors int) int {
 	packed := 1
 	tiles := func(n int) int { // at least those that the chip has at once
-		return max(p.Batch*p.Heads/n*ceilDiv(p.Queries*n, rows), h200Multiprocessors)
+		return max(p.Batch*p.Heads/n*ceilDiv(p.Queries*n, rows), multiprocessors)
 	}
 	for n := 2; n <= maxPackedHeads && p.Heads/p.KVHeads%n == 0; n *= 2 {
 		if 10*tiles(n) <= 9*tiles(packed) {
@@ -436,7 +452,7 @@ func (t *Table) convertInDecode(c *Call) {
 }
 
 // layOut sets the offsets in the workspace.
-func (c *Call) layOut() {
+func (c *Call) layOut(multiprocessors int) {
 	if c.Quantiser == nil && c.Form.Kernel != Decode {
 		return
 	}
@@ -460,14 +476,14 @@ func (c *Call) layOut() {
 		}
 	}
 	if c.Form.Kernel == Decode {
-		c.parts = reserve(c.Form.partBytes())
+		c.parts = reserve(c.Form.partBytes(multiprocessors))
 	}
 	c.WorkspaceBytes = end
 }
 
 // partBytes are two parts of each block of a decode form: rows of O with the max and the sum of each.
-func (f *Form) partBytes() int {
-	return 2 * h200Multiprocessors * f.QueryRows * (f.HeadDim + 2) * 4
+func (f *Form) partBytes(multiprocessors int) int {
+	return 2 * multiprocessors * f.QueryRows * (f.HeadDim + 2) * 4
 }
 
 // place puts the addresses of the workspace into the problem.

@@ -12,13 +12,15 @@ import (
 	"attune/kernels"
 )
 
+var h200 = device.Facts{Name: "NVIDIA H200", Arch: "sm_90", Multiprocessors: 132, L2Bytes: 60 << 20}
+
 func newTable(t *testing.T) *Table {
 	t.Helper()
 	kernel, err := spec.Load(kernels.SDPA())
 	if err != nil {
 		t.Fatal(err)
 	}
-	table, err := NewTable(kernel.Selection("stage7"), kernels.SDPA(), kernels.Forms(), "sm_90a")
+	table, err := NewTable(kernel.Selection("stage7"), kernels.SDPA(), kernels.Forms(), kernels.Portable(), h200)
 	if err != nil {
 		t.Fatal(err)
 	}

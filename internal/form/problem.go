@@ -40,6 +40,7 @@ type Problem struct {
 	MaxPages, PageSize, Pages int
 
 	packed int // query heads in a tile of pingpong; 0 for one
+	splits int // blocks of a tile of warp
 }
 
 // Precision is what tensors in 16 bits are computed in.

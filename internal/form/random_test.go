@@ -28,8 +28,8 @@ func TestRandomDecodeIsLaunchedAsForms(t *testing.T) {
 			}
 		}
 		units := axes.Value("batch") * axes.Value("kv_heads") * ceilDiv(rows, most)
-		want := evenBlocks(units, ceilDiv(axes.Value("keys"), 64), 2*64*128, 128, h200Multiprocessors)
-		if got := axes.Value("even"); got != want || axes.Value("blocks") != h200Multiprocessors {
+		want := evenBlocks(units, ceilDiv(axes.Value("keys"), 64), 2*64*128, 128, h200.Multiprocessors)
+		if got := axes.Value("even"); got != want || axes.Value("blocks") != h200.Multiprocessors {
 			t.Errorf("%s: %d even blocks, want %d", s, got, want)
 		}
 		kinds[want == 0]++

@@ -3,8 +3,8 @@ package profile
 import (
 	"errors"
 	"fmt"
-	"strings"
 
+	"attune/internal/arch"
 	"attune/internal/device"
 )
 
@@ -70,34 +70,11 @@ var measuredCeilings = map[string]struct {
 	},
 }
 
-// tensorRates are the dense FLOPs per cycle of the tensor cores of one multiprocessor, for FP16 and
-// FP8.
-var tensorRates = map[string]struct{ half, fp8 float64 }{
-	"sm_80":  {half: 2048},
-	"sm_86":  {half: 1024},
-	"sm_87":  {half: 1024},
-	"sm_89":  {half: 1024, fp8: 2048},
-	"sm_90":  {half: 4096, fp8: 8192},
-	"sm_100": {half: 8192, fp8: 16384},
-	"sm_103": {half: 8192, fp8: 16384},
-	"sm_120": {half: 1024, fp8: 2048},
-}
-
-// TensorRates are the dense FLOPs per cycle of the tensor cores of one multiprocessor, for 16-bit and
-// 8-bit inputs. A chip without 8-bit products has the same rate for both, and an unknown chip has the
-// rates of sm_90.
-func TensorRates(arch string) (half, narrow float64) {
-	rates, known := tensorRates[strings.TrimRight(arch, "af")]
-	if !known {
-		rates = tensorRates["sm_90"]
-	}
-	return rates.half, max(rates.half, rates.fp8)
-}
-
 // computedCeilings are the theoretical peaks of the tensor cores at the maximum clock. Real kernels
 // stay well below.
 func computedCeilings(facts device.Facts) []Ceiling {
-	rates, ok := tensorRates[facts.Arch]
+	rates, ok := arch.RatesOf(facts.Arch)
+	half, narrow := rates.Peak()
 	cycles := float64(facts.Multiprocessors) * float64(facts.ClockKHz) * 1e3
 	if !ok || cycles <= 0 {
 		return nil
@@ -106,7 +83,7 @@ func computedCeilings(facts device.Facts) []Ceiling {
 	for _, c := range []struct {
 		name string
 		rate float64
-	}{{"FP16", rates.half}, {"FP8", rates.fp8}} {
+	}{{"FP16", half}, {"FP8", narrow}} {
 		if c.rate > 0 {
 			basis := fmt.Sprintf("computed: %d multiprocessors x %.2f GHz x %.0f FLOPs", facts.Multiprocessors, float64(facts.ClockKHz)/1e6, c.rate)
 			all = append(all, Ceiling{c.name, cycles * c.rate, basis})

@@ -53,12 +53,13 @@ type block struct {
 	yielded    bool // a warp has ended the time slice of the block (schedule.go)
 	aborted    bool
 
-	marks marks
+	marks    marks
+	executed []uint64 // as the launch's
 }
 
 func (r *launch) newBlock() *block {
 	threads := r.threads[0] * r.threads[1] * r.threads[2]
-	b := &block{launch: r, mbarriers: map[uint32]*mbarrier{}, tiles: tiles{}, marks: make(marks, len(r.program.ops))}
+	b := &block{launch: r, mbarriers: map[uint32]*mbarrier{}, tiles: tiles{}, marks: make(marks, len(r.program.ops)), executed: make([]uint64, len(r.executed))}
 	n := (threads + 31) / 32
 	for i := range n {
 		w := &warp{block: b, index: i, sharing: everyLane, isNew: true}
@@ -266,7 +267,11 @@ func (b *block) finish() {
 	for i, m := range b.marks {
 		b.launch.marks[i] |= m
 	}
+	for i, n := range b.executed {
+		b.launch.executed[i] += n
+	}
 	clear(b.marks)
+	clear(b.executed)
 }
 
 // lockPages locks the pages of a range of a buffer until the next lock, or until the end of the

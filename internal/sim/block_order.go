@@ -11,7 +11,7 @@ import (
 var ErrCommunicates = errors.New("the blocks communicate, so that a sample of them cannot run")
 
 // sample chooses blocks of a grid: its corners, where indices are the smallest and the largest, and
-// others at random. It returns the index of the n-th.
+// others at random, one in each of n ranges at first. It returns the index of the n-th.
 func (r *launch) sample(total uint64, n int) func(n uint64) uint64 {
 	var chosen []uint64
 	add := func(index uint64) {
@@ -24,7 +24,8 @@ func (r *launch) sample(total uint64, n int) func(n uint64) uint64 {
 		add((corner&1)*(x-1) + (corner>>1&1)*(y-1)*x + (corner>>2)*(z-1)*x*y)
 	}
 	for i := uint64(0); len(chosen) < n; i++ {
-		add(scramble(i, r.options.Seed) % total)
+		from, to := i%uint64(n)*total/uint64(n), (i%uint64(n)+1)*total/uint64(n)
+		add(from + scramble(i, r.options.Seed)%(to-from))
 	}
 	return func(n uint64) uint64 { return chosen[n] }
 }

@@ -19,7 +19,7 @@ func (m marks) add(o *op, mark coverage.Mark) {
 // covered are the marks of the instructions of all functions that the launch may reach. The first
 // instruction of a run of lane operations is marked for all of them.
 func (r *launch) covered() *coverage.Launches {
-	l := &coverage.Launches{Code: r.program.source(), Marks: r.marks}
+	l := &coverage.Launches{Code: r.program.source(), Marks: r.marks, Executed: r.executed}
 	for _, c := range r.program.codes {
 		if !r.reachable[c.fn] {
 			continue

@@ -45,6 +45,8 @@ type Options struct {
 	Instance *Instance // keeps the module's variables between launches; nil for fresh ones
 	// Sample is how many blocks run; 0 for all. Blocks that communicate cannot be sampled.
 	Sample int
+	// Executed counts how often warps execute each instruction.
+	Executed bool
 	// Residency reports blocks that wait for later ones, unless the launch is cooperative. A caller that
 	// cannot ask for a cooperative launch leaves it off: a small grid is resident on most chips anyway.
 	Residency bool
@@ -137,6 +139,7 @@ type launch struct {
 	allocated    map[uint64]bool // addresses of the buffers that the kernel has allocated
 	counters     count.Counters
 	marks        marks
+	executed     []uint64 // by the numbers of the instructions; nil unless the options count them
 	interrupted  interrupted
 }
 
@@ -188,6 +191,9 @@ func (p *Program) prepare(memory *mem.Memory, l Launch, o Options) (*launch, err
 		cluster: cluster, cooperative: l.Cooperative, explicitCluster: f.ExplicitCluster || f.ClusterBlocks[0] > 0,
 	}
 	r.explicitCluster = r.explicitCluster || r.clusterSize() > 1
+	if o.Executed {
+		r.executed = make([]uint64, len(p.ops))
+	}
 	r.communicates, r.exchanges = r.clusterSize() > 1 || l.Cooperative, l.Cooperative
 	for f := range reachable {
 		r.exchanges = r.exchanges || p.codes[f].exchanges

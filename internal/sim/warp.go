@@ -250,7 +250,7 @@ func (w *warp) runGroup(slice int) int {
 		budget = min(budget, groupSlice)
 	}
 	left := budget
-	marks := w.block.marks
+	marks, executed := w.block.marks, w.block.executed
 	for left > 0 {
 		if w.pc == w.reconvPC {
 			w.reconverge()
@@ -263,6 +263,9 @@ func (w *warp) runGroup(slice int) int {
 		if o.runLength > 0 && w.lanes == everyLane && w.taint == nil {
 			n := min(int(o.runLength), left)
 			marks.add(o, coverage.Ran) // of the whole run
+			for i := range executed[min(int(o.number), len(executed)):min(int(o.number)+n, len(executed))] {
+				executed[int(o.number)+i]++
+			}
 			w.runLaneOps(o, n)
 			left -= n
 			continue
@@ -287,6 +290,9 @@ func (w *warp) runGroup(slice int) int {
 		}
 		w.counters.Instruction(o.class)
 		marks.add(o, coverage.Ran)
+		if len(executed) > 0 {
+			executed[o.number]++
+		}
 		o.run(w, o, mask)
 		if w.block.held.Any() {
 			w.block.held.Unlock()

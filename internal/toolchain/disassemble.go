@@ -23,9 +23,13 @@ func Disassembler(c *Compiler) (string, error) {
 	return program, nil
 }
 
+// SourceLines is the option of Disassemble that writes the source lines before each instruction, from
+// the innermost inlined function outwards.
+const SourceLines = "-gi"
+
 // Disassemble returns the machine code of a cubin as SASS text. A damaged disassembler is a
 // FaultError.
-func Disassemble(ctx context.Context, c *Compiler, cubin []byte) (string, error) {
+func Disassemble(ctx context.Context, c *Compiler, cubin []byte, options ...string) (string, error) {
 	program, err := Disassembler(c)
 	if err != nil {
 		return "", err
@@ -39,7 +43,7 @@ func Disassemble(ctx context.Context, c *Compiler, cubin []byte) (string, error)
 	if err = errors.Join(err, file.Close()); err != nil {
 		return "", err
 	}
-	out, err := exec.CommandContext(ctx, program, "-c", file.Name()).CombinedOutput()
+	out, err := exec.CommandContext(ctx, program, append([]string{"-c", file.Name()}, options...)...).CombinedOutput()
 	if err != nil {
 		if damaged, _ := c.damaged(ctx, true); len(damaged) > 0 {
 			return "", damageFault("disassemble the machine code", damaged)

@@ -8,45 +8,10 @@ import (
 	"attune/internal/problem"
 )
 
-// chip has the limits of a multiprocessor, by NVIDIA's table of compute capabilities.
-type chip struct {
-	blockShared int // bytes of shared memory of a block, opted into
-	shared      int // bytes of all blocks; the driver takes driverShared of each
-	warps       int
-	blocks      int
-}
-
 const (
-	registerFile   = 65536 // of a multiprocessor, and of a block
-	registerUnit   = 8     // registers of a thread are allocated in steps of 8
-	maxThreads     = 1024  // of a block
-	driverShared   = 1024
-	lanes          = 32
-	kilobyte       = 1024
-	fallbackNumber = 90 // the chip in whose cycles a cost is estimated if the architecture is unknown
+	maxThreads = 1024 // of a block
+	lanes      = 32
 )
-
-var chips = map[int]chip{
-	75:  {64 * kilobyte, 64 * kilobyte, 32, 16},
-	80:  {163 * kilobyte, 164 * kilobyte, 64, 32},
-	86:  {99 * kilobyte, 100 * kilobyte, 48, 16},
-	87:  {163 * kilobyte, 164 * kilobyte, 48, 16},
-	89:  {99 * kilobyte, 100 * kilobyte, 48, 24},
-	90:  {227 * kilobyte, 228 * kilobyte, 64, 32},
-	100: {227 * kilobyte, 228 * kilobyte, 64, 32},
-	103: {227 * kilobyte, 228 * kilobyte, 64, 32},
-	120: {99 * kilobyte, 100 * kilobyte, 48, 24},
-}
-
-// chipOf are the limits of an architecture, and whether they are known.
-func chipOf(name string) (chip, bool) {
-	number, _ := arch.Number(name)
-	c, known := chips[number]
-	if !known {
-		c = chips[fallbackNumber]
-	}
-	return c, known
-}
 
 // blockNeeds are the resources of one block.
 type blockNeeds struct {
@@ -61,34 +26,23 @@ func needsOf(b problem.Build, job device.Job) blockNeeds {
 	return blockNeeds{threads, (threads + lanes - 1) / lanes, r.Registers, r.StaticSharedBytes + job.DynamicSharedBytes}
 }
 
-// warpRegisters are the registers that a warp is given.
-func (n blockNeeds) warpRegisters() int {
-	return (n.registers + registerUnit - 1) / registerUnit * registerUnit * lanes
-}
-
 // over is what the block needs more of than a chip has; empty if it fits. sharedLimit is the device's
 // own limit, or 0.
-func (n blockNeeds) over(arch string, sharedLimit int) string {
-	limits, known := chipOf(arch)
+func (n blockNeeds) over(name string, sharedLimit int) string {
+	limits, known := arch.LimitsOf(name)
 	if sharedLimit == 0 && known {
-		sharedLimit = limits.blockShared
+		sharedLimit = limits.BlockShared
 	}
 	switch {
 	case n.threads > maxThreads:
 		return fmt.Sprintf("%d threads of a block; the chip allows %d", n.threads, maxThreads)
 	case sharedLimit > 0 && n.shared > sharedLimit:
 		return fmt.Sprintf("%d bytes of shared memory of a block; the chip has %d", n.shared, sharedLimit)
-	case n.warps*n.warpRegisters() > registerFile:
-		return fmt.Sprintf("%d registers of each of %d threads; the chip has %d", n.registers, n.threads, registerFile)
+	case n.warps*arch.WarpRegisters(n.registers) > arch.RegisterFile:
+		return fmt.Sprintf("%d registers of each of %d threads; the chip has %d", n.registers, n.threads, arch.RegisterFile)
 	}
 	return ""
 }
 
-// resident is how many blocks a multiprocessor runs at once: at least 1.
-func (n blockNeeds) resident(c chip) int {
-	blocks := min(c.blocks, c.warps/max(1, n.warps), c.shared/(n.shared+driverShared))
-	if n.registers > 0 {
-		blocks = min(blocks, registerFile/(n.warpRegisters()*max(1, n.warps)))
-	}
-	return max(1, blocks)
-}
+// resident is how many blocks a multiprocessor runs at once.
+func (n blockNeeds) resident(l arch.Limits) int { return l.Resident(n.warps, n.registers, n.shared) }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"attune/internal/arch"
 	"attune/internal/device"
 	simdevice "attune/internal/device/sim"
 	"attune/internal/lab"
@@ -28,9 +29,6 @@ const (
 	// otherPipes is the share of the cycles on the other pipes that the busiest one does not hide. It is
 	// an assumption, without which variants of a kernel that DRAM limits would all cost the same.
 	otherPipes = 0.1
-	// copyBytes are the bytes from DRAM per cycle and multiprocessor: the measured copy of an H200,
-	// 4.22 TB/s, over 132 multiprocessors at 1.98 GHz. It stands for every chip.
-	copyBytes = 4.22e12 / 132 / 1.98e9
 )
 
 // simulate computes the cost from the counters of one launch on each shape, and compares it with the
@@ -81,20 +79,21 @@ func blocksOf(job device.Job) int { return job.Grid[0] * job.Grid[1] * job.Grid[
 // costOf estimates the cycles of a launch: the cycles of one block on its busiest pipe and a share of
 // those on the others, times the blocks that share a multiprocessor, times the waves of blocks. A wave
 // is not shorter than the chain of dependent instructions of one warp.
-func costOf(counters device.Counters, n blockNeeds, blocks int, arch string, multiprocessors int) float64 {
-	limits, _ := chipOf(arch)
+func costOf(counters device.Counters, n blockNeeds, blocks int, name string, multiprocessors int) float64 {
+	limits, _ := arch.LimitsOf(name)
 	multiprocessors = max(1, multiprocessors)
 	resident := n.resident(limits)
 	waves := (blocks + multiprocessors*resident - 1) / (multiprocessors * resident)
 	resident = min(resident, (blocks+multiprocessors-1)/multiprocessors)
-	half, narrow := profile.TensorRates(arch)
+	rates, _ := arch.RatesOf(name)
+	half, narrow := rates.Peak()
 	v := profile.ValuesOf(counters)
 	narrowFLOPs := counters["sm__ops_path_tensor_src_fp8.sum"] + counters["sm__ops_path_tensor_src_int8.sum"]
 	pipes := []float64{
 		v["ptx_instructions"] / issueSlots,
 		v["shared_wavefronts"],
-		(v["global_sectors"]*sectorBytes + v["bulk_load_bytes"] + v["bulk_store_bytes"]) / copyBytes,
-		(v[profile.TensorFLOPs]-narrowFLOPs)/half + narrowFLOPs/narrow,
+		(v["global_sectors"]*sectorBytes + v["bulk_load_bytes"] + v["bulk_store_bytes"]) / arch.ChipOfArch(name).DRAMBytes(),
+		(v[profile.TensorFLOPs]-narrowFLOPs)/half + narrowFLOPs/max(half, narrow),
 	}
 	busiest, sum := slices.Max(pipes), 0.0
 	for _, cycles := range pipes {
@@ -147,9 +146,9 @@ func (c *Candidate) profile(ctx context.Context, ref problem.Reference) (profile
 		counters = outcome.Counters
 	}
 	v := profile.ValuesOf(counters)
-	limits, _ := chipOf(c.result.Arch)
+	limits, _ := arch.LimitsOf(c.result.Arch)
 	needs := needsOf(b, job)
 	v[profile.Registers] = float64(needs.registers)
-	v[profile.Occupancy] = 100 * float64(needs.resident(limits)*needs.warps) / float64(limits.warps)
+	v[profile.Occupancy] = 100 * float64(needs.resident(limits)*needs.warps) / float64(limits.Warps)
 	return v, nil
 }

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"attune/internal/arch"
 	"attune/internal/device"
 	"attune/internal/lab"
 	"attune/internal/problem"
@@ -763,7 +764,7 @@ func TestBlockNeeds(t *testing.T) {
 	if got := (blockNeeds{threads: 32, shared: 5000}).over("sm_89", 4096); got == "" {
 		t.Error("the device's own limit is ignored")
 	}
-	limits, _ := chipOf("sm_90a")
+	limits, _ := arch.LimitsOf("sm_90a")
 	for want, n := range map[int]blockNeeds{
 		32: {threads: 32, warps: 1, registers: 16},
 		8:  {threads: 256, warps: 8, registers: 32},
@@ -802,7 +803,7 @@ func TestCost(t *testing.T) {
 	if got := cost(device.Counters{"memory_l1_wavefronts_shared": 10000}, 2, needs); !near(got, 5100) {
 		t.Errorf("shared memory: %v", got)
 	}
-	if got := cost(device.Counters{"memory_l2_theoretical_sectors_global": 1e5}, 2, needs); !near(got, 1e5*32/copyBytes/2) {
+	if got := cost(device.Counters{"memory_l2_theoretical_sectors_global": 1e5}, 2, needs); !near(got, 1e5*32/arch.ChipOfArch("sm_90a").DRAMBytes()/2) {
 		t.Errorf("bytes: %v", got)
 	}
 	if got := cost(device.Counters{"sm__ops_path_tensor_src_fp8.sum": 8192e4}, 2, needs); !near(got, 5100) {
@@ -811,7 +812,8 @@ func TestCost(t *testing.T) {
 	if got := cost(device.Counters{"sm__ops_path_tensor_src_fp16_dst_fp32.sum": 4096e4}, 2, needs); !near(got, 5100) {
 		t.Errorf("tensor FLOPs: %v", got)
 	}
-	if half, narrow := profile.TensorRates("sm_80"); half != 2048 || narrow != 2048 {
-		t.Errorf("%v %v", half, narrow)
+	// An L4 has 2.5 bytes of DRAM per clock and multiprocessor, an H200 16.
+	if l4 := costOf(device.Counters{"memory_l2_theoretical_sectors_global": 1e5}, needs, 2, "sm_89", 2); !near(l4, 1e5*32/2.535/2) {
+		t.Errorf("bytes on sm_89: %v", l4)
 	}
 }

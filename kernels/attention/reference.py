@@ -13,8 +13,12 @@ def load(axes, inputs, name, heads):
     """Q, K or V as (batch, heads, rows, D). Packed rows have one batch entry; pages are batch entries."""
     if name in inputs:
         x = inputs[name]
-        if "o" in inputs or name == "q" and axes.get("q_fp16"):  # native, mixed
+        # Bits of FP16 in native and warp, but for what is E4M3 there; V of warp8 has a type of its own.
+        fp16 = "o" in inputs and "descale_" + name not in inputs and "k_s8" not in inputs
+        if fp16 or name == "q" and axes.get("q_fp16"):  # mixed
             x = fp16_of_bits(x)
+    elif name + "_s8" in inputs:  # warp8
+        x = inputs[name + "_s8"]
     else:  # Q of decode in 16 bits
         x = inputs["q_bf16" if "q_bf16" in inputs else "q_fp16"]
         if axes["q_rows_first"]:
@@ -34,11 +38,20 @@ def bounds(axes, inputs, name, sequence):
 
 
 def descaled(inputs, name, sequence, x):
-    """Q, K or V of a sequence, (heads, rows, D), times the factors of its heads."""
+    """Q, K or V of a sequence, (heads, rows, D), times the factors of its heads, or in warp8 of groups
+    of rows or of columns."""
     x = x.astype(np.float64)
-    if name not in inputs or "descale_" + name not in inputs:
+    if name not in inputs and name + "_s8" not in inputs or "descale_" + name not in inputs:
         return x
-    return x * inputs["descale_" + name][sequence].astype(np.float64)[:, None, None]
+    factors = inputs["descale_" + name][sequence].astype(np.float64)
+    if factors.ndim == 1 or factors.shape[1] == 1:
+        return x * factors.reshape(-1, 1, 1)
+    row = np.arange(x.shape[1])
+    if name == "v":
+        return x * factors[:, None, :]
+    if name == "q":
+        return x * factors[:, row // 32 * 8 + row % 8, None]
+    return x * factors[:, row // 64 * 4 + row % 8 // 2, None]
 
 
 def keys_of(axes, inputs, name, x, sequence):
@@ -58,7 +71,8 @@ def softmax_scale(axes, d):
     """Of integers up to q_max and k_max the scores have a spread that does not depend on these."""
     if "q_max" not in axes:
         return 1 / np.sqrt(d)
-    return 1.5 * axes.get("spread", 1) / np.sqrt(d) / (max(axes["q_max"], 1) * max(axes["k_max"], 1))
+    q_max, k_max = max(axes["q_max"], 1), max(axes["k_max"], 1)
+    return 1.5 * axes.get("spread", 1) / np.sqrt(d) / (q_max * k_max)
 
 
 def visible(axes, queries, keys):
@@ -135,6 +149,8 @@ def reference(axes, inputs):
         row_o, row_lse = attend(s, v[:, None], sinks)
         o[index, :, first:last] = row_o.reshape(heads, last - first, o.shape[-1])
         lse[index, :, first:last] = row_lse.reshape(heads, last - first)
+    if "q_dot_mean" in inputs:
+        lse += softmax_scale(axes, d) * inputs["q_dot_mean"]
     return outputs_of(axes, inputs, o, lse)
 
 

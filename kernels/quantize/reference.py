@@ -109,10 +109,52 @@ def appended(axes, inputs, name):
     return cache
 
 
+# ---- quantize8 ----
+
+
+def s8(x, rows, group_of):
+    """The s8 values of x and the factors of groups: group_of has the group of each row among `rows`."""
+    groups = group_of.max() + 1
+    blocks = -(-x.shape[2] // rows)
+    group = (np.arange(blocks)[:, None] * groups + group_of).reshape(-1)[: x.shape[2]]
+    row_amax = np.abs(x).max(axis=3)
+    amax = np.zeros((*x.shape[:2], blocks * groups), dtype=np.float32)
+    for g in range(blocks * groups):
+        amax[:, :, g] = row_amax[:, :, group == g].max(axis=2, initial=0)
+    scale = np.float32(127) / np.maximum(amax, SMALLEST_AMAX)
+    descale = np.where(amax == 0, np.float32(1), np.maximum(amax, SMALLEST_AMAX) / np.float32(127))
+    codes = np.rint(x * scale[:, :, group, None])
+    return codes.astype(np.int8), descale.astype(np.float32)
+
+
+def quantized8(axes, inputs):
+    """Q and K in s8, and V in E4M3 if it is given."""
+    x = {name: heads_first(axes, inputs[name]) for name in "qkv" if name in inputs}
+    outputs = {}
+    if axes["smooth"]:
+        mean = x["k"].mean(axis=2, dtype=np.float64).astype(np.float32)
+        group = axes["heads"] // axes["kv_heads"]
+        outputs["mean_k"] = mean
+        outputs["q_dot_mean"] = np.einsum("bhrd,bhd->bhr", x["q"].astype(np.float64), np.repeat(mean, group, axis=1))
+        x["k"] = x["k"] - mean[:, :, None]
+    outputs["y_q"], outputs["descale_q"] = s8(x["q"], 32, np.arange(32) % 8)
+    outputs["y_k"], outputs["descale_k"] = s8(x["k"], 64, np.arange(64) % 8 // 2)
+    if "v" not in x:
+        return outputs
+    magnitudes = np.where(np.isfinite(x["v"]), np.abs(x["v"]), np.float32(0)).max(axis=2)
+    factors = np.where(magnitudes == 0, np.float32(1), np.maximum(magnitudes, SMALLEST_AMAX) / LARGEST)
+    outputs["y_v"] = e4m3(x["v"] / factors[:, :, None])
+    outputs["descale_v"] = factors
+    return outputs
+
+
 def reference(axes, inputs):
-    """Of append, if there is a cache; of quantize, if it has the axes of options; of cast otherwise."""
+    """Of append, if there is a cache; of quantize8, if it has no Hadamard; of quantize, if it has the
+    axes of options; of cast otherwise."""
     if "k_cache" in inputs:
         return {name + "_cache": appended(axes, inputs, name) for name in "kv"}
+    if "smooth" in axes and "hadamard" not in axes:
+        return quantized8(axes, inputs)
     if "smooth" in axes:
         x, outputs = transformed(axes, inputs)
         codes = {name: quantized(x[name]) for name in "qkv"}

@@ -40,7 +40,7 @@ def refusal(q: Tensor, k: Tensor, v: Tensor, scale: Optional[float]) -> Optional
 
 def fallback(q: Tensor, k: Tensor, v: Tensor, options: dict[str, Any]) -> bool:
     """The argument of attune.sdpa. A compiled call learns only when it runs that a problem is not supported. On meta
-    PyTorch makes the result, which has no values, where a Hopper GPU would compute it by attune."""
+    PyTorch makes the result, which has no values, where attune.explain has a kernel for it."""
     if q.is_meta:
         found = explain(q, k, v, **options)
         if found.kernel == "pytorch":

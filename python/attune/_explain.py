@@ -1,7 +1,7 @@
 """attune.explain: which kernel computes a call, in which precision, and why. Nothing is computed."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Optional
 
 import torch
@@ -16,15 +16,16 @@ _PRECISIONS = {1: "fp8", 2: "16"}  # of attune_sdpa_explanation
 
 @dataclasses.dataclass(frozen=True)
 class Explanation:
-    """What a call does on a Hopper GPU. Without a kernel PyTorch computes it, with fallback=True."""
+    """What a call does on a GPU. Without a kernel PyTorch computes it, with fallback=True."""
 
     form: Optional[str]  # the variant of the kernel; None without one
-    kernel: str  # dense, decode, prefill, prefill16, native, pingpong or mixed; pytorch; none where no query sees a key
+    kernel: str  # dense, decode, prefill, prefill16, native, pingpong, mixed or warp; pytorch; none where no query sees a key
     precision: Optional[str]  # of k and v: "fp8" or "16"; None without a kernel
     launches: int  # of kernels of attune
     workspace_bytes: int
     error_class: Optional[float]  # documented error of O, RMS over that of float64, on normal inputs
     reason: str
+    arch: Optional[str] = None  # of the GPU that the call was planned for, "sm_89"; None without a kernel
     predicted_us: Optional[float] = None  # device time on an NVIDIA H200, interpolated; None without measured times
     of_codes: bool = False  # k and v are in E4M3: the error is over them, without that of their quantisation
 
@@ -34,6 +35,7 @@ class Explanation:
             plural = "es" if self.launches > 1 else ""
             over = " over the E4M3 k and v as given" if self.of_codes else ""
             rows += [
+                ("gpu", str(self.arch)),
                 ("precision", f"{self.precision}, documented error {self.error_class}{over}"),
                 ("launches", f"{self.launches} launch{plural}, {self.workspace_bytes} bytes of workspace"),
             ]
@@ -66,14 +68,18 @@ def explain(
     smooth_k: bool = False,
     hadamard: bool = False,
     precision: Precision = "auto",
+    arch: Optional[str] = None,
+    multiprocessors: Optional[int] = None,
 ) -> Explanation:
-    """What attune.sdpa does for these arguments on a Hopper GPU, and why.
+    """What attune.sdpa does for these arguments on a GPU, and why.
 
     With cu_seqlens_q and cu_seqlens_k it explains attune.sdpa_varlen, with lengths attune.decode, and
     with lengths and cu_seqlens_q attune.prefill. The caches of the latter two are k and v, and their
     default is causal, without a tree_mask. The arguments are those of the functions; behind q, k and v
     all are given by name.
-    Tensors may be on any device, or fake: only their dtypes, shapes and strides are read.
+    Tensors may be on any device, or fake: only their dtypes, shapes and strides are read. The GPU is that of the
+    tensors, else the current one, else, where PyTorch has not used any, an H200. arch and multiprocessors name
+    another: "sm_89" and 58 are an L4.
     """
     most_q: Any = 0 if cu_seqlens_q is None else _check.whole(max_seqlen_q)  # None, which is missing, is refused with the offsets
     most_k: Any = 0 if cu_seqlens_k is None else _check.whole(max_seqlen_k)
@@ -86,13 +92,15 @@ def explain(
                 cu_seqlens_k, most_q, most_k, lengths, page_table, precision, softcap,
                 alibi_slopes, tree_mask)  # fmt: skip
     _check_call(call)
+    gpu = _gpu(q, arch, multiprocessors)
     if _operators.is_empty(call):
         return _without_kernel("none", "no query sees a key, and O is zero")
     try:
         if (reason := _operators.refusal(call, anywhere=True)) is not None:
             raise NotImplementedError(reason)
-        found = _explain(call)
-        return dataclasses.replace(found, predicted_us=_times.predicted(call, found.kernel))
+        found = _explain(call, gpu)
+        us = _times.predicted(call, found.kernel) if gpu in ((0, 0), _times.GPU) else None
+        return dataclasses.replace(found, predicted_us=us)
     except NotImplementedError as refused:
         return _without_kernel("pytorch", f"{refused}; fallback=True computes it by PyTorch")
 
@@ -135,19 +143,34 @@ def _is_copy(x: object) -> bool:
     return isinstance(x, _Like) and x.is_copy
 
 
-def _explain(call: Call) -> Explanation:
+def _gpu(q: Tensor, arch: Optional[str], multiprocessors: Optional[int]) -> tuple[int, int]:
+    """The GPU to plan for; (0, 0) for the current one."""
+    if arch is None and multiprocessors is None:
+        return _library.gpu(q.device.index) if q.is_cuda and _uses_gpu() else (0, 0)
+    digits = str(arch).removeprefix("sm_").removesuffix("a")
+    if not digits.isdecimal() or not str(arch).startswith("sm_") or not 20 <= int(digits) < 1000:
+        raise ValueError(f"arch is {arch!r}: it is that of a GPU, such as 'sm_89', and comes with multiprocessors")
+    if not isinstance(multiprocessors, int) or not 1 <= multiprocessors <= 2**24:
+        raise ValueError(f"multiprocessors is {multiprocessors!r}: it is those of a GPU of {arch}, at least 1")
+    return int(digits), multiprocessors
+
+
+_uses_gpu: Callable[[], bool] = torch.cuda.is_initialized  # PyTorch gives it no types
+
+
+def _explain(call: Call, gpu: tuple[int, int]) -> Explanation:
     if call.smooth_k and call.return_lse:
-        return _explain_smooth(call)
+        return _explain_smooth(call, gpu)
     call = _readable(call)
     try:
-        return _ask(call)
+        return _ask(call, gpu)
     except NotImplementedError:
         tensors = (call.q, call.k, call.v)
         if call.lengths is not None or call.q.dtype != _check.FP8 or all(_is_copy(x) for x in tensors):
             raise
         q, k, v = (_Like(x) for x in tensors)
         copies: Any = {"q": q, "k": k, "v": v}
-        return _ask(call._replace(**copies))
+        return _ask(call._replace(**copies), gpu)
 
 
 def _readable(call: Call) -> Call:
@@ -172,26 +195,26 @@ def _readable(call: Call) -> Call:
     return call._replace(**changes)
 
 
-def _ask(call: Call) -> Explanation:
+def _ask(call: Call, gpu: tuple[int, int]) -> Explanation:
     with _library.python_words():
-        answer: Any = _library.load().explain(*call, True)
+        answer: Any = _library.load().explain(*_operators.without_subclasses(call), True, *gpu)
     if answer is None:
         raise RuntimeError(
             "the arguments passed all checks, but the compiled part of attune does not take them; please report this"
         )
-    form, kernel, precision, launches, workspace, error, reason = answer
-    of_codes = call.k.dtype == _check.FP8
-    return Explanation(form, kernel, _PRECISIONS[precision], launches, workspace, error, reason, of_codes)
+    form, kernel, precision, launches, workspace, error, reason, arch, _ = answer
+    return Explanation(form, kernel, _PRECISIONS[precision], launches, workspace, error, reason, arch=f"sm_{arch}",
+                       of_codes=call.k.dtype == _check.FP8)  # fmt: skip
 
 
-def _explain_smooth(call: Call) -> Explanation:
+def _explain_smooth(call: Call, gpu: tuple[int, int]) -> Explanation:
     """With a log-sum-exp k is smoothed before the call, and PyTorch's operators correct the result."""
-    quantised = _explain(call._replace(return_lse=False))
+    quantised = _explain(call._replace(return_lse=False), gpu)
     q, k, v = (_Like(x, _check.FP8) for x in (call.q, call.k, call.v))
     factors = tuple(_Like(x[:, :, 0, 0], torch.float32) for x in (call.q, call.k, call.v))
     out: Any = _Like(call.q) if call.out is None else call.out
     codes: Any = {"q": q, "k": k, "v": v, "descale": factors, "out": out, "smooth_k": False, "hadamard": False}
-    found = _ask(call._replace(**codes, precision="auto"))
+    found = _ask(call._replace(**codes, precision="auto"), gpu)
     return dataclasses.replace(
         found,
         launches=quantised.launches,

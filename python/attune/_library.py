@@ -44,6 +44,12 @@ def _bind(device: int) -> None:
     torch.cuda.mem_get_info(device)
 
 
+def gpu(device: int) -> tuple[int, int]:
+    """The architecture of a device, 89 for sm_89, and its multiprocessors."""
+    facts = torch.cuda.get_device_properties(device)
+    return 10 * facts.major + facts.minor, facts.multi_processor_count
+
+
 def _of_cuda(name: str) -> Optional[Callable[..., Any]]:
     """A function of PyTorch that a build without CUDA does not have, and that is then not called."""
     return getattr(torch._C, name, None)
@@ -80,6 +86,7 @@ def configure(device_type: int = _CUDA, exchange: bool = True, **replaced: Any) 
         "forward_ad": forward_ad,
         "bump": _bump_function(),
         "is_neg": Tensor.is_neg,
+        "gpu": gpu,
     }
     functions.update(replaced)
     table = getattr(Tensor, "__dlpack_c_exchange_api__", None) if exchange else None

@@ -9,7 +9,7 @@ from torch import Tensor
 from attune import _check
 from attune._arguments import Call
 
-CARD = "NVIDIA H200"
+CARD, GPU = "NVIDIA H200", (90, 132)  # its name, architecture and multiprocessors
 
 # Microseconds of the selection stage7 by (head_dim, causal) and the number of keys, as many as queries. Each problem
 # has 2^25 elements of Q. From results/benches/20261116-221937-bench-6be430, rows "stage7".

@@ -70,6 +70,7 @@ static struct {
                         * later calls on the stream may have it too */
   PyObject *bind;      /* (device): makes its context current on this thread */
   PyObject *capturing; /* (): whether the current stream is captured */
+  PyObject *gpu;       /* (device): its architecture, 89 for sm_89, and its multiprocessors */
   int32_t device_type;
   /* Names of attributes. */
   PyObject *requires_grad, *shape, *stride, *dtype, *data_ptr, *on_device, *get_device,
@@ -805,6 +806,31 @@ static bool takes_rows_first(attune_sdpa_params p) {
   return contiguous != NULL && contiguous == attune_sdpa_form(&p);
 }
 
+/* What the library plans for: (0, 0), the current context, where PyTorch does not say. */
+typedef struct gpu {
+  bool is_known;
+  int arch, multiprocessors;
+} gpu;
+
+enum { MAX_GPUS = 64 };
+static gpu gpus[MAX_GPUS];
+
+/* Tells the library which GPU a call is for: plans are made on threads that have no context yet. */
+static void set_gpu(int device, attune_sdpa_params *p) {
+  if (device < 0 || device >= MAX_GPUS) return;
+  gpu *g = &gpus[device];
+  if (!g->is_known) {
+    PyObject *found = PyObject_CallFunction(torch.gpu, "i", device);
+    if (found == NULL || !PyArg_ParseTuple(found, "ii", &g->arch, &g->multiprocessors)) {
+      PyErr_Clear();
+      g->arch = g->multiprocessors = 0;
+    }
+    Py_XDECREF(found);
+    g->is_known = true;
+  }
+  p->arch = g->arch, p->multiprocessors = g->multiprocessors;
+}
+
 /* What the library says of a problem. */
 typedef struct answers {
   size_t workspace_bytes;
@@ -893,6 +919,7 @@ static PyObject *attend(PyObject *module, PyObject *const *args, Py_ssize_t coun
   /* Smoothing shifts the scores, but not the sinks; and the log-sum-exp has to be shifted back. */
   if (a.p.smooth_k && (wants_lse || a.p.sinks != NULL)) Py_RETURN_NONE;
   if (current_device() != a.q.device) return PyErr_Clear(), Py_NewRef(Py_None);
+  set_gpu(a.q.device, &a.p);
   PyObject *o = args[OUT], *lse = NULL, *result = NULL;
   if (o != Py_None) {
     if (!set_output(o, &a)) Py_RETURN_NONE;
@@ -917,13 +944,14 @@ done:
   return result;
 }
 
-/* explain(the arguments of attend): (form, kernel, precision, launches, workspace_bytes, error,
- * reason), for tensors on any device, of which only dtypes, shapes and strides are read. The numbers
- * are those of attune_sdpa_explanation. None: the library does not take them as they are. */
+/* explain(the arguments of attend, arch, multiprocessors): (form, kernel, precision, launches,
+ * workspace_bytes, error, reason, arch, multiprocessors), for tensors on any device, of which only
+ * dtypes, shapes and strides are read. The numbers are those of attune_sdpa_explanation. None: the
+ * library does not take them as they are. */
 static PyObject *explain(PyObject *module, PyObject *const *args, Py_ssize_t count) {
   (void)module;
-  if (count != ARGUMENTS) {
-    return PyErr_Format(PyExc_TypeError, "explain takes %d arguments, not %zd", ARGUMENTS, count);
+  if (count != ARGUMENTS + 2) {
+    return PyErr_Format(PyExc_TypeError, "explain takes %d arguments, not %zd", ARGUMENTS + 2, count);
   }
   attention a;
   memset(&a, 0, sizeof a);
@@ -931,6 +959,9 @@ static PyObject *explain(PyObject *module, PyObject *const *args, Py_ssize_t cou
   int32_t wants_lse = 0;
   if (!read_flag(args[RETURN_LSE], &wants_lse) || !read_arguments(args, &a)) Py_RETURN_NONE;
   attune_sdpa_params *p = &a.p;
+  p->arch = (int32_t)PyLong_AsLong(args[ARGUMENTS]);
+  p->multiprocessors = (int32_t)PyLong_AsLong(args[ARGUMENTS + 1]);
+  if (PyErr_Occurred()) return NULL;
   if (wants_lse) p->lse = (float *)(void *)&given;
   if (args[OUT] != Py_None) {
     if (!set_output(args[OUT], &a)) Py_RETURN_NONE;
@@ -942,8 +973,9 @@ static PyObject *explain(PyObject *module, PyObject *const *args, Py_ssize_t cou
   attune_sdpa_explanation e = {.struct_size = sizeof e};
   const attune_sdpa_status status = attune_sdpa_explain(p, &e);
   if (status != ATTUNE_SDPA_OK) return raise(status);
-  return Py_BuildValue("ssiinds", e.form, e.kernel, (int)e.precision, (int)e.launches,
-                       (Py_ssize_t)e.workspace_bytes, e.relative_error, e.reason);
+  return Py_BuildValue("ssiindsii", e.form, e.kernel, (int)e.precision, (int)e.launches,
+                       (Py_ssize_t)e.workspace_bytes, e.relative_error, e.reason, (int)e.arch,
+                       (int)e.multiprocessors);
 }
 
 /* ---- quantisers ------------------------------------------------------------------------------ */
@@ -1085,7 +1117,7 @@ static PyObject *configure(PyObject *module, PyObject *args) {
   PyObject **into[] = {&torch.modes, &torch.grad_enabled, &torch.current_device, &torch.raw_stream,
                        &torch.empty, &torch.workspace,    &torch.bind,           &torch.capturing,
                        &torch.tracing, &torch.transforms, &torch.forward_ad, &torch.bump,
-                       &torch.is_neg};
+                       &torch.is_neg, &torch.gpu};
   const Py_ssize_t wanted = sizeof into / sizeof *into;
   if (PyTuple_Size(functions) != wanted) {
     return PyErr_Format(PyExc_ValueError, "%zd functions are wanted", wanted);
@@ -1105,6 +1137,7 @@ static PyObject *configure(PyObject *module, PyObject *args) {
     dtype_objects[i] = dtype;
   }
   torch.device_type = device_type;
+  memset(gpus, 0, sizeof gpus);
   memset(&driver, 0, sizeof driver);
   if (device_type == DL_CUDA) bind_driver();
   torch.on_device = PyUnicode_InternFromString(device_type == DL_CPU ? "is_cpu" : "is_cuda");

@@ -53,6 +53,8 @@ attune_sdpa_status attune_sdpa_explain(const attune_sdpa_params *p,
   double_forward = *p;
   into->form = "form", into->kernel = "kernel", into->precision = ATTUNE_SDPA_PRECISION_16;
   into->launches = 2, into->workspace_bytes = double_workspace_bytes, into->relative_error = 0.5;
+  into->arch = p->arch != 0 ? p->arch : 90;
+  into->multiprocessors = p->multiprocessors != 0 ? p->multiprocessors : 132;
   snprintf(into->reason, sizeof into->reason, "the double says so");
   return double_failures >= 0 && double_failures-- == 0 ? ATTUNE_SDPA_OK : double_status;
 }

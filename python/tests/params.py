@@ -38,6 +38,7 @@ class Forward(ctypes.Structure):
         alibi_slopes="pointer",
         alibi_stride="size",
         tree_mask="pointer",
+        **_all("int", "arch multiprocessors"),
     )
 
 

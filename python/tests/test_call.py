@@ -115,6 +115,18 @@ class Attention(WithDouble):
         )
         self.expect(p, cu_queries=None, cu_keys=None, key_lengths=None, page_table=None, smooth_k=0, hadamard=0)
 
+    def test_gpu(self):
+        """The library is told which GPU a call is for; PyTorch is asked once."""
+        asked, q = [], random(2, 8, next(FRESH), 64)
+        self.configure(gpu=lambda device: asked.append(device) or (89, 58))
+        for _ in range(2):
+            attune.sdpa(q, q, q)
+            self.expect(self.received(), arch=89, multiprocessors=58)
+        self.assertEqual(asked, [0])
+        self.configure(gpu=lambda device: "none")
+        attune.sdpa(q, q, q)
+        self.expect(self.received(), arch=0, multiprocessors=0)
+
     def test_order_of_output(self):
         """O has the dimension order of q: a transpose and a reshape behind it copy nothing."""
         q = random(2, 5, 8, 64).transpose(1, 2)

@@ -35,7 +35,22 @@ class Main(unittest.TestCase):
         with mock.patch.object(main._library, "_call", None), mock.patch.object(main, "_driver", lambda: 12080):
             reasons = main.missing()
         self.assertTrue(reasons[0].startswith("the compiled library"), reasons)
-        self.assertTrue(reasons[-1].startswith("NVIDIA's driver 580"), reasons)
+        self.assertTrue(reasons[-1].startswith("a GPU"), reasons)
+
+    def test_cards(self):
+        """What each GPU lacks, with a driver of CUDA 12.2."""
+        cards = {"T4": (7, 5), "A100": (8, 0), "A10": (8, 6), "L4": (8, 9), "H200": (9, 0), "RTX 5090": (12, 0)}
+        lacks = {"T4": "a GPU since Ampere", "H200": "NVIDIA's driver 580"}
+        for name, capability in cards.items():
+            with (
+                mock.patch.object(main._library, "_call", object()),
+                mock.patch.object(main, "_driver", lambda: 12020),
+                mock.patch.object(torch.cuda, "is_available", lambda: True),
+                mock.patch.object(torch.cuda, "get_device_capability", lambda capability=capability: capability),
+            ):
+                reasons = main.missing()
+            self.assertEqual(len(reasons), name in lacks, (name, reasons))
+            self.assertTrue(all(reason.startswith(lacks[name]) for reason in reasons), reasons)
 
     def self_test(self):
         def append(k, v, k_cache, v_cache, lengths, table, *descale):
@@ -49,6 +64,12 @@ class Main(unittest.TestCase):
         passed, text, _ = self.self_test()
         self.assertTrue(passed, text)
         self.assertEqual((len(text.splitlines()), text.count("ok ")), (10, 10), text)
+
+    def test_self_test_of_other_gpus(self):
+        with standin.library():
+            passed, text, _ = printed(main._test_half_cache, "cpu")
+        self.assertTrue(passed, text)
+        self.assertRegex(text, "^ok      0.0000  decode")
 
     def test_failure(self):
         """A library that forgets the causal mask."""

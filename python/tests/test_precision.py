@@ -132,7 +132,7 @@ class Explain(test_call.WithDouble):
         q, k = self.shape(2, 8, 5, 64), self.shape(2, 2, 7, 64)
         self.answer(0, workspace=4000)
         found = attune.explain(q, k, k, causal=True, window_size=(3, 0), return_lse=True, precision="fp8")
-        want = attune.Explanation("form", "kernel", "16", 2, 4000, 0.5, "the double says so")
+        want = attune.Explanation("form", "kernel", "16", 2, 4000, 0.5, "the double says so", "sm_90")
         self.assertEqual(found, want)
         self.assertEqual(self.asked, [])  # no memory
         p = params.Forward.in_dll(test_call.DOUBLE, "double_forward")
@@ -144,7 +144,7 @@ class Explain(test_call.WithDouble):
             found.form = "other"
         self.assertEqual(
             str(found),
-            "kernel     kernel, form form\nprecision  16, documented error 0.5\n"
+            "kernel     kernel, form form\ngpu        sm_90\nprecision  16, documented error 0.5\n"
             "launches   2 launches, 4000 bytes of workspace\nreason     the double says so",
         )
 
@@ -176,6 +176,17 @@ class Explain(test_call.WithDouble):
         found = attune.explain(q, q, q, smooth_k=True, return_lse=True)
         self.assertRegex(found.reason, "operators of PyTorch correct the log-sum-exp")
         self.expect(params.Forward.in_dll(test_call.DOUBLE, "double_forward"), dtype=1, smooth_k=0, out_dtype=3)
+
+    def test_gpu(self):
+        q = self.shape(2, 3, 5, 64)
+        found = attune.explain(q, q, q, arch="sm_89", multiprocessors=58)
+        self.expect(params.Forward.in_dll(test_call.DOUBLE, "double_forward"), arch=89, multiprocessors=58)
+        self.assertEqual(found.arch, "sm_89")
+        self.assertEqual(attune.explain(q, q, q, arch="sm_90a", multiprocessors=132).arch, "sm_90")
+        self.assertEqual(attune.explain(q, q, q).arch, "sm_90")
+        for arch, multiprocessors in (("L4", 58), (89, 58), ("sm_", 58), (None, 58), ("sm_89", None), ("sm_89", 0)):
+            with self.assertRaisesRegex(ValueError, "^(arch|multiprocessors) is "):
+                attune.explain(q, q, q, arch=arch, multiprocessors=multiprocessors)
 
     def test_what_has_no_kernel(self):
         q = self.shape(2, 3, 5, 64)

@@ -31,6 +31,8 @@ type Options struct {
 	Limit  time.Duration // of one job; 0 for none
 	Memory int           // of one simulation, in bytes; 0 for the default
 	Printf func(string)
+	// Executed counts how often warps execute each instruction, for Outcome.Covered.
+	Executed bool
 	// AddressSeed chooses the addresses of buffers. 0 is a fixed place.
 	AddressSeed uint64
 }
@@ -101,20 +103,20 @@ func (d *Device) Run(ctx context.Context, job device.Job) (*device.Outcome, erro
 	return outcome, nil
 }
 
-// sample runs some blocks of a job once. Its outcome has findings alone.
+// sample runs some blocks of a job once. Its outcome has no outputs, and the counters of these blocks.
 func (d *Device) sample(ctx context.Context, program *sim.Program, job device.Job) (*device.Outcome, error) {
 	r, err := d.newResident(program, job, 0)
 	if err != nil {
 		return nil, err
 	}
-	result, err := program.Run(ctx, r.memory, r.call(), sim.Options{Checks: d.options.Checks, Tensor: d.options.Tensor, Instance: &r.instance, Sample: job.Sample})
+	result, err := program.Run(ctx, r.memory, r.call(), sim.Options{Checks: d.options.Checks, Tensor: d.options.Tensor, Instance: &r.instance, Sample: job.Sample, Executed: d.options.Executed})
 	if errors.Is(err, sim.ErrCommunicates) {
 		return nil, &device.Unsupported{Why: err.Error()}
 	}
 	if err != nil {
 		return nil, kernelError(ctx, err)
 	}
-	outcome := &device.Outcome{Covered: &coverage.Launches{}, Schedules: 1}
+	outcome := &device.Outcome{Covered: &coverage.Launches{}, Schedules: 1, Counters: named(&result.Counters)}
 	d.add(outcome, &launched{findings: result.Findings, covered: result.Covered}, map[string]bool{})
 	return outcome, nil
 }
@@ -200,7 +202,7 @@ func (r *resident) call() sim.Launch {
 
 // launch runs a job once.
 func (d *Device) launch(ctx context.Context, r *resident) (*launched, error) {
-	result, err := r.program.Run(ctx, r.memory, r.call(), sim.Options{Seed: r.schedule, Checks: d.options.Checks, Tensor: d.options.Tensor, Printf: d.options.Printf, Instance: &r.instance, Residency: true})
+	result, err := r.program.Run(ctx, r.memory, r.call(), sim.Options{Seed: r.schedule, Checks: d.options.Checks, Tensor: d.options.Tensor, Printf: d.options.Printf, Instance: &r.instance, Residency: true, Executed: d.options.Executed})
 	if err != nil {
 		err = kernelError(ctx, err)
 		if fault, ok := errors.AsType[*device.Fault](err); ok && r.current() != (finding.Launch{}) {

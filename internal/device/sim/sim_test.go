@@ -410,3 +410,38 @@ func TestPanic(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+// TestExecuted counts the instructions of a loop that runs 5 times, in all blocks and in a sample.
+func TestExecuted(t *testing.T) {
+	image := kernel(`
+	mov.u32 %r4, 0;
+LOOP:
+	add.u32 %r4, %r4, 1;
+	bar.sync 0;
+	setp.lt.u32 %p2, %r4, 5;
+	@%p2 bra LOOP;`)
+	job := newJob(image, threads)
+	job.Grid[0] = 6
+	d := sim.Open(sim.Options{Schedules: 1, Executed: true})
+	for sample, blocks := range map[int]uint64{0: 6, 2: 2} {
+		job.Sample = sample
+		outcome, err := d.Run(t.Context(), job)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := outcome.Counters["sim__inst_executed_op_bar.sum"]; got != float64(5*blocks) {
+			t.Errorf("%d blocks: %v barriers", blocks, got)
+		}
+		total := uint64(0)
+		for _, n := range outcome.Covered.Executed {
+			total += n
+		}
+		if got := uint64(outcome.Counters["sim__inst_executed.sum"]); total != got || slices.Max(outcome.Covered.Executed) != 5*blocks {
+			t.Errorf("%d blocks: %d instructions, %d counted; %v", blocks, got, total, outcome.Covered.Executed)
+		}
+	}
+	job.Sample = 0
+	if outcome, err := sim.Open(sim.Options{}).Run(t.Context(), job); err != nil || outcome.Covered.Executed != nil {
+		t.Errorf("counted without the option: %v", err)
+	}
+}

@@ -147,7 +147,7 @@ func FuzzLookup(f *testing.F) {
 func TestChipOf(t *testing.T) {
 	for arch, want := range map[string]Chip{
 		"sm_80": Ampere, "sm_86": Ampere, "sm_87": Ampere, "sm_89": Ada, "sm_90": Hopper, "sm_90a": Hopper, "compute_90a": Hopper,
-		"sm_100": Blackwell, "sm_100a": Blackwell, "sm_103f": Blackwell, "sm_120": Blackwell,
+		"sm_100": Blackwell, "sm_100a": Blackwell, "sm_103f": Blackwell, "sm_120": Workstation, "sm_121a": Workstation,
 	} {
 		if got, err := ChipOf(arch); err != nil || got != want {
 			t.Errorf("%s: %s, %v, want %s", arch, got, err, want)

@@ -9,7 +9,7 @@ type plan struct {
 	coarse bool
 	// emulated: mma.sync on FP8 elements on a GPU that has FP8 in wgmma only. ptxas emits code that
 	// widens the elements to f16 and adds those with k%4 < 2 before the others. The steps start at
-	// zero, and an ordinary addition adds C to their result.
+	// zero, and an ordinary addition adds C to their result. From sm_120 on there is an instruction.
 	emulated bool
 }
 
@@ -33,7 +33,7 @@ func (in *Instruction) plan(chip Chip) plan {
 		if !newer {
 			p.terms = min(p.terms, 16)
 		}
-	case in.A.is8BitFloat():
+	case in.A.is8BitFloat() && chip < Workstation:
 		p.emulated = true
 		p.terms /= 2
 	case in.A == TF32 && (in.Op == WMMA || !newer):

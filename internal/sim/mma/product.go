@@ -2,8 +2,8 @@ package mma
 
 import "fmt"
 
-// Mode selects how floating-point products are added. Integer products are exact in every mode, and
-// f64 products always follow the hardware.
+// Mode selects how floating-point products are added. Integer products are exact in every mode but
+// Skip, and f64 products follow the hardware.
 type Mode uint8
 
 // The modes.
@@ -11,6 +11,7 @@ const (
 	Exact  Mode = iota // the bits that the hardware gives
 	F32Sum             // sequential float32 additions, in the order of K
 	F64Sum             // sequential float64 additions, rounded once at the end
+	Skip               // none: D is C, for a launch whose instructions alone are counted
 )
 
 // Product computes D = A·B + C for matrices of one shape and one set of types. It is immutable: any
@@ -75,6 +76,8 @@ func (in *Instruction) Product(chip Chip, mode Mode) (*Product, error) {
 	p.useAssembly = haveAssembly
 	p.narrowProducts = in.A == F16 || in.A.is8BitFloat()
 	switch {
+	case mode == Skip:
+		p.multiplyOther = (*Product).skip
 	case in.A == F64:
 		p.multiplyOther = (*Product).multiplyF64
 	case in.A == B1:
@@ -114,6 +117,15 @@ func (p *Product) Multiply(s *Scratch, d, a, b, c []uint32) {
 	p.prepareExact(&s.operand)
 	p.multiplyExact(s, d, a, &s.operand, c)
 	s.operand.words = nil
+}
+
+// skip sets D to C, or to zero where they differ in type.
+func (p *Product) skip(_ *Scratch, d, _, _, c []uint32) {
+	if c == nil || p.c != p.d {
+		clear(d)
+		return
+	}
+	copy(d, c)
 }
 
 // Prepare decodes B for MultiplyPrepared.

@@ -141,15 +141,15 @@ func TestChipSupport(t *testing.T) {
 		text string
 		want []Chip // generations that support it
 	}{
-		{"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", []Chip{Ampere, Ada, Hopper, Blackwell}},
-		{"mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32", []Chip{Ada, Hopper, Blackwell}},
-		{"mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64", []Chip{Ampere, Ada, Hopper, Blackwell}},
-		{"mma.sync.aligned.m16n8k4.row.col.f64.f64.f64.f64", []Chip{Hopper, Blackwell}},
+		{"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", []Chip{Ampere, Ada, Hopper, Blackwell, Workstation}},
+		{"mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32", []Chip{Ada, Hopper, Blackwell, Workstation}},
+		{"mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64", []Chip{Ampere, Ada, Hopper, Blackwell, Workstation}},
+		{"mma.sync.aligned.m16n8k4.row.col.f64.f64.f64.f64", []Chip{Hopper, Blackwell, Workstation}},
 		{"wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16", []Chip{Hopper}},
 		{"ldmatrix.sync.aligned.m8n8.x1.b16", nil},
 	} {
 		in := mustLookup(t, c.text)
-		for _, chip := range []Chip{Ampere, Ada, Hopper, Blackwell} {
+		for _, chip := range []Chip{Ampere, Ada, Hopper, Blackwell, Workstation} {
 			_, err := in.Product(chip, Exact)
 			if has := slices.Contains(c.want, chip); has != (err == nil) {
 				t.Errorf("%s on %s: %v", c.text, chip, err)
@@ -262,5 +262,24 @@ func TestSharedRuns(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestSkip: counting launches leave C in D.
+func TestSkip(t *testing.T) {
+	p, err := mustLookup(t, "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32").Product(Hopper, Skip)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s Scratch
+	a, b, c, d := make([]uint32, 256), make([]uint32, 128), make([]uint32, 128), make([]uint32, 128)
+	for i := range c {
+		c[i] = uint32(i)
+	}
+	if p.Multiply(&s, d, a, b, c); !slices.Equal(c, d) {
+		t.Error("D is not C")
+	}
+	if p.Multiply(&s, d, a, b, nil); slices.Max(d) != 0 {
+		t.Error("D is not zero without C")
 	}
 }

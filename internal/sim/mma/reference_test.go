@@ -226,6 +226,8 @@ func referenceProduct(in *Instruction, chip Chip, a, b []uint32, c uint32) uint3
 		return run(c, groups(k), 13, F32, "coarse")
 	case in.Op == WGMMA && eight:
 		return run(c, groups(k), 13, F16, out)
+	case eight && chip == Workstation:
+		return run(c, groups(k), 25, in.D, out)
 	case eight && newer:
 		for i := range x {
 			x[i], y[i] = x[i].widened(), y[i].widened()
@@ -257,7 +259,7 @@ func referenceProduct(in *Instruction, chip Chip, a, b []uint32, c uint32) uint3
 }
 
 func referenceFraction(chip Chip) int {
-	return map[Chip]int{Ampere: 24, Ada: 24, Hopper: 25, Blackwell: 25}[chip]
+	return map[Chip]int{Ampere: 24, Ada: 24, Hopper: 25, Blackwell: 25, Workstation: 25}[chip]
 }
 
 func referenceGroups(in *Instruction, chip Chip, groups func(int) [][]int) [][]int {
@@ -385,7 +387,7 @@ func TestExactMatchesReference(t *testing.T) {
 	var s Scratch
 	for _, text := range floatProducts() {
 		in := mustLookup(t, text)
-		for _, chip := range []Chip{Ampere, Ada, Hopper, Blackwell} {
+		for _, chip := range []Chip{Ampere, Ada, Hopper, Blackwell, Workstation} {
 			p, err := in.Product(chip, Exact)
 			if err != nil {
 				continue // TestChipSupport covers these

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "include/e4m3.cuh"
 #include "include/output.cuh"
 #include "include/ptx.cuh"
 #include "softmax.cuh"
@@ -17,7 +18,7 @@ struct Query {
 
   // Row tiles are 16 rows apart.
   __device__ __forceinline__ Query()
-      : address(threadIdx.x / 32 * kWarpRows + threadIdx.x % 16, threadIdx.x % 32 / 16) {}
+      : address(row_warp() * kWarpRows + threadIdx.x % 16, threadIdx.x % 32 / 16) {}
 
   __device__ __forceinline__ void load(const Storage& storage) {
     if constexpr (Traits::kQInRegisters) {
@@ -38,20 +39,67 @@ struct Query {
 #pragma unroll
     for (int m = 0; m < kRowTiles; ++m) {
       ptx::ldmatrix_x4(step[m], address.at(storage.q(), 16 * m, 2 * i));
+      if constexpr (kE4m3) order_as_e4m3(step[m]);
+    }
+  }
+  // K in E4M3 has columns 4t, 4t+2 and 4t+1, 4t+3 of each 16 in the lane that has columns 2t, 2t+1
+  // and 2t+8, 2t+9 of K in 16 bits. Q has these columns in lanes 2t % 4 and 2t % 4 + 1 of the quad.
+  __device__ __forceinline__ static void order_as_e4m3(uint32_t (&a)[4]) {
+    const int lane = threadIdx.x % 32, source = lane / 4 * 4 + lane % 2 * 2;
+    const bool upper = lane % 4 >= 2;  // columns 8 to 15
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      uint32_t words[2];
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const uint32_t low = __shfl_sync(0xFFFFFFFF, a[half], source + i);
+        const uint32_t high = __shfl_sync(0xFFFFFFFF, a[half + 2], source + i);
+        words[i] = upper ? high : low;
+      }
+      a[half] = __byte_perm(words[0], words[1], 0x5410);
+      a[half + 2] = __byte_perm(words[0], words[1], 0x7632);
     }
   }
 };
 
-// S (kWarpRows, TILE_N) = Q (kWarpRows, D) * K (TILE_N, D)^T.
+// Adds Q·K^T over K in E4M3. A matrix of ldmatrix has 16 columns, those of one product.
+__device__ __forceinline__ void multiply_qk_e4m3(float (&s)[kRowTiles][kScores], Query& query,
+                                                 const Storage& storage, int stage) {
+  const KvRowAddress address(ptx::opaque(threadIdx.x) % 32, 0);
+#pragma unroll
+  for (int i = 0; i < kDepthSteps; ++i) {
+    const uint32_t(&q)[kRowTiles][4] = query.get(storage, i);
+#pragma unroll
+    for (int j = 0; j < kKeySteps; j += 2) {
+      uint32_t k[4];  // four of 8 keys
+      ptx::ldmatrix_x4(k, address.at(storage.k(stage), 16 * j, i));
+#pragma unroll
+      for (int n = 0; n < 4; ++n) {
+        const uint32_t even = e4m3::decode_even<kBf16>(k[n]);
+        const uint32_t odd = e4m3::decode_odd<kBf16>(k[n]);
+#pragma unroll
+        for (int m = 0; m < kRowTiles; ++m) {
+          ptx::mma_m16n8k16<kBf16>(&s[m][8 * j + 4 * n], q[m], even, odd);
+        }
+      }
+    }
+  }
+}
+
+// S (kWarpRows, kTeamKeys) = Q (kWarpRows, D) * K (kTeamKeys, D)^T.
 __device__ __forceinline__ void multiply_qk(float (&s)[kRowTiles][kScores], Query& query,
                                             const Storage& storage, int stage) {
-  const int lane = ptx::opaque(threadIdx.x) % 32;  // addresses are cheaper than registers
-  const RowAddress address(lane % 8 + lane / 16 * 8, lane / 8 % 2);
 #pragma unroll
   for (int m = 0; m < kRowTiles; ++m) {
 #pragma unroll
     for (int i = 0; i < kScores; ++i) s[m][i] = 0.0f;
   }
+  if constexpr (kE4m3) {
+    multiply_qk_e4m3(s, query, storage, stage);
+    return;
+  }
+  const int lane = ptx::opaque(threadIdx.x) % 32;  // addresses are cheaper than registers
+  const KvRowAddress address(lane % 8 + lane / 16 * 8, lane / 8 % 2);
 #pragma unroll
   for (int i = 0; i < kDepthSteps; ++i) {
     const uint32_t(&q)[kRowTiles][4] = query.get(storage, i);
@@ -85,13 +133,21 @@ __device__ __forceinline__ void exponentiate(uint32_t (&p)[4], const float* s, R
   }
 }
 
-// O (kWarpRows, D) += P (kWarpRows, TILE_N) * V (TILE_N, D).
+// Operand B of 16 columns: two of 8 columns, each with two of 8 keys. Over E4M3 the first has the
+// even columns. `v` is from a matrix of ldmatrix of 16 columns for each of two of 8 keys.
+__device__ __forceinline__ void decode_v(uint32_t (&b)[4], uint32_t upper, uint32_t lower) {
+  b[0] = e4m3::decode_even<kBf16>(upper), b[1] = e4m3::decode_even<kBf16>(lower);
+  b[2] = e4m3::decode_odd<kBf16>(upper), b[3] = e4m3::decode_odd<kBf16>(lower);
+}
+
+// O (kWarpRows, D) += P (kWarpRows, kTeamKeys) * V (kTeamKeys, D).
 __device__ __forceinline__ void multiply_pv(Rows (&rows)[kRowTiles],
                                             const float (&s)[kRowTiles][kScores],
                                             const Storage& storage, int stage,
                                             float softmax_scale_log2) {
   const int lane = ptx::opaque(threadIdx.x) % 32;
-  const RowAddress address(lane % 16, lane / 16);
+  const KvRowAddress address(lane % 16, lane / 16);
+  constexpr int kLoads = kE4m3 ? 2 : 1;  // products of a load
 #pragma unroll
   for (int j = 0; j < kKeySteps; ++j) {
     uint32_t p[kRowTiles][4];
@@ -100,14 +156,20 @@ __device__ __forceinline__ void multiply_pv(Rows (&rows)[kRowTiles],
       exponentiate(p[m], &s[m][8 * j], rows[m], softmax_scale_log2);
     }
 #pragma unroll
-    for (int i = 0; i < kDepthSteps; ++i) {
+    for (int i = 0; i < kDepthSteps; i += kLoads) {
       uint32_t v[4];  // two of 8 columns, each with two of 8 keys
-      ptx::ldmatrix_x4_trans(v, address.at(storage.v(stage), 16 * j, 2 * i));
+      ptx::ldmatrix_x4_trans(v, address.at(storage.v(stage), 16 * j, 2 * (i / kLoads)));
 #pragma unroll
-      for (int m = 0; m < kRowTiles; ++m) {
+      for (int part = 0; part < kLoads; ++part) {
+        uint32_t b[4] = {v[0], v[1], v[2], v[3]};
+        if constexpr (kE4m3) decode_v(b, v[2 * part], v[2 * part + 1]);
 #pragma unroll
-        for (int n = 0; n < 2; ++n) {
-          ptx::mma_m16n8k16<kBf16>(&rows[m].o[8 * i + 4 * n], p[m], v[2 * n], v[2 * n + 1]);
+        for (int m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+          for (int n = 0; n < 2; ++n) {
+            ptx::mma_m16n8k16<kBf16>(&rows[m].o[8 * (i + part) + 4 * n], p[m], b[2 * n],
+                                     b[2 * n + 1]);
+          }
         }
       }
     }

@@ -1,10 +1,11 @@
-// The kernel: a block computes one tile, and each warp its rows of it.
+// The kernel: a block computes one tile, or with splits the part of some keys. The warps of a team
+// divide the rows of the tile, and the teams the keys of a step.
 #pragma once
 
 #include "gemm.cuh"
-#include "include/problem.cuh"
 #include "include/ptx.cuh"
 #include "loads.cuh"
+#include "merge.cuh"
 #include "output.cuh"
 #include "problem.cuh"
 #include "softmax.cuh"
@@ -23,61 +24,72 @@ struct Mainloop {
 
   // From the last keys to the first: with a causal mask the last steps are the masked ones.
   __device__ __forceinline__ void run() {
-    const int steps = (tile.key_end + kBlockN - 1) / kBlockN;
 #pragma unroll
     for (int m = 0; m < kRowTiles; ++m) rows[m].clear();
-    if (steps == 0) return;
+    if (tile.end_step == tile.first_step) return;
     if constexpr (kStages == 1) {
-      run_with_one_stage(steps);
+      run_with_one_stage();
     } else {
-      run_with_stages(steps);
+      run_with_stages();
     }
   }
 
  private:
   // K of a step arrives during P·V of the step before, and V during Q·K^T.
-  __device__ __forceinline__ void run_with_one_stage(int steps) {
+  __device__ __forceinline__ void run_with_one_stage() {
+    const int last = tile.end_step - 1;
     copy_query(p, tile, storage);
-    copy_k(p, tile, storage, steps - 1, 0);
+    copy_k(p, tile, storage, last, 0);
     ptx::cp_async_commit_group();
 #pragma unroll 1
-    for (int n_block = steps - 1; n_block >= 0; --n_block) {
+    for (int n_block = last; n_block >= tile.first_step; --n_block) {
       float s[kRowTiles][kScores];
       await_all();  // K, and P·V of the step before
       copy_v(p, tile, storage, n_block, 0);
       ptx::cp_async_commit_group();
-      if (n_block == steps - 1) query.load(storage);
-      const bool hidden = hides(n_block);
+      if (n_block == last) query.load(storage);
+      const bool hidden = hides(p, tile, n_block);
       if (!hidden) multiply_qk(s, query, storage, 0);
       await_all();  // V, and Q·K^T
-      if (n_block > 0) copy_k(p, tile, storage, n_block - 1, 0);
+      if (n_block > tile.first_step) copy_k(p, tile, storage, n_block - 1, 0);
       ptx::cp_async_commit_group();
       if (!hidden) softmax_and_pv(s, n_block, 0);
     }
   }
 
   // K and V of later steps arrive during a step.
-  __device__ __forceinline__ void run_with_stages(int steps) {
+  __device__ __forceinline__ void run_with_stages() {
+    const int last = tile.end_step - 1;
     copy_query(p, tile, storage);
+    if constexpr (kTeams > 1) ptx::cp_async_commit_group();
 #pragma unroll
-    for (int i = 0; i < kStages - 1; ++i) copy_step(p, tile, storage, steps - 1 - i, i);
+    for (int i = 0; i < kStages - 1; ++i) {
+      copy_step(p, tile, storage, last - i, first_stage(last, i));
+    }
+    if constexpr (kTeams > 1) {
+      ptx::cp_async_wait_group<kStages - 1>();  // Q, which all teams copy
+      __syncthreads();
+    }
 #pragma unroll 1
-    for (int n_block = steps - 1, stage = 0; n_block >= 0; --n_block) {
+    for (int n_block = last, next = 0; n_block >= tile.first_step; --n_block) {
+      const int stage = kStages == 2 ? first_stage(n_block, 0) : next;
       await<kStages - 2>();  // this step, and all of the step before
       copy_step(p, tile, storage, n_block - (kStages - 1), before(stage));
-      if (n_block == steps - 1) query.load(storage);
-      if (!hides(n_block)) {
+      if (n_block == last) query.load(storage);
+      if (!hides(p, tile, n_block)) {
         float s[kRowTiles][kScores];
         multiply_qk(s, query, storage, stage);
         softmax_and_pv(s, n_block, stage);
       }
-      if (++stage == kStages) stage = 0;
+      if (++next == kStages) next = 0;
     }
   }
 
   __device__ __forceinline__ void softmax_and_pv(float (&s)[kRowTiles][kScores], int n_block,
                                                  int stage) {
-    if (cuts(n_block)) {
+#pragma unroll
+    for (int m = 0; m < kRowTiles; ++m) transform_scores(s[m], p, tile, lane_row(m), n_block);
+    if (cuts(p, tile, n_block)) {
 #pragma unroll
       for (int m = 0; m < kRowTiles; ++m) apply_mask(s[m], p, tile, lane_row(m), n_block);
     }
@@ -86,26 +98,25 @@ struct Mainloop {
     multiply_pv(rows, s, storage, stage, scale_log2);
   }
 
-  // Waits for the copies of all threads but the youngest kPending groups, and for all threads to
-  // have done what is before.
+  // Waits for the copies of all threads of the team but the youngest kPending groups, and for all
+  // of them to have done what is before.
   template <int kPending>
   __device__ __forceinline__ static void await() {
     ptx::cp_async_wait_group<kPending>();
-    __syncthreads();
+    if constexpr (kTeams == 1) {
+      __syncthreads();
+    } else if constexpr (kTeamWarps == 1) {
+      __syncwarp();
+    } else {
+      ptx::barrier_sync(1 + team_index(), kTeamThreads);
+    }
   }
   __device__ __forceinline__ static void await_all() { await<0>(); }
 
-  // The keys of the warp's first row end here.
-  __device__ __forceinline__ int first_end() const {
-    const int end = tile.causal_key_end + static_cast<int>(threadIdx.x) / 32 * kWarpRows;
-    return p.causal ? min(p.keys, end) : p.keys;
-  }
-  // Whether a row of the warp does not attend to all keys of the step; whether none attends to one.
-  __device__ __forceinline__ bool cuts(int n_block) const {
-    return (n_block + 1) * kBlockN > first_end();
-  }
-  __device__ __forceinline__ bool hides(int n_block) const {
-    return p.causal && n_block * kBlockN >= first_end() + kWarpRows - 1;
+  // The stage of a block's step i, of n_block - i. Two stages are those of even and of odd steps,
+  // which takes no register.
+  __device__ __forceinline__ static int first_stage(int n_block, int i) {
+    return kStages == 2 ? n_block % 2 : i;
   }
   // The stage of the step before.
   __device__ __forceinline__ static int before(int stage) {
@@ -115,12 +126,20 @@ struct Mainloop {
 
 __device__ __forceinline__ void forward(const Problem& p) {
   const Tile tile = block_tile(p);
+  if (kHasOptions && tile.rows == 0) return;
   const Storage storage;
-  Mainloop mainloop = {p, tile, storage, softmax_scale_log2(p.softmax_scale)};
+  Mainloop mainloop = {p, tile, storage, scores_scale_log2(p, tile)};
   mainloop.run();
+  Rows(&rows)[kRowTiles] = mainloop.rows;
   const Tile done = block_tile(p);
+  if constexpr (kTeams > 1) merge_teams(rows);
+  if (p.splits > 1) {
+    if (!store_parts(p, done, rows)) return;
+    merge_parts(p, done, rows);
+  }
+  if (team_index() > 0) return;
 #pragma unroll
-  for (int m = 0; m < kRowTiles; ++m) store_output(p, mainloop.rows[m], done, lane_row(m));
+  for (int m = 0; m < kRowTiles; ++m) store_output(p, rows[m], done, lane_row(m));
 }
 
 }  // namespace attention::warp

@@ -1,0 +1,161 @@
+package form
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"attune/internal/device"
+	"attune/internal/regular"
+	"attune/internal/rule"
+	"attune/internal/toolchain"
+)
+
+// SelectionVariable names the environment variable with the file of a Measured.
+const SelectionVariable = "ATTUNE_SELECTION"
+
+// Measured is a selection that was measured on a GPU: which form of the warp kernel computes which
+// problems there. `attune tune --selection --install` writes it. attune_selection.c reads it too.
+type Measured struct {
+	SchemaVersion   int              `json:"schema_version"`
+	GPU             string           `json:"gpu"`
+	Arch            string           `json:"arch"`
+	Multiprocessors int              `json:"multiprocessors"`
+	Choices         []MeasuredChoice `json:"choices"`
+}
+
+// MeasuredChoice is a form, and the condition under which it computes a problem; empty for all. Of the
+// choices whose forms compute a problem the first one counts.
+type MeasuredChoice struct {
+	When      string `json:"when,omitempty"`
+	Variant   string `json:"variant"`
+	Selection string `json:"selection,omitempty"` // of kernel.toml, that was tuned
+
+	rule *rule.Rule // nil for all
+}
+
+// measuredNames are what conditions see: properties of the problem, by the names of warp's axes.
+var measuredNames = []string{"batch", "kv_heads", "group", "queries", "keys", "causal"}
+
+// MeasuredPath is the file of the selection for a device: that of ATTUNE_SELECTION, or one in the cache.
+func MeasuredPath(facts device.Facts) (path string, named bool, err error) {
+	if path := os.Getenv(SelectionVariable); path != "" {
+		return path, true, nil
+	}
+	cache, err := toolchain.CacheDir()
+	if err != nil {
+		return "", false, err
+	}
+	return filepath.Join(cache, "selections", fmt.Sprintf("%s-%d.json", facts.Arch, facts.Multiprocessors)), false, nil
+}
+
+// findMeasured reads the selection for a device; nil without one.
+func findMeasured(facts device.Facts) (*Measured, error) {
+	path, named, err := MeasuredPath(facts)
+	if errors.Is(err, toolchain.ErrNoCacheDir) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	m, err := ReadMeasured(path)
+	if errors.Is(err, fs.ErrNotExist) && !named {
+		return nil, nil
+	}
+	if err != nil || m.Arch != facts.Arch || m.Multiprocessors != facts.Multiprocessors {
+		return nil, err
+	}
+	return m, nil
+}
+
+// ReadMeasured reads the file of a selection.
+func ReadMeasured(path string) (*Measured, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("the selection cannot be opened: %w", err)
+	}
+	m := &Measured{}
+	if err := json.Unmarshal(text, m); err != nil {
+		return nil, fmt.Errorf("%s is no selection of attune tune: %w; write it again, or delete it", path, err)
+	}
+	if err := m.compile(); err != nil {
+		return nil, fmt.Errorf("%s is no selection of attune tune: %w; write it again, or delete it", path, err)
+	}
+	return m, nil
+}
+
+// Install adds the choices of a selection to the file for a device, in place of those that it had, and
+// returns its path.
+func Install(facts device.Facts, selection string, choices []MeasuredChoice) (path string, err error) {
+	path, _, err = MeasuredPath(facts)
+	if err != nil {
+		return "", err
+	}
+	m, err := ReadMeasured(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		m, err = &Measured{}, nil
+	}
+	if err != nil {
+		return "", err
+	}
+	if m.Arch != facts.Arch || m.Multiprocessors != facts.Multiprocessors {
+		m.Choices = nil // of another GPU
+	}
+	m.SchemaVersion, m.GPU, m.Arch, m.Multiprocessors = 1, facts.Name, facts.Arch, facts.Multiprocessors
+	m.Choices = slices.DeleteFunc(m.Choices, func(c MeasuredChoice) bool { return c.Selection == selection })
+	for _, c := range choices {
+		c.Selection = selection
+		m.Choices = append(m.Choices, c)
+	}
+	if err := m.compile(); err != nil {
+		return "", err
+	}
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false) // attune_selection.c reads no other escapes than those of a quote
+	encoder.SetIndent("", "  ")
+	if err := errors.Join(encoder.Encode(m), os.MkdirAll(filepath.Dir(path), 0o755)); err != nil {
+		return "", err
+	}
+	return path, regular.Write(path, text.Bytes())
+}
+
+// compile compiles the conditions.
+func (m *Measured) compile() error {
+	for i := range m.Choices {
+		c := &m.Choices[i]
+		if c.When == "" {
+			continue
+		}
+		compiled, problems := rule.Parse(c.When, rule.Vocabulary{Names: measuredNames})
+		if len(problems) > 0 {
+			return fmt.Errorf("the condition %q: %w", c.When, problems[0])
+		}
+		c.rule = compiled
+	}
+	return nil
+}
+
+// rank is the place of a form among those of the selection that take a problem; of others their number.
+// A form for FP16 has the place of that for BF16.
+func (m *Measured) rank(p *Problem, f *Form) int {
+	if m == nil {
+		return 0
+	}
+	values := make([]rule.Value, len(measuredNames))
+	for i, n := range []int{p.Batch, p.KVHeads, p.Heads / p.KVHeads, p.Queries, p.Keys, toInt(p.Causal)} {
+		values[i] = rule.Int(int64(n))
+	}
+	for i, c := range m.Choices {
+		if c.Variant == strings.Replace(f.Variant(), "_fp16", "", 1) && (c.rule == nil || c.rule.Holds(values)) {
+			return i
+		}
+	}
+	return len(m.Choices)
+}

@@ -1,0 +1,114 @@
+package form
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"attune/internal/device"
+	"attune/internal/spec"
+	"attune/kernels"
+)
+
+// An installed selection takes the place of the one before, and leaves others.
+func TestInstall(t *testing.T) {
+	t.Setenv(SelectionVariable, "")
+	t.Setenv("ATTUNE_CACHE", t.TempDir())
+	install := func(facts device.Facts, selection string, choices ...MeasuredChoice) (*Measured, string) {
+		t.Helper()
+		path, err := Install(facts, selection, choices)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := ReadMeasured(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m, string(text)
+	}
+	install(l4, "d64", MeasuredChoice{When: "keys > 9", Variant: "old"})
+	install(l4, "d128", MeasuredChoice{Variant: "warp_d128"})
+	m, text := install(l4, "d64", MeasuredChoice{When: "keys <= 9 and not causal", Variant: "warp_d64_m64"}, MeasuredChoice{Variant: "warp_d64"})
+	if len(m.Choices) != 3 || m.GPU != "NVIDIA L4" || m.Choices[0].Selection != "d128" {
+		t.Errorf("%+v", m)
+	}
+	if strings.Contains(text, "old") || !strings.Contains(text, `"when": "keys <= 9 and not causal"`) {
+		t.Errorf("the file has %s", text)
+	}
+	if _, err := Install(l4, "d64", []MeasuredChoice{{When: "section > 1", Variant: "warp_d64"}}); err == nil || !strings.Contains(err.Error(), `"section > 1"`) {
+		t.Errorf("a condition on another axis: %v", err)
+	}
+	// A file of another GPU is replaced, and a broken one is not.
+	path := filepath.Join(t.TempDir(), "named")
+	t.Setenv(SelectionVariable, path)
+	install(l4, "d64", MeasuredChoice{Variant: "warp_d64"})
+	if m, _ := install(device.Facts{Name: "A100", Arch: "sm_80", Multiprocessors: 108}, "d128", MeasuredChoice{Variant: "warp_d128"}); len(m.Choices) != 1 || m.GPU != "A100" {
+		t.Errorf("%+v", m)
+	}
+	if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Install(l4, "d64", nil); err == nil {
+		t.Error("a broken file is replaced")
+	}
+	for _, name := range []string{SelectionVariable, "ATTUNE_CACHE", "XDG_CACHE_HOME", "HOME"} {
+		t.Setenv(name, "")
+	}
+	if _, err := Install(l4, "d64", nil); err == nil {
+		t.Error("there is a cache without a home")
+	}
+}
+
+// A selection that cannot be read is an error of the table. That of another GPU is none.
+func TestMeasuredFiles(t *testing.T) {
+	kernel, err := spec.Load(kernels.SDPA())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		text, want string
+		choices    int
+	}{
+		"right":     {`{"arch": "sm_89", "multiprocessors": 58, "choices": [{"when": "keys > 9", "variant": "a"}]}`, "", 1},
+		"other":     {`{"arch": "sm_89", "multiprocessors": 59, "choices": [{"variant": "a"}]}`, "", 0},
+		"broken":    {`{"arch": `, "broken is no selection of attune tune: unexpected end of JSON input; write it again, or delete it", 0},
+		"condition": {`{"choices": [{"when": "pages > 9", "variant": "a"}]}`, `condition is no selection of attune tune: the condition "pages > 9": `, 0},
+		"missing":   {"", "the selection cannot be opened: open ", 0},
+	} {
+		path := filepath.Join(t.TempDir(), name)
+		if name != "missing" {
+			if err := os.WriteFile(path, []byte(test.text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		t.Setenv(SelectionVariable, path)
+		table, err := NewTable(kernel.Selection("stage7"), kernels.SDPA(), kernels.Forms(), kernels.Portable(), l4)
+		switch {
+		case test.want != "":
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("%s: %v, want %s", name, err, test.want)
+			}
+		case err != nil:
+			t.Errorf("%s: %v", name, err)
+		case (table.measured != nil) != (test.choices > 0):
+			t.Errorf("%s: %+v", name, table.measured)
+		}
+	}
+	// Without a name the cache has it; without a cache there is none.
+	t.Setenv(SelectionVariable, "")
+	t.Setenv("ATTUNE_CACHE", t.TempDir())
+	if m, err := findMeasured(l4); m != nil || err != nil {
+		t.Errorf("an empty cache: %v, %v", m, err)
+	}
+	for _, name := range []string{"ATTUNE_CACHE", "XDG_CACHE_HOME", "HOME"} {
+		t.Setenv(name, "")
+	}
+	if m, err := findMeasured(l4); m != nil || err != nil {
+		t.Errorf("no cache: %v, %v", m, err)
+	}
+}

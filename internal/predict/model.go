@@ -1,0 +1,79 @@
+package predict
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"attune/internal/arch"
+)
+
+// Model are the constants that recorded measurements determine.
+type Model struct {
+	// Kappa is the share of the other pipes that the busiest one does not hide, with kappaWarps warps on
+	// a multiprocessor. It falls with a power of their number: more warps fill more gaps. Math is the same
+	// share of the exponentials and multiply-adds: products wait for them, and for few other things.
+	Kappa   float64 `json:"kappa"`
+	Math    float64 `json:"kappa_math"`
+	Power   float64 `json:"power"`
+	Launch  float64 `json:"launch_us"`          // of a launch in a graph
+	L2Bytes float64 `json:"l2_bytes_per_clock"` // of a multiprocessor
+}
+
+const kappaWarps = 8
+
+// Time is a predicted time with what it follows from.
+type Time struct {
+	Microseconds float64 `json:"us"`
+	Cycles       float64 `json:"cycles"`
+	Waves        float64 `json:"waves"`
+	Resident     int     `json:"resident_blocks"`
+	Limit        string  `json:"limit"` // the busiest pipe
+	Pipes        []Pipe  `json:"pipes"` // of a block
+}
+
+// Time is the time of a launch on a chip.
+func (m Model) Time(w Work, c arch.Chip) Time {
+	return m.timeWith(w, c, c.Limits().Resident(w.Warps, w.Registers, w.Shared))
+}
+
+// timeWith is the time with a number of resident blocks. Waves of blocks follow each other. The last one
+// has fewer blocks on a multiprocessor, which overlap less. Blocks of unequal length leave no gaps.
+func (m Model) timeWith(w Work, c arch.Chip, resident int) Time {
+	t := Time{Resident: resident, Pipes: w.Pipes(c, m)}
+	slots := c.Multiprocessors * resident
+	t.Waves = float64(w.Blocks) / float64(slots)
+	full, rest := w.Blocks/slots, w.Blocks%slots
+	switch {
+	case full > 0 && w.Uneven:
+		t.Cycles = t.Waves * m.wave(w, t.Pipes, resident)
+	default:
+		t.Cycles = float64(full)*m.wave(w, t.Pipes, resident) + m.wave(w, t.Pipes, (rest+c.Multiprocessors-1)/c.Multiprocessors)
+	}
+	t.Limit = busiestOf(t.Pipes).Name
+	t.Microseconds = t.Cycles/(c.GHz*1e3) + m.Launch
+	return t
+}
+
+// wave are the cycles of blocks that share a multiprocessor.
+func (m Model) wave(w Work, pipes []Pipe, blocks int) float64 {
+	if blocks == 0 {
+		return 0
+	}
+	busiest, rest := busiestOf(pipes), 0.0
+	for _, p := range pipes {
+		switch {
+		case p == busiest:
+		case p.Name == ex2Pipe || p.Name == fmaPipe:
+			rest += m.Math * p.Cycles
+		default:
+			rest += m.Kappa * p.Cycles
+		}
+	}
+	gaps := math.Pow(kappaWarps/float64(blocks*w.Warps), m.Power)
+	return float64(blocks) * (busiest.Cycles + gaps*rest)
+}
+
+func busiestOf(pipes []Pipe) Pipe {
+	return slices.MaxFunc(pipes, func(a, b Pipe) int { return cmp.Compare(a.Cycles, b.Cycles) })
+}
