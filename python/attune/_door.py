@@ -7,6 +7,7 @@ from torch import Tensor
 
 from attune import _patch
 from attune._calls import Calls, Computed
+from attune._explain import explain
 
 # The names by which other libraries select attune, and what they ask attune.sdpa for.
 PRECISIONS: dict[str, dict[str, Any]] = {
@@ -35,6 +36,16 @@ def refusal(q: Tensor, k: Tensor, v: Tensor, scale: Optional[float]) -> Optional
     if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
         return "a gradient is wanted, and there is no backward pass"
     return None
+
+
+def fallback(q: Tensor, k: Tensor, v: Tensor, options: dict[str, Any]) -> bool:
+    """The argument of attune.sdpa. A compiled call learns only when it runs that a problem is not supported. On meta
+    PyTorch makes the result, which has no values, where attune.explain has a kernel for it."""
+    if q.is_meta:
+        found = explain(q, k, v, **options)
+        if found.kernel == "pytorch":
+            raise NotImplementedError(found.reason)
+    return q.is_meta or torch.compiler.is_compiling()
 
 
 def record(calls: Calls, layer: str, q: Tensor, path: str, call: Optional[Computed] = None, reason: str = "") -> None:

@@ -27,14 +27,16 @@ class Explanation:
     reason: str
     arch: Optional[str] = None  # of the GPU that the call was planned for, "sm_89"; None without a kernel
     predicted_us: Optional[float] = None  # device time on an NVIDIA H200, interpolated; None without measured times
+    of_codes: bool = False  # k and v are in E4M3: the error is over them, without that of their quantisation
 
     def __str__(self) -> str:
         rows = [("kernel", self.kernel if self.form is None else f"{self.kernel}, form {self.form}")]
         if self.form is not None:
             plural = "es" if self.launches > 1 else ""
+            over = " over the E4M3 k and v as given" if self.of_codes else ""
             rows += [
                 ("gpu", str(self.arch)),
-                ("precision", f"{self.precision}, documented error {self.error_class}"),
+                ("precision", f"{self.precision}, documented error {self.error_class}{over}"),
                 ("launches", f"{self.launches} launch{plural}, {self.workspace_bytes} bytes of workspace"),
             ]
         if self.predicted_us is not None:
@@ -201,7 +203,8 @@ def _ask(call: Call, gpu: tuple[int, int]) -> Explanation:
             "the arguments passed all checks, but the compiled part of attune does not take them; please report this"
         )
     form, kernel, precision, launches, workspace, error, reason, arch, _ = answer
-    return Explanation(form, kernel, _PRECISIONS[precision], launches, workspace, error, reason, arch=f"sm_{arch}")
+    return Explanation(form, kernel, _PRECISIONS[precision], launches, workspace, error, reason, arch=f"sm_{arch}",
+                       of_codes=call.k.dtype == _check.FP8)  # fmt: skip
 
 
 def _explain_smooth(call: Call, gpu: tuple[int, int]) -> Explanation:
@@ -218,4 +221,5 @@ def _explain_smooth(call: Call, gpu: tuple[int, int]) -> Explanation:
         workspace_bytes=max(quantised.workspace_bytes, found.workspace_bytes),
         error_class=quantised.error_class,
         reason="smooth_k quantises, and operators of PyTorch correct the log-sum-exp",
+        of_codes=False,
     )

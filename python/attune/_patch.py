@@ -3,7 +3,6 @@
 import contextlib
 import math
 import threading
-from collections.abc import Iterator
 from typing import Any, Callable, Optional
 
 import torch
@@ -112,44 +111,54 @@ def _may_choose() -> bool:
     return enabled
 
 
-def _autocast_dtype() -> Optional[torch.dtype]:
-    """The dtype to which autocast converts the arguments of attention, or None."""
-    return torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else None
+def _autocast_dtype(x: Tensor) -> Optional[torch.dtype]:
+    """The dtype to which autocast of its device converts an argument of attention, or None."""
+    kind = x.device.type
+    if kind not in ("cpu", "cuda"):  # meta has none
+        return None
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
 
 
 def _are_halves(*tensors: Tensor) -> bool:
     """Whether all are of one 16-bit dtype, or become so by autocast."""
-    to = _autocast_dtype()
+    to = _autocast_dtype(tensors[0])
     dtypes = [to if to is not None and x.dtype in _AUTOCAST else x.dtype for x in tensors]
     return dtypes[0] in (torch.float16, torch.bfloat16) and dtypes[0] == dtypes[1] == dtypes[2]
 
 
 def _as_autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
-    to = _autocast_dtype()
+    to = _autocast_dtype(tensors[0])
     return tensors if to is None else tuple(x.to(to) for x in tensors)
 
 
-@contextlib.contextmanager
-def patch(precision: Precision = "auto") -> Iterator[Calls]:
+class patch(contextlib.ContextDecorator):
     """Replaces torch.nn.functional.scaled_dot_product_attention inside of a with block, in all threads.
 
     Calls with a mask, dropout, gradients, other dtypes or shapes that attune does not support stay
     PyTorch's. Code that imported the function by name before is not affected. The block's target
     counts calls: `with attune.patch() as calls:`, then calls.taken and calls.fallback. Of several
-    blocks the one that was entered last counts, and its precision is that of attune.sdpa.
+    blocks the one that was entered last counts, and its precision is that of attune.sdpa. What patch
+    returns may be entered again, and each block has its own counts.
     """
-    global _before
-    _check.known_precision(precision)
-    calls = Calls(precision)
-    with _lock:
-        if functional.scaled_dot_product_attention is not _attention:
-            _before = functional.scaled_dot_product_attention
-            functional.scaled_dot_product_attention = _attention
-        _entered.append(calls)
-    try:
-        yield calls
-    finally:
+
+    def __init__(self, precision: Precision = "auto") -> None:
+        _check.known_precision(precision)
+        self._precision: Precision = precision
+        self._blocks: list[Calls] = []
+
+    def __enter__(self) -> Calls:
+        global _before
+        calls = Calls(self._precision)
         with _lock:
-            _entered.remove(calls)
+            if functional.scaled_dot_product_attention is not _attention:
+                _before = functional.scaled_dot_product_attention
+                functional.scaled_dot_product_attention = _attention
+            _entered.append(calls)
+            self._blocks.append(calls)
+        return calls
+
+    def __exit__(self, *problem: object) -> None:
+        with _lock:
+            _entered.remove(self._blocks.pop())
             if not _entered and functional.scaled_dot_product_attention is _attention:
                 functional.scaled_dot_product_attention = _before

@@ -59,8 +59,7 @@ def _attention(
         options = {"causal": is_causal, "scale": scale, **_door.PRECISIONS[name]}
         try:
             converted = _as_autocast(q, k, v)
-            # A compiled call learns only when it runs that a problem is not supported.
-            fallback = torch.compiler.is_compiling()
+            fallback = _door.fallback(converted[0], converted[1], converted[2], options)
             o: Tensor = sdpa(*converted, fallback=fallback, **options)
             _door.record(_calls, "", q, "attune", (converted[0], converted[1], converted[2], options))
             return o.transpose(1, 2)

@@ -81,15 +81,18 @@ def _describe(
     mask_function: Optional[Callable[..., Any]] = None,
     attention_mask: Optional[Tensor] = None,
     **others: Any,
-) -> Optional[Description]:
+) -> Union[Description, str]:
+    """What a mask says, or why attune does not compute it."""
     pattern = _pattern(mask_function)
-    if pattern is None or not q_length or not isinstance(q_offset, int):
-        return None  # q_offset is a tensor with a static cache: to read it would wait for the GPU
+    if pattern is None or not q_length:
+        return "a mask that is neither causal nor a window"
+    if not isinstance(q_offset, int):  # to read it would wait for the GPU
+        return "a static cache"
     causal, window_size = pattern
     last = q_offset + q_length - kv_offset  # the key of the last query, and one
     aligned = causal or window_size != (-1, -1)  # the kernels align the last query to the last key
     if last > kv_length or (aligned and not causal and last != kv_length):
-        return None
+        return "a mask whose last query is not at the last key"
     keys = last if causal else kv_length
     padding = _masks.prepare_padding_mask(attention_mask, kv_length, kv_offset)
     if padding is None:
@@ -98,9 +101,9 @@ def _describe(
     if is_token.all():
         return Description(causal, window_size, keys)
     if q_length <= _MAX_DECODE_QUERIES:
-        return None  # packing would copy the cache for each token
+        return "padding in a decode step"  # packing would copy the cache for each token
     if aligned and window_size != (-1, -1) and not _is_one_run(is_token, causal):
-        return None
+        return "a window over padding with holes"
     queries = is_token[:, -q_length:] if causal else is_token.new_ones(is_token.shape[0], q_length)
     return Description(causal, window_size, keys, _pack(queries, is_token))
 
@@ -172,9 +175,9 @@ def _attention(
     precision, layer = _door.PRECISIONS[name], _layer(module)
     says = _description(query, key, attention_mask, causal)
     reason = _reason(query, key, value, dropout, scaling, others)
-    if reason is None and says is None:
-        reason = "a mask that is not causal, a window or padding, or padding in a decode step"
-    if reason is None and says is not None:
+    if reason is None and isinstance(says, str):
+        reason = says
+    if reason is None and isinstance(says, Description):
         try:
             o, call = _attend(query, key, value, scaling, says, others.get("s_aux"), others.get("softcap"), precision)
             _door.record(_calls, layer, query, "attune", call)
@@ -212,8 +215,7 @@ def _attend(
         **precision,
     }
     if says.packing is None:
-        # A compiled call learns only when it runs that a problem is not supported.
-        o: Tensor = sdpa(q, k, v, fallback=torch.compiler.is_compiling(), **options)
+        o: Tensor = sdpa(q, k, v, fallback=_door.fallback(q, k, v, options), **options)
         return o, (q, k, v, options)
     at = says.packing
     q_rows, k_rows, v_rows = (x.transpose(1, 2)[index] for x, index in ((q, at.queries), (k, at.keys), (v, at.keys)))
@@ -225,15 +227,17 @@ def _attend(
     return o.transpose(1, 2), (q_rows, k_rows, v_rows, options)
 
 
-def _description(query: Tensor, key: Tensor, mask: Optional[Tensor], causal: bool) -> Optional[Description]:
+def _description(query: Tensor, key: Tensor, mask: Optional[Tensor], causal: bool) -> Union[Description, str]:
+    """What the mask of a call says, or why attune does not compute it."""
     if mask is not None:
-        says: Optional[Description] = getattr(mask, "attune", None)
-        fits = says is not None and mask.shape[-2:] == (query.shape[2], key.shape[2])
-        return says if fits else None
+        says: Union[Description, str] = getattr(mask, "attune", "a mask that the model or the caller made")
+        if mask.shape[-2:] == (query.shape[2], key.shape[2]):
+            return says
+        return says if isinstance(says, str) else "a mask of other sizes than q and k"
     # Without a mask sdpa aligns a causal one to the first key, and a single query sees all keys.
     causal = causal and query.shape[2] > 1
     if causal and key.shape[2] < query.shape[2]:
-        return None
+        return "a causal mask with more queries than keys"
     return Description(causal, (-1, -1), query.shape[2] if causal else key.shape[2])
 
 

@@ -884,7 +884,7 @@ add("merge: NaN where there was no key", RIGHT,
     lambda s: (lambda r: "skipped" if not r[0].isnan().any() else fail("NaN"))(merged(s, o_a=s.tensor(2, 4, 9, 64) * NAN, lse_a=s.ones(2, 4, 9) * -INF)))  # fmt: skip
 add("merge: NaN and infinity as lse", SURVIVES, lambda s: merged(s, lse_a=s.ones(2, 4, 9) * NAN, lse_b=s.ones(2, 4, 9) * INF))
 add("merge: empty", RIGHT, lambda s: str(attune.merge(s.q[:, :, :0], s.ones(2, 4, 0), s.q[:, :, :0], s.ones(2, 4, 0))[0].shape))
-add("merge: packed", RIGHT, lambda s: str(attune.merge(s.packed[0], s.ones(4, 50), s.packed[0], s.ones(4, 50))[0].shape))
+add("merge: packed", RIGHT, lambda s: str(attune.merge(s.packed[0], s.ones(4, 50), s.packed[0], s.ones(4, 50), packed=True)[0].shape))
 add("merge: with a gradient", RIGHT, lambda s: str(merged(s, o_a=s.tensor(2, 4, 9, 64).requires_grad_())[0].sum().backward()))
 add("merge: vmap", RIGHT, lambda s: str(torch.vmap(lambda o: attune.merge(o, s.ones(2, 4, 33), o, s.ones(2, 4, 33)))(s.q[None])[0].shape))
 for name, text, kind, given in (

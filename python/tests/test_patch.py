@@ -142,6 +142,19 @@ class Patch(unittest.TestCase):
         self.assertIs(functional.scaled_dot_product_attention, ORIGINAL)
         torch.testing.assert_close(patched(q, q, q), ORIGINAL(q, q, q))  # a reference that was kept
 
+    def test_again(self):
+        """What patch returns is entered again, also within its own block, and is a decorator."""
+        q, again = torch.randn(1, 2, 8, 64), attune.patch()
+        for _ in range(2):
+            with again as outer:
+                with again as inner:
+                    functional.scaled_dot_product_attention(q, q, q)
+                functional.scaled_dot_product_attention(q, q, q)
+            self.assertEqual((outer.fallback, inner.fallback), (1, 1))
+            self.assertIs(functional.scaled_dot_product_attention, ORIGINAL)
+        self.assertIsNot(again(lambda: functional.scaled_dot_product_attention)(), ORIGINAL)
+        self.assertIs(functional.scaled_dot_product_attention, ORIGINAL)
+
     def test_threads(self):
         """Blocks of two threads that end in the order of their beginnings leave nothing behind."""
         entered, leave = threading.Event(), threading.Event()

@@ -219,6 +219,11 @@ class Explain(test_call.WithDouble):
     def test_precision_fp8_of_caches(self):
         q, pages, n = self.shape(3, 8, 1, 64), self.shape(10, 2, 16, 64), self.shape(3, dtype=torch.int32)
         table, cu = self.shape(3, 4, dtype=torch.int32), self.shape(4, dtype=torch.int32)
+        f = self.shape(3, 2, dtype=torch.float32)
+        found = attune.explain(q, *[pages.to(FP8)] * 2, lengths=n, page_table=table, descale=(f, f))
+        self.assertTrue(found.of_codes)  # the error is not that of a cache that attune quantises
+        self.assertIn("documented error 0.5 over the E4M3 k and v as given\n", str(found))
+        self.assertFalse(attune.explain(q, pages, pages, lengths=n, page_table=table).of_codes)
         found = attune.explain(q, pages, pages, lengths=n, page_table=table, precision="fp8")
         self.assertRegex(found.reason, '^precision is "fp8", and k_cache is torch.bfloat16, in pages: no quantiser')
         caches = self.shape(3, 2, 64, 64)

@@ -205,7 +205,7 @@ class Merge(unittest.TestCase):
     def test_packed(self):
         (o_a, lse_a), (o_b, lse_b), (o, lse) = self.parts()
         rows = lambda x: x[0].transpose(0, 1)
-        got, got_lse = attune.merge(rows(o_a), lse_a[0], rows(o_b), lse_b[0])
+        got, got_lse = attune.merge(rows(o_a), lse_a[0], rows(o_b), lse_b[0], packed=True)
         torch.testing.assert_close(got, rows(o))
         torch.testing.assert_close(got_lse, lse[0])
 
@@ -284,6 +284,11 @@ class Merge(unittest.TestCase):
 
     def test_arguments(self):
         (o, lse), _, _ = self.parts()
+        square = o[0, :, :4], lse[0, :, :4], o[0, :, :4], lse[0, :, :4]  # as many heads as rows
+        with self.assertRaisesRegex(ValueError, "o_a has 3 dimensions, not 4, or 3 of packed sequences, with packed=True"):
+            attune.merge(*square)
+        with self.assertRaisesRegex(ValueError, "o_a has 4 dimensions, not 3 with packed=True"):
+            attune.merge(o, lse, o, lse, packed=True)
         for text, error, args in (
             ("lse_a is a list", TypeError, (o, [1], o, lse)),
             ("o_b is torch.float16, and o_a is torch.float32", TypeError, (o, lse, o.half(), lse)),

@@ -325,5 +325,44 @@ class Door(WithTransformers):
                 importlib.import_module(name)
 
 
+class Records(WithTransformers):
+    @torch.no_grad()
+    def test_on_meta(self):
+        """The table of a model without memory is that of a Hopper GPU, as attune.explain has it."""
+        with torch.device("meta"):
+            model = made("Llama")
+            model.set_attn_implementation("attune")
+            model(torch.zeros(1, 20, dtype=torch.long))
+        rows = attune.transformers.calls().rows
+        self.assertEqual({(row.path, row.kernel, row.reason) for row in rows}, {("attune", "kernel", "")})
+
+    @torch.no_grad()
+    def test_autocast(self):
+        """The tensors of a model in float32 are converted as PyTorch converts them."""
+        model, ids = made("Llama").float(), torch.zeros(1, 20, dtype=torch.long)
+        model.set_attn_implementation("attune")
+        with standin.library(), torch.autocast("cpu", torch.bfloat16):
+            model(ids)
+        self.assertEqual(self.paths()[0], {"attune": 2})
+
+    def test_reasons(self):
+        """A mask that attune does not compute says why."""
+        describe, masks = attune.transformers._describe, attune.transformers._masks
+        sizes, padded = {"q_length": 4, "kv_length": 20, "q_offset": 16}, torch.ones(1, 20, dtype=torch.bool)
+        padded[0, :3] = False
+        causal = masks.causal_mask_function
+        for want, given in (
+            ("a mask that is neither causal nor a window", {"mask_function": lambda *x: True}),
+            ("a static cache", {"mask_function": causal, "q_offset": torch.tensor(16)}),
+            ("a mask whose last query is not at the last key", {"mask_function": causal, "kv_length": 9}),
+            ("padding in a decode step", {"mask_function": causal, "attention_mask": padded}),
+        ):
+            self.assertEqual(describe(**{**sizes, **given}), want)
+        q = torch.zeros(1, 2, 4, 64)
+        says = attune.transformers._description
+        self.assertRegex(says(q, q, torch.ones(1, 1, 4, 4), True), "that the model or the caller made")
+        self.assertRegex(says(q, q[:, :, :2], None, True), "more queries than keys")
+
+
 if __name__ == "__main__":
     unittest.main()
