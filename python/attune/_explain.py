@@ -128,7 +128,8 @@ class _Like:
 def _gpu(q: Tensor, arch: Optional[str], multiprocessors: Optional[int]) -> tuple[int, int]:
     """The GPU to plan for; (0, 0) for the current one."""
     if arch is None and multiprocessors is None:
-        return _library.gpu(q.device.index) if q.is_cuda and torch.cuda.is_initialized() else (0, 0)
+        cuda: Any = torch.cuda  # whose functions have no types in all versions
+        return _library.gpu(q.device.index) if q.is_cuda and cuda.is_initialized() else (0, 0)
     digits = str(arch).removeprefix("sm_").removesuffix("a")
     if not digits.isdecimal() or not str(arch).startswith("sm_") or not 20 <= int(digits) < 1000:
         raise ValueError(f"arch is {arch!r}: it is that of a GPU, such as 'sm_89', and comes with multiprocessors")
