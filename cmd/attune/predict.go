@@ -149,8 +149,14 @@ func (a *app) printPredictions(d *predictions) {
 	s.Paragraph(a.stdout, "", d.Residuals.String(), 2)
 	fmt.Fprintln(a.stdout)
 	t := terminal.Table{Columns: []terminal.Column{
-		{Name: "variant", Keep: true}, {Name: "shape", Keep: true}, {Name: "predicted us", Keep: true}, {Name: "predicted TFLOP/s"},
-		{Name: "limit", Keep: true}, {Name: "blocks per SM", Optional: 2}, {Name: "waves", Optional: 1}, {Name: "claimed us"},
+		{Name: "variant", Keep: true},
+		{Name: "shape", Keep: true},
+		{Name: "predicted us", Keep: true},
+		{Name: "predicted TFLOP/s"},
+		{Name: "limit", Keep: true},
+		{Name: "blocks per SM", Optional: 2},
+		{Name: "waves", Optional: 1},
+		{Name: "claimed us"},
 	}}
 	claims := false
 	for _, r := range d.Rows {

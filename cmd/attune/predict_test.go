@@ -12,8 +12,12 @@ func TestHasChip(t *testing.T) {
 		device, chip string
 		want         bool
 	}{
-		{"NVIDIA L4", "L4", true}, {"NVIDIA L40S", "L4", false}, {"NVIDIA A100-SXM4-40GB", "A100", true}, {"NVIDIA GeForce RTX 4090", "4090", true},
-		{"NVIDIA H200", "L4", false}, {"", "L4", false},
+		{"NVIDIA L4", "L4", true},
+		{"NVIDIA L40S", "L4", false},
+		{"NVIDIA A100-SXM4-40GB", "A100", true},
+		{"NVIDIA GeForce RTX 4090", "4090", true},
+		{"NVIDIA H200", "L4", false},
+		{"", "L4", false},
 	} {
 		chip, err := arch.ChipNamed(c.chip)
 		if err != nil {

@@ -1,7 +1,7 @@
 """attune.explain: which kernel computes a call, in which precision, and why. Nothing is computed."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Optional
 
 import torch
@@ -146,16 +146,14 @@ def _is_copy(x: object) -> bool:
 def _gpu(q: Tensor, arch: Optional[str], multiprocessors: Optional[int]) -> tuple[int, int]:
     """The GPU to plan for; (0, 0) for the current one."""
     if arch is None and multiprocessors is None:
-        return _library.gpu(q.device.index) if q.is_cuda and _uses_gpu() else (0, 0)
+        cuda: Any = torch.cuda  # whose functions have no types in all versions
+        return _library.gpu(q.device.index) if q.is_cuda and cuda.is_initialized() else (0, 0)
     digits = str(arch).removeprefix("sm_").removesuffix("a")
     if not digits.isdecimal() or not str(arch).startswith("sm_") or not 20 <= int(digits) < 1000:
         raise ValueError(f"arch is {arch!r}: it is that of a GPU, such as 'sm_89', and comes with multiprocessors")
     if not isinstance(multiprocessors, int) or not 1 <= multiprocessors <= 2**24:
         raise ValueError(f"multiprocessors is {multiprocessors!r}: it is those of a GPU of {arch}, at least 1")
     return int(digits), multiprocessors
-
-
-_uses_gpu: Callable[[], bool] = torch.cuda.is_initialized  # PyTorch gives it no types
 
 
 def _explain(call: Call, gpu: tuple[int, int]) -> Explanation:
