@@ -172,10 +172,6 @@ func (p Products) scaled(by float64) Products {
 	return Products{by * p.F16F32, by * p.F16F16, by * p.S8, by * p.E4M3F32, by * p.E4M3F16, by * p.Wgmma16, by * p.Wgmma8}
 }
 
-func (p Products) sum() float64 {
-	return p.F16F32 + p.F16F16 + p.S8 + p.E4M3F32 + p.E4M3F16 + p.Wgmma16 + p.Wgmma8
-}
-
 // cycles are those of the tensor cores of a multiprocessor. Products that the chip does not have have
 // the rate of FP16.
 func (p Products) cycles(r arch.Rates) float64 {
