@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib
+import os
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Callable, Optional
@@ -45,9 +46,14 @@ def _bind(device: int) -> None:
 
 
 def gpu(device: int) -> tuple[int, int]:
-    """The architecture of a device, 89 for sm_89, and its multiprocessors."""
+    """The architecture of a device, 89 for sm_89, and its multiprocessors. The library refuses what it does not take of
+    ATTUNE_ARCH, which names an earlier architecture.
+    """
     facts = torch.cuda.get_device_properties(device)
-    return 10 * facts.major + facts.minor, facts.multi_processor_count
+    arch, named = 10 * facts.major + facts.minor, os.environ.get("ATTUNE_ARCH", "").removeprefix("sm_")
+    if named.isdecimal() and int(named) < arch:
+        arch = int(named)
+    return arch, facts.multi_processor_count
 
 
 def _of_cuda(name: str) -> Optional[Callable[..., Any]]:

@@ -598,6 +598,13 @@ class Quantisers(WithDouble):
                 attune.append(k, k, cache, v_cache, lengths, **{"page_table": table, "descale": (f, f), **changed})
         self.assertEqual(self.calls(), before)
 
+    def test_named_arch(self):
+        facts = mock.Mock(major=9, minor=0, multi_processor_count=132)
+        with mock.patch.object(torch.cuda, "get_device_properties", return_value=facts):
+            for named, want in {"": 90, "sm_80": 80, "sm_89": 89, "sm_90": 90, "sm_91": 90, "ampere": 90}.items():
+                with mock.patch.dict("os.environ", {"ATTUNE_ARCH": named}):
+                    self.assertEqual(_library.gpu(0), (want, 132), named)
+
     def test_quantize(self):
         q, k, v = random(2, 4, 5, 64), random(2, 2, 7, 64), random(2, 7, 2, 64).transpose(1, 2)
         y = [torch.empty(x.shape, dtype=FP8) for x in (q, k, v)]
