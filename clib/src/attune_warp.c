@@ -47,10 +47,13 @@ static int32_t splits_of(const attune_sdpa_form_info *form, const problem *x, bo
 
 /* The time of the multiprocessor that has the most tiles. A tile takes that of its rows and of the
  * loads of K and V, which is that of 32 more: so tiles of 64 rows have 0.83 of the rate of those of
- * 128 (docs/experiments.md, W1: 0.84). */
+ * 128 (docs/experiments.md, W1: 0.84). Causal tiles have half the keys on average, and long ones come
+ * first, with short ones beside them. */
 static int64_t cost_of(const attune_sdpa_form_info *form, const problem *x, int32_t splits) {
   enum { ROWS_OF_LOADS = 32, FRACTIONS = 840 };
-  const int64_t blocks = (int64_t)tiles_of(form, &x->p) * splits;
+  const bool triangle = x->p.causal != 0 && x->p.keys / 2 < x->p.queries;
+  const int64_t all = (int64_t)tiles_of(form, &x->p) * splits;
+  const int64_t blocks = triangle ? quotient_up(all, 2) : all;
   return quotient_up(blocks, x->target.multiprocessors) * (form->query_rows + ROWS_OF_LOADS) *
          form->head_dim * FRACTIONS / splits;
 }

@@ -73,9 +73,13 @@ func (f *Form) splits(p *Problem, facts device.Facts) int {
 	return max(min(blocks/int(tiles), p.Keys/(minSplitSteps*f.StepKeys)), 1)
 }
 
-// cost is the time of the multiprocessor that has the most tiles.
+// cost is the time of the multiprocessor that has the most tiles. Causal tiles have half the keys on
+// average, and long ones come first, with short ones beside them.
 func (f *Form) cost(p *Problem, splits int, facts device.Facts) int {
 	blocks := int(f.warpTiles(p)) * splits
+	if p.Causal && p.Keys/2 < p.Queries {
+		blocks = ceilDiv(blocks, 2)
+	}
 	return ceilDiv(blocks, facts.Multiprocessors) * (f.QueryRows + rowsOfLoads) * f.HeadDim * costFractions / splits
 }
 

@@ -92,7 +92,7 @@ struct Packed {
 
   __device__ __forceinline__ Packed(const int* offsets, unsigned sequence, int total) {
     first = max(0, min(offsets[sequence], total));
-    count = max(0, min(offsets[sequence + 1], total) - first);
+    count = max(first, min(offsets[sequence + 1], total)) - first;
   }
 };
 
