@@ -51,7 +51,7 @@ static int32_t splits_of(const attune_sdpa_form_info *form, const problem *x, bo
  * first, with short ones beside them. */
 static int64_t cost_of(const attune_sdpa_form_info *form, const problem *x, int32_t splits) {
   enum { ROWS_OF_LOADS = 32, FRACTIONS = 840 };
-  const bool triangle = x->p.causal != 0 && x->p.keys / 2 < x->p.queries;
+  const bool triangle = x->causal && x->p.keys / 2 < x->p.queries;
   const int64_t all = (int64_t)tiles_of(form, &x->p) * splits;
   const int64_t blocks = triangle ? quotient_up(all, 2) : all;
   return quotient_up(blocks, x->target.multiprocessors) * (form->query_rows + ROWS_OF_LOADS) *
