@@ -1,6 +1,7 @@
 """python -m attune: what is installed, and whether it works here."""
 
 import argparse
+import ctypes
 import importlib.metadata
 import sys
 from typing import Any
@@ -33,12 +34,13 @@ def _library_version() -> str:
 
 
 def _driver() -> int:
-    """The CUDA version of the driver, 13000 for 13.0; 0 without one."""
-    version: Any = getattr(torch._C, "_cuda_getDriverVersion", lambda: 0)
+    """The CUDA version of the driver, 13000 for 13.0; 0 without one. PyTorch's function fails before it uses a GPU."""
     try:
-        return int(version())
-    except RuntimeError:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
         return 0
+    version = ctypes.c_int()
+    return version.value if driver.cuDriverGetVersion(ctypes.byref(version)) == 0 else 0
 
 
 def facts() -> dict[str, str]:
@@ -69,7 +71,7 @@ def missing() -> list[str]:
 
 
 def _is_hopper() -> bool:
-    return torch.cuda.is_available() and torch.cuda.get_device_capability()[0] == _HOPPER
+    return torch.cuda.is_available() and _library.planned_arch(*torch.cuda.get_device_capability()) // 10 == _HOPPER
 
 
 def self_test(device: str) -> bool:

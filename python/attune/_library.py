@@ -46,14 +46,15 @@ def _bind(device: int) -> None:
 
 
 def gpu(device: int) -> tuple[int, int]:
-    """The architecture of a device, 89 for sm_89, and its multiprocessors. The library refuses what it does not take of
-    ATTUNE_ARCH, which names an earlier architecture.
-    """
+    """The architecture that calls on a device are planned for, 89 for sm_89, and its multiprocessors."""
     facts = torch.cuda.get_device_properties(device)
-    arch, named = 10 * facts.major + facts.minor, os.environ.get("ATTUNE_ARCH", "").removeprefix("sm_")
-    if named.isdecimal() and int(named) < arch:
-        arch = int(named)
-    return arch, facts.multi_processor_count
+    return planned_arch(facts.major, facts.minor), facts.multi_processor_count
+
+
+def planned_arch(major: int, minor: int) -> int:
+    """That of a GPU, or an earlier one that ATTUNE_ARCH names. The library refuses other values of the variable."""
+    arch, named = 10 * major + minor, os.environ.get("ATTUNE_ARCH", "").removeprefix("sm_")
+    return min(int(named), arch) if named.isdecimal() else arch
 
 
 def _of_cuda(name: str) -> Optional[Callable[..., Any]]:
