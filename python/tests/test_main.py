@@ -32,7 +32,11 @@ class Main(unittest.TestCase):
         self.assertIn("self-test: not run", problems)
 
     def test_what_is_missing(self):
-        with mock.patch.object(main._library, "_call", None), mock.patch.object(main, "_driver", lambda: 12080):
+        with (
+            mock.patch.object(main._library, "_call", None),
+            mock.patch.object(main, "_driver", lambda: 12080),
+            mock.patch.object(torch.cuda, "is_available", lambda: False),
+        ):
             reasons = main.missing()
         self.assertTrue(reasons[0].startswith("the compiled library"), reasons)
         self.assertTrue(reasons[-1].startswith("a GPU"), reasons)
