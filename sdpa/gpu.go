@@ -88,7 +88,8 @@ func namedArch(gpu string) (string, error) {
 	if named == "" || !arch.HasLibrary(gpu) {
 		return gpu, nil
 	}
-	if number, specific := arch.Number(named); specific || !arch.Runs(arch.LibraryPortable, true, named) || !arch.Runs(fmt.Sprintf("sm_%d", number), true, gpu) {
+	_, specific := arch.Number(named)
+	if specific || !strings.HasPrefix(named, "sm_") || !arch.Runs(arch.LibraryPortable, true, named) || !arch.Runs(named, true, gpu) {
 		return "", fmt.Errorf("sdpa: the variable ATTUNE_ARCH is %q: it names an architecture from %s to that of the GPU, %s", named, arch.LibraryPortable, gpu)
 	}
 	return named, nil

@@ -365,7 +365,7 @@ func TestGPULimits(t *testing.T) {
 
 // ATTUNE_ARCH names an earlier architecture than that of the GPU.
 func TestNamedArch(t *testing.T) {
-	for named, want := range map[string]string{"": "sm_90", "sm_80": "sm_80", "sm_89": "sm_89", "sm_90": "sm_90", "sm_75": "", "sm_91": "", "sm_90a": "", "x": ""} {
+	for named, want := range map[string]string{"": "sm_90", "sm_80": "sm_80", "sm_89": "sm_89", "sm_90": "sm_90", "sm_75": "", "sm_91": "", "sm_90a": "", "80": "", "x": ""} {
 		t.Setenv("ATTUNE_ARCH", named)
 		got, err := namedArch("sm_90")
 		if got != want || (err == nil) == (want == "") {

@@ -128,7 +128,6 @@ class _Like:
 
     def __init__(self, x: Tensor, dtype: Optional[torch.dtype] = None, strides: Optional[tuple[int, ...]] = None) -> None:
         self.shape, self.dtype, self._strides = tuple(x.shape), x.dtype if dtype is None else dtype, strides
-        self.is_copy = strides is None
 
     def stride(self) -> tuple[int, ...]:
         if self._strides is not None:
@@ -140,7 +139,7 @@ class _Like:
 
 
 def _is_copy(x: object) -> bool:
-    return isinstance(x, _Like) and x.is_copy
+    return isinstance(x, _Like) and x._strides is None
 
 
 def _gpu(q: Tensor, arch: Optional[str], multiprocessors: Optional[int]) -> tuple[int, int]:
