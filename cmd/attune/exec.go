@@ -168,7 +168,7 @@ func (a *app) execServer(ctx context.Context, o *execOptions) (*exec.Options, er
 		return nil, err
 	}
 	options := &exec.Options{
-		Arch: o.arch, Library: library, Runtime: runtimeFolder(ctx, cacheDir), Folder: folder, Memory: o.sim.memory << 20,
+		Arch: o.arch, Library: library, Folder: folder, Memory: o.sim.memory << 20,
 		Checks: o.sim.checks == "on", Tensor: tensorModes[o.sim.tensor], Only: o.only, Skip: o.skip, Sample: o.sample,
 		Report:   func(f *exec.Found) { a.printFound(o, f) },
 		Line:     func(text string) { a.note(child.OneLine(text, 2000)) },
@@ -186,22 +186,6 @@ func (a *app) execServer(ctx context.Context, o *execOptions) (*exec.Options, er
 		return nil, usageError{fmt.Errorf("--suppress %s: %w", o.suppress, err)}
 	}
 	return options, nil
-}
-
-// runtimeFolder is the folder of the compiler's shared runtime library, for programs that are linked
-// to it; empty without a compiler.
-func runtimeFolder(ctx context.Context, cacheDir string) string {
-	compiler, _ := toolchain.Find(ctx, cacheDir)
-	if compiler == nil {
-		return ""
-	}
-	root := filepath.Dir(filepath.Dir(compiler.NVCC))
-	for _, name := range []string{"lib64", "lib"} {
-		if found, _ := filepath.Glob(filepath.Join(root, name, "libcudart.so.*")); len(found) > 0 {
-			return filepath.Join(root, name)
-		}
-	}
-	return ""
 }
 
 // execProgress shows launches that take long on the status line.
@@ -291,7 +275,7 @@ func (a *app) buildProgram(ctx context.Context, o *execOptions, library string) 
 	remove = func() { os.RemoveAll(dir) }
 	name := strings.TrimSuffix(filepath.Base(o.build), filepath.Ext(o.build))
 	program = filepath.Join(dir, name)
-	args := append(programFlags(compiler, o.arch), "-L"+library, "-o", program, o.build)
+	args := append(programFlags(compiler, library, o.arch), "-o", program, o.build)
 	cmd := osexec.CommandContext(ctx, compiler.NVCC, append(args, o.compiler...)...)
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 	a.status().Set("%s: compiling", o.build)
@@ -304,16 +288,17 @@ func (a *app) buildProgram(ctx context.Context, o *execOptions, library string) 
 	return program, remove, nil
 }
 
-// programFlags are the flags of nvcc for a program that runs on the simulator: PTX for the device, and
-// line numbers.
-func programFlags(c *toolchain.Compiler, device string) []string {
+// programFlags are the flags of nvcc for a program that runs on the simulator: PTX for the device, line
+// numbers, and attune's runtime library.
+func programFlags(c *toolchain.Compiler, library, device string) []string {
 	number := strings.TrimPrefix(device, "sm_")
-	flags := []string{"-lineinfo", "-gencode", fmt.Sprintf("arch=compute_%s,code=compute_%s", number, number)}
+	flags := []string{
+		"-lineinfo", "-cudart", "shared", "-L" + exec.LinkFolder(library, c.Version),
+		"-gencode", fmt.Sprintf("arch=compute_%s,code=compute_%s", number, number),
+	}
 	root := filepath.Dir(filepath.Dir(c.NVCC))
-	for _, name := range []string{"lib64", "lib"} {
-		if _, err := os.Stat(filepath.Join(root, name, "libcudart_static.a")); err == nil {
-			return append(flags, "-L"+filepath.Join(root, name))
-		}
+	if _, err := os.Stat(filepath.Join(root, "lib", "libcudadevrt.a")); err == nil { // where nvcc does not look
+		flags = append(flags, "-L"+filepath.Join(root, "lib"))
 	}
 	return flags
 }

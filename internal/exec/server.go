@@ -177,14 +177,11 @@ func (s *Server) program(ctx context.Context, socket string, command []string) e
 	return nil
 }
 
-// environment has the folder of the client before all others, and that of the runtime behind them.
+// environment has the folder of the client before all others.
 func (s *Server) environment(socket string) []string {
 	folders := []string{s.options.Library}
 	if given := os.Getenv("LD_LIBRARY_PATH"); given != "" {
 		folders = append(folders, given)
-	}
-	if s.options.Runtime != "" {
-		folders = append(folders, s.options.Runtime)
 	}
 	return append(os.Environ(), socketVariable+"="+socket, "LD_LIBRARY_PATH="+strings.Join(folders, ":"))
 }

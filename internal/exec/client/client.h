@@ -191,6 +191,35 @@ struct Range {
 
 CUresult range_of(uint64_t address, struct Range *range);
 
+// The types of memory in descriptions of copies.
+enum { kHost = 1, kDevice = 2, kArray = 3, kUnified = 4 };
+
+// Memcpy3D is the description of a 3D copy; the reserved words are contexts in that of peers.
+struct Memcpy3D {
+  size_t from_x, from_y, from_z, from_level;
+  int from_type;
+  const void *from_host;
+  CUdeviceptr from_device;
+  struct Array *from_array;
+  void *from_reserved;
+  size_t from_pitch, from_height;
+  size_t to_x, to_y, to_z, to_level;
+  int to_type;
+  void *to_host;
+  CUdeviceptr to_device;
+  struct Array *to_array;
+  void *to_reserved;
+  size_t to_pitch, to_height;
+  size_t width, height, depth;
+};
+
+// Array3D describes a CUDA array.
+struct Array3D {
+  size_t width, height, depth;
+  int format;
+  unsigned channels, flags;
+};
+
 // ---- streams and events (stream.c) -------------------------------------------------------------
 
 struct Stream {

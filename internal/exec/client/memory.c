@@ -228,8 +228,6 @@ struct Place {
   size_t pitch, height;
 };
 
-enum { kHost = 1, kDevice = 2, kArray = 3, kUnified = 4 };
-
 // locate returns the address of a place, and sets its pitch and slice.
 static uint64_t locate(struct Place p, uint64_t *pitch, uint64_t *slice) {
   uint64_t base = p.type == kHost ? (uintptr_t)p.host : p.device;
@@ -279,25 +277,6 @@ API CUresult cuMemcpy2DAsync_v2(const struct Memcpy2D *m, CUstream stream) {
   const struct Copy copy = copy_of_2d(m);
   return copy_async(&copy, stream);
 }
-
-// Memcpy3D is the description of a 3D copy; the reserved words are contexts in that of peers.
-struct Memcpy3D {
-  size_t from_x, from_y, from_z, from_level;
-  int from_type;
-  const void *from_host;
-  CUdeviceptr from_device;
-  struct Array *from_array;
-  void *from_reserved;
-  size_t from_pitch, from_height;
-  size_t to_x, to_y, to_z, to_level;
-  int to_type;
-  void *to_host;
-  CUdeviceptr to_device;
-  struct Array *to_array;
-  void *to_reserved;
-  size_t to_pitch, to_height;
-  size_t width, height, depth;
-};
 
 struct Copy copy_of_3d(const struct Memcpy3D *m) {
   struct Copy copy = {.width = m->width, .height = at_least_one(m->height), .depth = at_least_one(m->depth)};
@@ -520,12 +499,6 @@ API CUresult cuMemRangeGetAttribute(void *data, size_t bytes, int attribute, CUd
 }
 
 // ---- arrays ------------------------------------------------------------------------------------
-
-struct Array3D {
-  size_t width, height, depth;
-  int format;
-  unsigned channels, flags;
-};
 
 struct Array2D {
   size_t width, height;

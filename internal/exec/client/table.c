@@ -1,5 +1,4 @@
-// How programs find the entry points: by symbol, by cuGetProcAddress, and by the tables of
-// cuGetExportTable, which a static runtime library asks for.
+// How programs find the entry points: by symbol, and by cuGetProcAddress.
 
 #define _GNU_SOURCE
 #include "client.h"
@@ -158,90 +157,14 @@ API CUresult cuGetProcAddress(const char *symbol, void **function, int version, 
   return cuGetProcAddress_v2(symbol, function, version, flags, NULL);
 }
 
-// ---- export tables -----------------------------------------------------------------------------
+// ---- NVIDIA's runtime library ------------------------------------------------------------------
 
-// Each table is known by the first bytes of its UUID. A runtime library calls few of the entries,
-// which were found by experiment with CUDA 13.0; the others report themselves.
-enum { kTableEntries = 64 };
-
-static CUresult get_primary_context(CUcontext *context, CUdevice device) {
-  (void)device;
-  *context = primary_context;
-  return CUDA_SUCCESS;
-}
-
-static void get_buffer(void **buffer, size_t *bytes) {
-  static char space[4096];
-  *buffer = space;
-  *bytes = 1024;
-}
-
-// Local storage of a context, by a key.
-struct Stored {
-  void *key, *value;
-};
-
-enum { kMostStored = 64 };
-static struct Stored stored[kMostStored];
-static int stored_count;
-
-static CUresult store(CUcontext context, void *key, void *value, void *destructor) {
-  (void)context, (void)destructor;
-  if (stored_count == kMostStored) return CUDA_ERROR_OUT_OF_MEMORY;
-  stored[stored_count++] = (struct Stored){key, value};
-  return CUDA_SUCCESS;
-}
-
-static CUresult forget(CUcontext context, void *key) {
-  (void)context;
-  for (int i = 0; i < stored_count; i++) {
-    if (stored[i].key == key) stored[i] = stored[--stored_count];
-  }
-  return CUDA_SUCCESS;
-}
-
-static CUresult recall(void **value, CUcontext context, void *key) {
-  (void)context;
-  for (int i = 0; i < stored_count; i++) {
-    if (stored[i].key != key) continue;
-    *value = stored[i].value;
-    return CUDA_SUCCESS;
-  }
-  return CUDA_ERROR_INVALID_HANDLE;
-}
-
-struct Table {
-  unsigned char id[4];
-  const void *entries[kTableEntries];
-};
-
-static struct Table tables[] = {
-    {{0x6b, 0xd5, 0xfb, 0x6c}, {[2] = (void *)get_primary_context}},
-    {{0xa0, 0x94, 0x79, 0x8c}, {[2] = (void *)get_buffer, [6] = (void *)get_buffer}},
-    {{0xc6, 0x93, 0x33, 0x6e}, {[0] = (void *)store, [1] = (void *)forget, [2] = (void *)recall}},
-    {{0xf8, 0xcf, 0xf9, 0x51}, {NULL}},
-};
-
-// complete_table gives the missing entries functions that report themselves. The first entry of most
-// tables is their size.
-static void complete_table(struct Table *t) {
-  char name[64];
-  for (int i = 0; i < kTableEntries; i++) {
-    if (t->entries[i] != NULL) continue;
-    snprintf(name, sizeof name, "entry %d of the export table %02x%02x%02x%02x", i, t->id[0], t->id[1], t->id[2], t->id[3]);
-    t->entries[i] = i == 0 ? (void *)(uintptr_t)sizeof t->entries : new_thunk(name);
-  }
-}
-
+// NVIDIA's runtime library asks for tables that are not documented, and checks that the driver is
+// NVIDIA's. A program needs attune's runtime library in its place.
 API CUresult cuGetExportTable(const void **table, const void *uuid) {
-  for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
-    if (memcmp(tables[i].id, uuid, sizeof tables[i].id) != 0) continue;
-    complete_table(&tables[i]);
-    *table = tables[i].entries;
-    return CUDA_SUCCESS;
-  }
+  (void)uuid;
   *table = NULL;
-  return CUDA_ERROR_NOT_FOUND;
+  return unsupported("cuGetExportTable");
 }
 
 // ---- symbols that do not exist -----------------------------------------------------------------

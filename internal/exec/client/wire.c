@@ -168,3 +168,6 @@ CUresult unsupported(const char *name) {
   call(REQUEST_UNSUPPORTED, name, strlen(name), NULL, 0, NULL, 0, NULL);
   return CUDA_ERROR_NOT_SUPPORTED;
 }
+
+// attuneUnsupported is unsupported for the runtime library.
+API CUresult attuneUnsupported(const char *name) { return unsupported(name); }
