@@ -210,7 +210,7 @@ func (a *app) execProgress() func(exec.Progress) {
 // printFound writes a finding when it appears.
 func (a *app) printFound(o *execOptions, f *exec.Found) {
 	a.status().Clear()
-	form := finding.Form{Screen: terminal.ScreenOf(os.Stderr, a.colour), Sources: readSource, Verbose: o.sim.verbose, On: "in " + f.Kernel}
+	form := finding.Form{Screen: terminal.ScreenOf(os.Stderr, a.colour), Sources: readSource, Verbose: o.sim.verbose, On: "kernel " + f.Kernel}
 	if f.FirstIn > 1 {
 		form.On += fmt.Sprintf(", launch %d", f.FirstIn)
 	}

@@ -53,7 +53,6 @@ func (e *NoPTXError) Error() string {
 // ptxOf returns the PTX of a module for an architecture: of a fat binary, or the text itself. A module
 // of several translation units has a text for each.
 func ptxOf(image []byte, device string) ([]byte, error) {
-	image = bytes.TrimRight(image, "\x00")
 	if len(image) < 4 {
 		return nil, errors.New("the image of the module is empty")
 	}
@@ -63,7 +62,7 @@ func ptxOf(image []byte, device string) ([]byte, error) {
 	case elfMagic:
 		return nil, &NoPTXError{Arch: device}
 	}
-	return image, nil
+	return bytes.TrimRight(image, "\x00"), nil
 }
 
 // fatPTX chooses the PTX for the newest architecture that runs on the device.
@@ -126,7 +125,7 @@ func readFat(data []byte) ([]fatImage, error) {
 	for len(data) >= 64 {
 		header, payload := uint64(le.Uint32(data[4:])), le.Uint64(data[8:])
 		if header < 64 || header > uint64(len(data)) || payload > uint64(len(data))-header {
-			break // the zeros that were trimmed belong to machine code, which comes last
+			return nil, errFat
 		}
 		if le.Uint16(data) == kindPTX {
 			text, err := unpack(data[:header], data[header:header+payload])

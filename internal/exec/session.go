@@ -139,7 +139,7 @@ func (s *session) alloc(f *fields) (status, []byte) {
 		return outOfMemory, nil
 	}
 	s.allocated++
-	v := finding.Variable{Name: fmt.Sprintf("%s %d (%d bytes)", kindNames[kind], s.allocated, size)}
+	v := finding.Variable{Name: fmt.Sprintf("%s %d", kindNames[kind], s.allocated)}
 	base, err := s.memory.Alloc(v, int(size))
 	if err != nil {
 		s.say("%v", err)
@@ -254,7 +254,7 @@ func (s *session) register(f *fields) (status, []byte) {
 		return outOfMemory, nil
 	}
 	s.allocated++
-	v := finding.Variable{Name: fmt.Sprintf("%s %d (%d bytes)", kindNames[registeredMemory], s.allocated, size)}
+	v := finding.Variable{Name: fmt.Sprintf("%s %d", kindNames[registeredMemory], s.allocated)}
 	if err := s.memory.Adopt(v, address, data[address-first:][:size:size]); err != nil {
 		return alreadyRegistered, nil
 	}
