@@ -103,10 +103,10 @@ func (s *session) addError(j *job, err error) status {
 	abort, isAbort := errors.AsType[*sim.AbortError](err)
 	switch {
 	case isAbort && abort.Assert:
-		s.add(j, finding.Finding{Kind: finding.AssertFailed, Severity: finding.Error, Where: abort.Where, Count: 1, Detail: abort.Text})
+		s.add(j, finding.Finding{Kind: finding.AssertFailed, Severity: finding.Error, Where: abort.Where, Count: 1, Detail: abort.Detail})
 		return assertFailed
 	case isAbort:
-		s.add(j, finding.Finding{Kind: finding.Trapped, Severity: finding.Error, Where: abort.Where, Count: 1, Detail: abort.Text})
+		s.add(j, finding.Finding{Kind: finding.Trapped, Severity: finding.Error, Where: abort.Where, Count: 1, Detail: abort.Detail})
 		return launchFailed
 	case errors.Is(err, context.Canceled):
 		return launchFailed // the program has ended
