@@ -67,7 +67,7 @@ func (a *app) nvcc(ctx context.Context, args []string) error {
 	if number, _ := arch.Number(device); number < arch.FirstSimulated {
 		return usageError{fmt.Errorf("%s=%s: the simulator has %s", archVariable, device, arch.SimulatedText)}
 	}
-	command := osexec.CommandContext(ctx, compiler.NVCC, append(programFlags(compiler, library, device), withoutArch(args)...)...)
+	command := osexec.CommandContext(ctx, compiler.NVCC, append(exec.CompileFlags(compiler, library, device), withoutArch(args)...)...)
 	command.Stdin, command.Stdout, command.Stderr = os.Stdin, os.Stdout, os.Stderr
 	err = command.Run()
 	if exit, ok := errors.AsType[*osexec.ExitError](err); ok {
@@ -81,7 +81,7 @@ var archFlags = []string{
 	"-arch", "--gpu-architecture", "-code", "--gpu-code", "-gencode", "--generate-code", "-cudart", "--cudart",
 }
 
-// withoutArch removes the flags that programFlags replaces.
+// withoutArch removes the flags that exec.CompileFlags replaces.
 func withoutArch(args []string) []string {
 	var kept []string
 	for i := 0; i < len(args); i++ {
