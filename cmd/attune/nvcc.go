@@ -34,6 +34,7 @@ build systems that take the compiler as a path. ` + archVariable + ` sets anothe
 device than sm_90a.`,
 		Example:            "  attune nvcc -O2 -o saxpy saxpy.cu\n  make NVCC=\"attune nvcc\"\n  cmake -B build -DCMAKE_CUDA_COMPILER=$(attune nvcc --print-path)",
 		DisableFlagParsing: true,
+		Hidden:             true, // the help of exec names it
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case len(args) == 0, slices.Contains([]string{"-h", "--help"}, args[0]):
