@@ -59,6 +59,7 @@ type warp struct {
 	counters      count.Counters
 	local         [32]mem.Local
 	value         [256]byte // the bytes that a lane stores
+	window        window    // of the load or the store that runs (window.go)
 	zeros         [32]byte
 	polledBarrier *mbarrier   // that the last unsuccessful wait was for
 	waits         bool        // a wait has failed in this time slice, and ends it: another warp must come first
