@@ -248,9 +248,12 @@ func (p *Product) encodeResult(x float64) uint32 {
 		return uint32(half.Float16FromFloat64(x))
 	}
 	if x != x {
-		return 0x7FFFFFFF
+		return canonicalNaN
 	}
 	return math.Float32bits(float32(x))
 }
+
+// canonicalNaN is the f32 that every NaN becomes.
+const canonicalNaN = 0x7FFFFFFF
 
 func powerOfTwo(n int) float64 { return math.Float64frombits(uint64(n+1023) << 52) }
