@@ -32,6 +32,7 @@ type block struct {
 
 	warpgroups []warpgroup
 	tiles      tiles
+	operands   *keptOperands
 
 	held order.Held // pages of global memory, for the duration of one instruction
 
@@ -59,7 +60,7 @@ type block struct {
 
 func (r *launch) newBlock() *block {
 	threads := r.threads[0] * r.threads[1] * r.threads[2]
-	b := &block{launch: r, mbarriers: map[uint32]*mbarrier{}, tiles: tiles{}, marks: make(marks, len(r.program.ops)), executed: make([]uint64, len(r.executed))}
+	b := &block{launch: r, mbarriers: map[uint32]*mbarrier{}, tiles: tiles{}, operands: &keptOperands{}, marks: make(marks, len(r.program.ops)), executed: make([]uint64, len(r.executed))}
 	n := (threads + 31) / 32
 	for i := range n {
 		w := &warp{block: b, index: i, sharing: everyLane, isNew: true}

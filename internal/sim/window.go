@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 
 	"attune/internal/ptx"
+	"attune/internal/sim/count"
 	"attune/internal/sim/mem"
 	"attune/internal/sim/order"
 )
@@ -59,6 +60,22 @@ func (w *warp) openWindow(o *op, space ptx.Space, mask uint32, d mem.Direction) 
 	win.size = m.bytes
 	win.me = w.observer(o, 0, order.Present)
 	return win
+}
+
+// openRows is openWindow for the rows of a matrix in shared memory, which the warp loads as a whole.
+func (w *warp) openRows(o *op, rows int) *window {
+	if !w.block.launch.options.Checks {
+		return nil
+	}
+	s, low, high, all := &w.block.shared, ^uint64(0), uint64(0), uint64(0)
+	for _, a := range w.addr[:rows] {
+		low, high, all = min(low, a), max(high, a), all|a
+	}
+	if all%count.MatrixRowBytes != 0 || high-low > uint64(len(s.Data)) || !s.Holds(low, int(high-low)+count.MatrixRowBytes) {
+		return nil
+	}
+	w.window = window{s.First, s.Data, s.Marks, &s.Shadow, w.observer(o, allLanes, order.WarpWide), count.MatrixRowBytes}
+	return &w.window
 }
 
 // openPage makes the window one of a page of a buffer, and locks the page.

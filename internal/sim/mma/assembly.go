@@ -93,6 +93,14 @@ func (t *decodedRows[T]) decodeInterleaved(p *Product, matrix []uint32, f *forma
 			}
 			continue
 		}
+		if f.shift != 0 {
+			for k, at := range p.termIndexes {
+				value, exponent := f.decodeShifted(codes[k])
+				values[at*assemblyColumns], exponents[at*assemblyColumns] = T(value), exponent
+				fit = fit && fitsAssembly(exponent)
+			}
+			continue
+		}
 		for k, at := range p.termIndexes {
 			value, exponent := decodeElement[float32](f, codes[k])
 			values[at*assemblyColumns], exponents[at*assemblyColumns] = T(value), exponent
