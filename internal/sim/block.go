@@ -34,6 +34,8 @@ type block struct {
 	tiles      tiles
 	operands   *keptOperands
 
+	undefinedStores map[uint32]undefinedStore // by the address of a byte of shared memory
+
 	held order.Held // pages of global memory, for the duration of one instruction
 
 	random  *rand.Rand
@@ -85,6 +87,7 @@ func (b *block) start(index uint64) {
 	b.random = rand.New(rand.NewPCG(r.options.Seed, index))
 	b.shared.Reset(r.layout, r.dynamic, uint64(r.shared), r.options.Checks)
 	clear(b.mbarriers)
+	clear(b.undefinedStores)
 	b.reserved = nil
 	b.locations, b.outgoing = order.Locations{}, b.outgoing[:0]
 	clear(b.warpgroups)

@@ -480,7 +480,7 @@ type interleaving struct {
 	cluster  *cluster // of the blocks that are started now
 	tiles    tiles    // of all blocks: one runs at a time
 	operands *keptOperands
-	idle     int      // rounds in which nothing has changed
+	idle     int // rounds in which nothing has changed
 }
 
 // runInterleaved runs blocks one after another in time slices.

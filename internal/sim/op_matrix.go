@@ -340,13 +340,17 @@ func runLoadMatrix(w *warp, o *op, mask uint32) {
 	w.counters.MatrixRows(&w.addr, rows, mem.Read)
 	matrix := resized(&w.mats.d, p.d.Words())
 	win := w.openRows(o, rows)
+	var unwritten [32]uint16 // bytes of each row
+	tainted := false
 	for row := range rows {
 		var data []byte
 		if win != nil {
 			data = win.read(w.addr[row], allLanes)
 		}
 		if data == nil {
-			data = w.access(o, accessInfo{space: ptx.Shared, bytes: count.MatrixRowBytes, flags: order.WarpWide}, w.addr[row], allLanes, mem.Read)
+			data = w.access(o, accessInfo{space: ptx.Shared, bytes: count.MatrixRowBytes, flags: order.WarpWide, carries: true}, w.addr[row], allLanes, mem.Read)
+			unwritten[row] = w.unwrittenOf(w.addr[row])
+			tainted = tainted || unwritten[row] != 0
 		}
 		if data == nil {
 			data = w.zeros[:count.MatrixRowBytes]
@@ -365,6 +369,24 @@ func runLoadMatrix(w *warp, o *op, mask uint32) {
 	if m.in.Transposed {
 		w.scatterMatrix(p.d, m.d, matrix)
 	}
+	if tainted {
+		w.taintMatrix(o, &unwritten)
+	}
+}
+
+// unwrittenOf returns which of the 16 bytes at an address of the block's shared memory were never
+// written.
+func (w *warp) unwrittenOf(address uint64) (bytes uint16) {
+	s := &w.block.shared
+	if !w.block.launch.options.Checks || !s.Holds(address, count.MatrixRowBytes) {
+		return 0
+	}
+	for i, m := range s.Marks[address-s.First:][:count.MatrixRowBytes] {
+		if m == mem.Unwritten {
+			bytes |= 1 << i
+		}
+	}
+	return bytes
 }
 
 func runStoreMatrix(w *warp, o *op, mask uint32) {
@@ -384,6 +406,9 @@ func runStoreMatrix(w *warp, o *op, mask uint32) {
 		if data := w.access(o, accessInfo{space: ptx.Shared, bytes: count.MatrixRowBytes}, w.addr[row], allLanes, mem.Write); data != nil {
 			copy(data, w.value[:count.MatrixRowBytes])
 		}
+	}
+	if w.taint != nil {
+		w.storeTaintedMatrix(o, p.d)
 	}
 	w.block.changes++
 }
