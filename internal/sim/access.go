@@ -370,8 +370,12 @@ func (w *warp) reportConflict(o *op, a accessInfo, c order.Conflict, address uin
 		kind = finding.MissingWait
 	}
 	severity, relation := finding.Error, "nothing orders the two"
-	if kind == finding.Race && w.clocks.KnowsByShuffle(&e, uint8(lane)) { // cooperative groups do so
+	switch {
+	case kind != finding.Race:
+	case w.clocks.KnowsByShuffle(&e, uint8(lane)): // cooperative groups do so
 		severity, relation = finding.Strict, "only a shuffle with a lane that has acquired it orders the two"
+	case uint64(e.Block) == w.block.index && int(e.Warp) < len(w.block.warps) && w.exited>>e.Warp&1 != 0:
+		severity, relation = finding.Strict, "only a barrier that completed after its warp had ended orders the two"
 	}
 	other := w.block.launch.program.ops[e.Op]
 	occurrence := finding.Occurrence{Kind: kind, Severity: severity, Missing: w.missingOrder(&e, a.space)}

@@ -120,7 +120,7 @@ func (w *warp) start() {
 	}
 	w.isNew = false
 	w.fillSpecials(entry)
-	w.groups, w.carry, w.counters, w.retired = w.groups[:0], 0, count.Counters{}, 0
+	w.groups, w.carry, w.counters, w.retired, w.exited = w.groups[:0], 0, count.Counters{}, 0, 0
 	w.clocks = order.NewWarp(uint32(b.index), w.index, b.agents())
 	w.fences, w.polledBarrier, w.lastBuffer = order.Fences{}, nil, nil
 	w.copies, w.bulk, w.inits = copyQueue{}, bulkQueue{}, initializations{}

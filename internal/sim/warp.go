@@ -69,6 +69,7 @@ type warp struct {
 	sharing       uint32      // these lanes; everyLane for the whole group
 	whole         bool        // all lanes that are left make the access that runs
 	retired       uint64      // instructions
+	exited        uint32      // warps that had ended when a barrier completed that this one has waited at
 	lastClock     uint64
 }
 
