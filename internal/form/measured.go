@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"attune/internal/device"
+	"attune/internal/probe"
 	"attune/internal/regular"
 	"attune/internal/rule"
 	"attune/internal/toolchain"
@@ -28,6 +29,27 @@ type Measured struct {
 	Arch            string           `json:"arch"`
 	Multiprocessors int              `json:"multiprocessors"`
 	Choices         []MeasuredChoice `json:"choices"`
+
+	Attune string         `json:"attune,omitempty"` // the version that measured it
+	Time   string         `json:"time,omitempty"`
+	Driver string         `json:"driver,omitempty"` // newest CUDA version
+	Probe  *probe.Probe   `json:"probe,omitempty"`  // rates of the GPU
+	Times  []MeasuredTime `json:"times,omitempty"`  // that the choices follow from
+}
+
+// MeasuredTime are the times of a problem.
+type MeasuredTime struct {
+	Problem string         `json:"problem"`
+	Held    bool           `json:"held_out,omitempty"` // it tested the choices
+	Rule    string         `json:"rule"`               // the variant that the libraries choose without a selection
+	Forms   []MeasuredForm `json:"forms"`
+}
+
+// MeasuredForm is the time of a form, with the blocks of a tile that the libraries choose.
+type MeasuredForm struct {
+	Variant string  `json:"variant"`
+	Splits  int     `json:"splits,omitempty"` // 0 for 1
+	US      float64 `json:"us"`
 }
 
 // MeasuredChoice is a form, and the condition under which it computes a problem; empty for all. Of the
@@ -40,8 +62,18 @@ type MeasuredChoice struct {
 	rule *rule.Rule // nil for all
 }
 
-// measuredNames are what conditions see: properties of the problem, by the names of warp's axes.
-var measuredNames = []string{"batch", "kv_heads", "group", "queries", "keys", "causal"}
+// MeasuredNames are what conditions see: properties of the problem, by the names of warp's axes. `rows`
+// are the query rows of a K/V head, and `tiles` those of 64 rows of a query head.
+var MeasuredNames = []string{"head_dim", "batch", "kv_heads", "group", "queries", "keys", "causal", "rows", "tiles"}
+
+// Properties are the values of MeasuredNames.
+func (p *Problem) Properties() []int {
+	tiles := p.Batch * p.Heads * ceilDiv(p.Queries, measuredRows)
+	return []int{p.HeadDim, p.Batch, p.KVHeads, p.Heads / p.KVHeads, p.Queries, p.Keys, toInt(p.Causal), p.rows(), tiles}
+}
+
+// measuredRows are those of the tiles that conditions count.
+const measuredRows = 64
 
 // MeasuredPath is the file of the selection for a device: that of ATTUNE_SELECTION, or one in the cache.
 func MeasuredPath(facts device.Facts) (path string, named bool, err error) {
@@ -113,17 +145,22 @@ func Install(facts device.Facts, selection string, choices []MeasuredChoice) (pa
 		c.Selection = selection
 		m.Choices = append(m.Choices, c)
 	}
+	return path, m.Write(path)
+}
+
+// Write writes the file of a selection.
+func (m *Measured) Write(path string) error {
 	if err := m.compile(); err != nil {
-		return "", err
+		return err
 	}
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
 	encoder.SetEscapeHTML(false) // attune_selection.c reads no other escapes than those of a quote
-	encoder.SetIndent("", "  ")
+	encoder.SetIndent("", " ")
 	if err := errors.Join(encoder.Encode(m), os.MkdirAll(filepath.Dir(path), 0o755)); err != nil {
-		return "", err
+		return err
 	}
-	return path, regular.Write(path, text.Bytes())
+	return regular.Write(path, text.Bytes())
 }
 
 // compile compiles the conditions.
@@ -133,7 +170,7 @@ func (m *Measured) compile() error {
 		if c.When == "" {
 			continue
 		}
-		compiled, problems := rule.Parse(c.When, rule.Vocabulary{Names: measuredNames})
+		compiled, problems := rule.Parse(c.When, rule.Vocabulary{Names: MeasuredNames})
 		if len(problems) > 0 {
 			return fmt.Errorf("the condition %q: %w", c.When, problems[0])
 		}
@@ -148,8 +185,8 @@ func (m *Measured) rank(p *Problem, f *Form) int {
 	if m == nil {
 		return 0
 	}
-	values := make([]rule.Value, len(measuredNames))
-	for i, n := range []int{p.Batch, p.KVHeads, p.Heads / p.KVHeads, p.Queries, p.Keys, toInt(p.Causal)} {
+	values := make([]rule.Value, len(MeasuredNames))
+	for i, n := range p.Properties() {
 		values[i] = rule.Int(int64(n))
 	}
 	for i, c := range m.Choices {
