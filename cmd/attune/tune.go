@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"attune/internal/autotune"
 	"attune/internal/document"
 	"attune/internal/lab"
 	"attune/internal/oracle"
@@ -42,7 +43,7 @@ const defaultTuneBudget = 200
 var (
 	tuneDeviceFlags = []string{
 		"shapes", "seeds", "objective", "device", "timeout", "fix", "arch", "processes", "python", "reference-timeout",
-		"selection", "holdout", "install", "proposer", "proposer-timeout",
+		"selection", "holdout", "install", "output", "proposer", "proposer-timeout",
 	}
 	tuneReplayFlags = []string{"space", "repeat", "journal", "export", "plot"}
 )
@@ -89,6 +90,7 @@ recorded results: evo (default), bayes, genetic, anneal, random, grid.`,
 	f.StringVar(&o.selection, "selection", "", "tune this selection's table, shape by shape")
 	f.IntVar(&o.holdout, "holdout", defaultHoldout, "selection: every Nth shape is a test")
 	f.BoolVar(&o.install, "install", false, "selection of warp: the libraries use its table here")
+	f.StringVarP(&o.output, "output", "o", "", "--selection warp: `file` of the table")
 	f.BoolVar(&o.resume, "resume", false, "continue the newest unfinished search")
 	f.Uint64Var(&o.seed, "seed", 1, "seed of the search")
 	f.StringVar(&o.device.name, "device", autoDevice, "cuda, cuda:N, sim; auto: GPU, else sim")
@@ -223,6 +225,12 @@ func (a *app) tuneDevice(ctx context.Context, o tuneOptions, args []string) erro
 	kernel, folder, err := a.kernel()
 	if err != nil {
 		return err
+	}
+	if o.tunesLibraries(kernel) {
+		return a.tuneLibraries(ctx, o, args)
+	}
+	if o.output != "" {
+		return usageError{fmt.Errorf("--output is for --selection %s, the table of the libraries", autotune.Selection)}
 	}
 	name := ""
 	if o.selection != "" {

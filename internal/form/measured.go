@@ -52,6 +52,9 @@ type MeasuredForm struct {
 	US      float64 `json:"us"`
 }
 
+// MeasuredVersion is the version of the file.
+const MeasuredVersion = 1
+
 // MeasuredChoice is a form, and the condition under which it computes a problem; empty for all. Of the
 // choices whose forms compute a problem the first one counts.
 type MeasuredChoice struct {
@@ -139,7 +142,7 @@ func Install(facts device.Facts, selection string, choices []MeasuredChoice) (pa
 	if m.Arch != facts.Arch || m.Multiprocessors != facts.Multiprocessors {
 		m.Choices = nil // of another GPU
 	}
-	m.SchemaVersion, m.GPU, m.Arch, m.Multiprocessors = 1, facts.Name, facts.Arch, facts.Multiprocessors
+	m.SchemaVersion, m.GPU, m.Arch, m.Multiprocessors = MeasuredVersion, facts.Name, facts.Arch, facts.Multiprocessors
 	m.Choices = slices.DeleteFunc(m.Choices, func(c MeasuredChoice) bool { return c.Selection == selection })
 	for _, c := range choices {
 		c.Selection = selection
@@ -179,18 +182,36 @@ func (m *Measured) compile() error {
 	return nil
 }
 
+// Holds reports whether the condition of a choice holds for a problem. One that is no condition does not.
+func (c *MeasuredChoice) Holds(p *Problem) bool {
+	one := Measured{Choices: []MeasuredChoice{*c}}
+	return one.compile() == nil && one.Choices[0].holds(p)
+}
+
+func (c *MeasuredChoice) holds(p *Problem) bool {
+	values := make([]rule.Value, len(MeasuredNames))
+	for i, n := range p.Properties() {
+		values[i] = rule.Int(int64(n))
+	}
+	return c.rule == nil || c.rule.Holds(values)
+}
+
+// Comparisons are those of the condition.
+func (c *MeasuredChoice) Comparisons() int {
+	if c.When == "" {
+		return 0
+	}
+	return 1 + strings.Count(c.When, " and ")
+}
+
 // rank is the place of a form among those of the selection that take a problem; of others their number.
 // A form for FP16 has the place of that for BF16.
 func (m *Measured) rank(p *Problem, f *Form) int {
 	if m == nil {
 		return 0
 	}
-	values := make([]rule.Value, len(MeasuredNames))
-	for i, n := range p.Properties() {
-		values[i] = rule.Int(int64(n))
-	}
 	for i, c := range m.Choices {
-		if c.Variant == strings.Replace(f.Variant(), "_fp16", "", 1) && (c.rule == nil || c.rule.Holds(values)) {
+		if c.Variant == strings.Replace(f.Variant(), "_fp16", "", 1) && c.holds(p) {
 			return i
 		}
 	}

@@ -3,8 +3,8 @@ package tune
 // Rule is a line of a table that is not one of kernel.toml: the form that problems have for which its
 // condition holds and no earlier one does.
 type Rule struct {
-	When string // a conjunction of comparisons; empty in the last line
-	Form int
+	When  string // a conjunction of comparisons; empty in the last line
+	Form  int
 	Takes int // examples
 }
 
