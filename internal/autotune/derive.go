@@ -107,7 +107,7 @@ func deriveGroup(name string, rows []row) (Table, []form.MeasuredChoice) {
 	}
 	byRule := func(r row) string { return r.MeasuredTime.Rule }
 	t.Held, t.Rule, t.RuleHeld = len(held), mean(rows, byRule), mean(held, byRule)
-	if len(fitted) < 2 || len(held) == 0 {
+	if len(held) < leastHeld {
 		t.Why = "too few problems were timed"
 		return t, nil
 	}
@@ -120,10 +120,10 @@ func deriveGroup(name string, rows []row) (Table, []form.MeasuredChoice) {
 	t.Tuned = mean(held, tuned)
 	gain := mean(fitted, byRule) / mean(fitted, tuned)
 	switch {
-	case math.IsInf(t.Tuned, 1) || t.Tuned >= t.RuleHeld:
+	case math.IsInf(t.Tuned, 1) || t.RuleHeld/t.Tuned < 1+least:
 		t.Why = "the rule is as good on the held-out problems"
 	case gain < 1+least:
-		t.Why = fmt.Sprintf("the rule is within %.0f %% of it", 100*least)
+		t.Why = "the rule is as good on the other problems"
 	default:
 		t.Lines, t.Why = len(choices), "faster than the rule on the held-out problems"
 		return t, choices
@@ -131,8 +131,11 @@ func deriveGroup(name string, rows []row) (Table, []form.MeasuredChoice) {
 	return t, nil
 }
 
-// least is the gain over the rule that a table must have.
-const least = 0.005
+// least is the gain over the rule that a table must have, and leastHeld the problems that show it.
+const (
+	least     = 0.005
+	leastHeld = 2
+)
 
 // mean is the geometric mean of the times of chosen forms over the best ones.
 func mean(rows []row, choose func(row) string) float64 {

@@ -29,9 +29,9 @@ var groups = []group{
 	{128, array.BF16, true, 12},
 	{256, array.BF16, false, 12},
 	{256, array.BF16, true, 8},
-	{64, array.E4M3, true, 4},
+	{64, array.E4M3, true, 8},
 	{128, array.E4M3, true, 8},
-	{256, array.E4M3, true, 4},
+	{256, array.E4M3, true, 8},
 }
 
 // Limits of a problem, so that the smallest cards hold it and a launch takes milliseconds.

@@ -17,13 +17,13 @@ import (
 type Probe struct {
 	Rates []Rate `json:"rates"`
 
-	StartGHz    float64 `json:"clock_start_ghz"`      // of the multiprocessors, in the first products
-	LoadedGHz   float64 `json:"clock_loaded_ghz"`     // behind LoadSeconds of products
-	LoadSeconds float64 `json:"load_seconds"`         // 0: not measured
-	Watts       float64 `json:"power_w,omitempty"`    // then
-	Throttled   string  `json:"throttled,omitempty"`  // why the driver reduced the clock then
-	CopyGBs     float64 `json:"dram_copy_gb_per_s"`   // bytes read and written
-	L2GBs       float64 `json:"l2_read_gb_per_s"`     // of a buffer that L2 holds
+	StartGHz    float64 `json:"clock_start_ghz"`         // of the multiprocessors, in the first products
+	LoadedGHz   float64 `json:"clock_loaded_ghz"`        // behind LoadSeconds of products
+	LoadSeconds float64 `json:"load_seconds"`            // 0: not measured
+	Watts       float64 `json:"power_w,omitempty"`       // then
+	Throttled   string  `json:"throttled,omitempty"`     // why the driver reduced the clock then
+	CopyGBs     float64 `json:"dram_copy_gb_per_s"`      // bytes read and written
+	L2GBs       float64 `json:"l2_read_gb_per_s"`        // of a buffer that L2 holds
 	L2PerClock  float64 `json:"l2_read_bytes_per_clock"` // and multiprocessor
 }
 

@@ -18,15 +18,15 @@ const (
 
 // product is a kind of matrix product.
 type product struct {
-	name       string
-	shape      string // m16n8k16
-	types      string // of D, A, B, C, as in PTX
-	depth      int
-	sums       int    // registers of the sums
-	isFloat    bool   // registers of the sums are .f32
-	least      int    // architecture
-	isa        string // version of PTX
-	target     string
+	name    string
+	shape   string // m16n8k16
+	types   string // of D, A, B, C, as in PTX
+	depth   int
+	sums    int    // registers of the sums
+	isFloat bool   // registers of the sums are .f32
+	least   int    // architecture
+	isa     string // version of PTX
+	target  string
 }
 
 var products = []product{
