@@ -45,6 +45,8 @@ type libraryTuning struct {
 	Complete      bool             `json:"complete"` // all problems were timed
 	Tables        []autotune.Table `json:"tables"`
 	Selection     *form.Measured   `json:"selection"`
+
+	measurement *autotune.Measurement
 }
 
 // tuneLibraries times the forms that the libraries may launch on this GPU, and writes the selection.
@@ -89,8 +91,12 @@ func (a *app) tuneLibraries(ctx context.Context, o tuneOptions, args []string) e
 		return cmpError(interruptedWith(ctx, err, "nothing was written"), errors.New("no problem was timed; nothing was written"))
 	}
 	measured.Attune = version()
-	result := libraryTuning{1, "library_selection", path, len(measured.Times) == len(problems), autotune.Derive(measured, problems), measured}
-	if failed := measured.Write(path); failed != nil {
+	result := libraryTuning{1, "library_selection", path, len(measured.Times) == len(problems), autotune.Derive(measured, problems), nil, measured}
+	var failed error
+	if result.Selection, failed = measured.File(); failed != nil {
+		return failed
+	}
+	if failed := result.Selection.Write(path); failed != nil {
 		return failed
 	}
 	if err != nil {
@@ -189,13 +195,19 @@ func writableFile(path string) error {
 
 // printLibraries prints the rates, the tables and the lines.
 func (a *app) printLibraries(r *libraryTuning, installed bool) {
-	s, m := a.screen(), r.Selection
+	s, m := a.screen(), r.measurement
 	s.Paragraph(a.stdout, "", fmt.Sprintf("%s, %s, %d multiprocessors: %d problems timed", m.GPU, m.Arch, m.Multiprocessors, len(m.Times)), 2)
 	a.printProbe(m)
 	fmt.Fprintln(a.stdout)
 	t := terminal.Table{Columns: []terminal.Column{
-		{Name: "problems", Keep: true}, {Name: "timed"}, {Name: "held out", Optional: 1},
-		{Name: "rule over best", Keep: true}, {Name: "worst"}, {Name: "held out: rule", Optional: 2}, {Name: "table", Keep: true}, {Name: "lines", Keep: true},
+		{Name: "problems", Keep: true},
+		{Name: "timed"},
+		{Name: "held out", Optional: 1},
+		{Name: "rule over best", Keep: true},
+		{Name: "worst"},
+		{Name: "held out: rule", Optional: 2},
+		{Name: "table", Keep: true},
+		{Name: "lines", Keep: true},
 	}}
 	for _, one := range r.Tables {
 		tuned := "-"
@@ -220,7 +232,7 @@ func (a *app) printLibraries(r *libraryTuning, installed bool) {
 }
 
 // printProbe prints the measured rates.
-func (a *app) printProbe(m *form.Measured) {
+func (a *app) printProbe(m *autotune.Measurement) {
 	s, p := a.screen(), m.Probe
 	var rates []string
 	for _, r := range p.Rates {

@@ -99,7 +99,11 @@ func TestTunedSelectionIsLaunched(t *testing.T) {
 	few.Q.Type, few.K.Type, few.V.Type, few.O.Type = "bf16", "bf16", "bf16", "bf16"
 	before, after := planned(t, few), ""
 	path := filepath.Join(t.TempDir(), "selection.json")
-	if err := m.Write(path); err != nil {
+	file, err := m.File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := file.Write(path); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv(form.SelectionVariable, path)
@@ -165,11 +169,11 @@ func TestProblems(t *testing.T) {
 // Times that follow no rule give no table, in reasonable time.
 func TestNoise(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
-	m, problems := &form.Measured{}, Problems(1)
+	m, problems := &Measurement{}, Problems(1)
 	for _, p := range problems {
-		row := form.MeasuredTime{Problem: p.String(), Held: p.Held, Rule: "a"}
+		row := Time{Problem: p.String(), Held: p.Held, Rule: "a"}
 		for _, name := range []string{"a", "b", "c", "d"} {
-			row.Forms = append(row.Forms, form.MeasuredForm{Variant: name, US: 1 + 0.2*random.Float64()})
+			row.Forms = append(row.Forms, FormTime{Variant: name, US: 1 + 0.2*random.Float64()})
 		}
 		m.Times = append(m.Times, row)
 	}

@@ -34,7 +34,7 @@ const (
 )
 
 // Derive derives the choices of a selection from its times.
-func Derive(m *form.Measured, problems []Problem) []Table {
+func Derive(m *Measurement, problems []Problem) []Table {
 	m.Choices = nil
 	byName := map[string]Problem{}
 	for _, p := range problems {
@@ -71,7 +71,7 @@ func Derive(m *form.Measured, problems []Problem) []Table {
 // row is a problem with its times.
 type row struct {
 	Problem
-	form.MeasuredTime
+	Time
 }
 
 // best is the time of the fastest form.
@@ -98,14 +98,14 @@ func deriveGroup(name string, rows []row) (Table, []form.MeasuredChoice) {
 	t := Table{Name: name, Problems: len(rows), Worst: 1}
 	var fitted, held []row
 	for _, r := range rows {
-		t.Worst = max(t.Worst, r.over(r.MeasuredTime.Rule))
+		t.Worst = max(t.Worst, r.over(r.Rule))
 		if r.Problem.Held {
 			held = append(held, r)
 		} else {
 			fitted = append(fitted, r)
 		}
 	}
-	byRule := func(r row) string { return r.MeasuredTime.Rule }
+	byRule := func(r row) string { return r.Rule }
 	t.Held, t.Rule, t.RuleHeld = len(held), mean(rows, byRule), mean(held, byRule)
 	if len(held) < leastHeld {
 		t.Why = "too few problems were timed"

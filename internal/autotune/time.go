@@ -2,6 +2,7 @@ package autotune
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -32,6 +33,37 @@ type Lab struct {
 	normal map[array.DType][]byte
 }
 
+// Measurement are the rates of a GPU and the times of forms there, and the choices that follow.
+type Measurement struct {
+	form.Measured
+	Probe *probe.Probe
+	Times []Time
+}
+
+// Time are the times of a problem.
+type Time struct {
+	Problem string     `json:"problem"`
+	Held    bool       `json:"held_out,omitempty"` // it tests the choices
+	Rule    string     `json:"rule"`               // the variant that the libraries choose without a selection
+	Forms   []FormTime `json:"forms"`
+}
+
+// FormTime is the time of a form, with the blocks of a tile that the libraries choose.
+type FormTime struct {
+	Variant string  `json:"variant"`
+	Splits  int     `json:"splits,omitempty"` // 0 for 1
+	US      float64 `json:"us"`
+}
+
+// File is the selection as the libraries read it, with the rates and times.
+func (m *Measurement) File() (*form.Measured, error) {
+	file := m.Measured
+	var errs [2]error
+	file.Probe, errs[0] = json.Marshal(m.Probe)
+	file.Times, errs[1] = json.Marshal(m.Times)
+	return &file, errors.Join(errs[:]...)
+}
+
 // Options say what is measured.
 type Options struct {
 	Problems []Problem
@@ -44,13 +76,13 @@ const samples = 5
 
 // Measure probes the device and times the problems, until the budget is spent or the context ends. What
 // was measured until then is returned with the error.
-func (l *Lab) Measure(ctx context.Context, o Options) (*form.Measured, error) {
+func (l *Lab) Measure(ctx context.Context, o Options) (*Measurement, error) {
 	started := time.Now()
 	l.images, l.normal = map[string]*toolchain.Image{}, map[array.DType][]byte{}
-	m := &form.Measured{
+	m := &Measurement{Measured: form.Measured{
 		SchemaVersion: form.MeasuredVersion, GPU: l.Facts.Name, Arch: l.Facts.Arch, Multiprocessors: l.Facts.Multiprocessors, Driver: l.Facts.Driver,
 		Time: started.UTC().Format(time.RFC3339),
-	}
+	}}
 	var err error
 	if l.table, err = form.PortableTable(l.Kernels, l.Facts); err != nil {
 		return m, err
@@ -91,7 +123,7 @@ func left(spent time.Duration, done, total int, budget time.Duration, limited bo
 }
 
 // time times the forms of a problem; nil if fewer than one computes it.
-func (l *Lab) time(ctx context.Context, p Problem) (*form.MeasuredTime, error) {
+func (l *Lab) time(ctx context.Context, p Problem) (*Time, error) {
 	rule, err := l.table.Plan(p.problem())
 	if err != nil {
 		return nil, err
@@ -100,7 +132,7 @@ func (l *Lab) time(ctx context.Context, p Problem) (*form.MeasuredTime, error) {
 	if err != nil {
 		return nil, err
 	}
-	row := &form.MeasuredTime{Problem: p.String(), Held: p.Held, Rule: rule.Form.Variant()}
+	row := &Time{Problem: p.String(), Held: p.Held, Rule: rule.Form.Variant()}
 	var jobs []device.Job
 	for _, c := range candidates {
 		job, err := l.job(ctx, p, c)
@@ -122,7 +154,7 @@ func (l *Lab) time(ctx context.Context, p Problem) (*form.MeasuredTime, error) {
 			l.Note(fmt.Sprintf("%s on %s is left out: %s", candidates[i].Form.Variant(), p, s.Check.Findings[0].Detail))
 			continue
 		}
-		one := form.MeasuredForm{Variant: candidates[i].Form.Variant(), US: median(s.Seconds) * 1e6}
+		one := FormTime{Variant: candidates[i].Form.Variant(), US: median(s.Seconds) * 1e6}
 		if n := candidates[i].Splits(); n > 1 {
 			one.Splits = n
 		}

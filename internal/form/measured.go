@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	"attune/internal/device"
-	"attune/internal/probe"
 	"attune/internal/regular"
 	"attune/internal/rule"
 	"attune/internal/toolchain"
@@ -30,26 +29,11 @@ type Measured struct {
 	Multiprocessors int              `json:"multiprocessors"`
 	Choices         []MeasuredChoice `json:"choices"`
 
-	Attune string         `json:"attune,omitempty"` // the version that measured it
-	Time   string         `json:"time,omitempty"`
-	Driver string         `json:"driver,omitempty"` // newest CUDA version
-	Probe  *probe.Probe   `json:"probe,omitempty"`  // rates of the GPU
-	Times  []MeasuredTime `json:"times,omitempty"`  // that the choices follow from
-}
-
-// MeasuredTime are the times of a problem.
-type MeasuredTime struct {
-	Problem string         `json:"problem"`
-	Held    bool           `json:"held_out,omitempty"` // it tested the choices
-	Rule    string         `json:"rule"`               // the variant that the libraries choose without a selection
-	Forms   []MeasuredForm `json:"forms"`
-}
-
-// MeasuredForm is the time of a form, with the blocks of a tile that the libraries choose.
-type MeasuredForm struct {
-	Variant string  `json:"variant"`
-	Splits  int     `json:"splits,omitempty"` // 0 for 1
-	US      float64 `json:"us"`
+	Attune string          `json:"attune,omitempty"` // the version that measured it
+	Time   string          `json:"time,omitempty"`
+	Driver string          `json:"driver,omitempty"` // newest CUDA version
+	Probe  json.RawMessage `json:"probe,omitempty"`  // rates of the GPU, which the libraries do not read
+	Times  json.RawMessage `json:"times,omitempty"`  // that the choices follow from
 }
 
 // MeasuredVersion is the version of the file.
@@ -90,8 +74,8 @@ func MeasuredPath(facts device.Facts) (path string, named bool, err error) {
 	return filepath.Join(cache, "selections", fmt.Sprintf("%s-%d.json", facts.Arch, facts.Multiprocessors)), false, nil
 }
 
-// findMeasured reads the selection for a device; nil without one.
-func findMeasured(facts device.Facts) (*Measured, error) {
+// findMeasured reads the selection for a device whose table has some forms; nil without one.
+func findMeasured(facts device.Facts, forms []*Form) (*Measured, error) {
 	path, named, err := MeasuredPath(facts)
 	if errors.Is(err, toolchain.ErrNoCacheDir) {
 		return nil, nil
@@ -103,19 +87,39 @@ func findMeasured(facts device.Facts) (*Measured, error) {
 	if errors.Is(err, fs.ErrNotExist) && !named {
 		return nil, nil
 	}
-	if err != nil || m.Arch != facts.Arch || m.Multiprocessors != facts.Multiprocessors {
+	if err != nil {
 		return nil, err
 	}
-	return m, nil
+	return m, m.check(path, facts, forms)
 }
+
+// check refuses a selection of another version, for another GPU, or with forms that do not exist.
+func (m *Measured) check(path string, facts device.Facts, forms []*Form) error {
+	switch {
+	case m.SchemaVersion != MeasuredVersion:
+		return fmt.Errorf("%s has version %d, and this library reads %d; write it again by its attune tune", path, m.SchemaVersion, MeasuredVersion)
+	case m.Arch != facts.Arch || m.Multiprocessors != facts.Multiprocessors:
+		return fmt.Errorf("%s is for %s with %d multiprocessors, and the GPU is %s with %d; unset %s, or tune this GPU",
+			path, m.Arch, m.Multiprocessors, facts.Arch, facts.Multiprocessors, SelectionVariable)
+	}
+	for _, c := range m.Choices {
+		if !slices.ContainsFunc(forms, func(f *Form) bool { return withoutFP16(f.Variant()) == withoutFP16(c.Variant) }) {
+			return fmt.Errorf("%s chooses %s, which this library does not have; write it again by its attune tune", path, c.Variant)
+		}
+	}
+	return nil
+}
+
+// maxMeasured are the bytes of a file.
+const maxMeasured = 1 << 20
 
 // ReadMeasured reads the file of a selection.
 func ReadMeasured(path string) (*Measured, error) {
-	text, err := os.ReadFile(path)
+	text, err := regular.Read(path, maxMeasured)
 	if err != nil {
 		return nil, fmt.Errorf("the selection cannot be opened: %w", err)
 	}
-	m := &Measured{}
+	m := &Measured{SchemaVersion: MeasuredVersion}
 	if err := json.Unmarshal(text, m); err != nil {
 		return nil, fmt.Errorf("%s is no selection of attune tune: %w; write it again, or delete it", path, err)
 	}
@@ -204,6 +208,9 @@ func (c *MeasuredChoice) Comparisons() int {
 	return 1 + strings.Count(c.When, " and ")
 }
 
+// withoutFP16 is the variant in whose place one for FP16 counts.
+func withoutFP16(variant string) string { return strings.Replace(variant, "_fp16", "", 1) }
+
 // rank is the place of a form among those of the selection that take a problem; of others their number.
 // A form for FP16 has the place of that for BF16.
 func (m *Measured) rank(p *Problem, f *Form) int {
@@ -211,7 +218,7 @@ func (m *Measured) rank(p *Problem, f *Form) int {
 		return 0
 	}
 	for i, c := range m.Choices {
-		if c.Variant == strings.Replace(f.Variant(), "_fp16", "", 1) && c.holds(p) {
+		if withoutFP16(c.Variant) == withoutFP16(f.Variant()) && c.holds(p) {
 			return i
 		}
 	}
