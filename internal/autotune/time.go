@@ -132,6 +132,10 @@ func (l *Lab) time(ctx context.Context, p Problem) (*Time, error) {
 	if err != nil {
 		return nil, err
 	}
+	isRule := func(c *form.Call) bool { return c.Form.Variant() == rule.Form.Variant() }
+	if !slices.ContainsFunc(candidates, isRule) { // for more columns than another
+		candidates = append(candidates, rule)
+	}
 	row := &Time{Problem: p.String(), Held: p.Held, Rule: rule.Form.Variant()}
 	var jobs []device.Job
 	for _, c := range candidates {

@@ -145,7 +145,7 @@ func (p *Probe) memories(ctx context.Context, d device.Device, o Options) error 
 	}
 	o.Progress("the bandwidth of DRAM")
 	job, bytes := memoryJob(copyEntry, facts, large, 1)
-	seconds, err := median(ctx, d, job)
+	seconds, _, err := median(ctx, d, job)
 	if err != nil {
 		return fmt.Errorf("the bandwidth of DRAM: %w", err)
 	}
@@ -153,11 +153,15 @@ func (p *Probe) memories(ctx context.Context, d device.Device, o Options) error 
 	o.Progress("the bandwidth of L2")
 	const times = 20
 	job, bytes = memoryJob(readEntry, facts, l2/8, times)
-	if seconds, err = median(ctx, d, job); err != nil {
+	seconds, ghz, err := median(ctx, d, job)
+	if err != nil {
 		return fmt.Errorf("the bandwidth of L2: %w", err)
 	}
 	p.L2GBs = round(times * float64(bytes) / seconds / 1e9)
-	p.L2PerClock = round(times * float64(bytes) / seconds / 1e9 / p.StartGHz / float64(max(1, facts.Multiprocessors)))
+	if ghz == 0 {
+		ghz = p.StartGHz
+	}
+	p.L2PerClock = round(p.L2GBs / ghz / float64(max(1, facts.Multiprocessors)))
 	return nil
 }
 
@@ -183,15 +187,17 @@ func memoryJob(entry string, facts device.Facts, bytes, times int) (device.Job, 
 // blocksOfMemory are the blocks of the memory kernels on a multiprocessor: as many as one of 48 warps holds.
 const blocksOfMemory = 6
 
-// median is the time of a launch in seconds.
-func median(ctx context.Context, d device.Device, job device.Job) (float64, error) {
+// median is the time of a launch in seconds, and the clock then, which is 0 if it is unknown.
+func median(ctx context.Context, d device.Device, job device.Job) (seconds, ghz float64, err error) {
 	series, err := d.Time(ctx, []device.Job{job}, device.Plan{Samples: sampleCount})
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	all := slices.Clone(series[0].Seconds)
-	slices.Sort(all)
-	return all[len(all)/2], nil
+	all := slices.Sorted(slices.Values(series[0].Seconds))
+	if readings := series[0].Readings; len(readings) > 0 {
+		ghz = float64(readings[len(readings)-1].ClockMHz) / 1e3
+	}
+	return all[len(all)/2], ghz, nil
 }
 
 // load reads the clock behind products without a pause. The driver's monitor has it; without one it is
