@@ -55,21 +55,21 @@ func (a *app) tuneCommand() *cobra.Command {
 		Short: "search the knobs of a kernel for its fastest variant",
 		Long: `Tune searches the knobs of a variant's stage, within the constraints of
 kernel.toml. Each variant is built, checked against the reference on a small
-shape, and timed interleaved with the best so far; a slow one is given up after
-a few launches. At the end the best few and VARIANT are checked on all shapes
-and seeds and timed together. Unless one is faster beyond doubt, VARIANT stays
-the best. A kernel with one stage needs no argument.
+shape, and timed interleaved with the best so far. At the end the best few and
+VARIANT are checked on all shapes and seeds and timed together. Unless one is
+faster beyond doubt, VARIANT stays the best.
 
 Without a GPU the objective is a cost from the simulator's counters, no time.
-With --selection it searches each shape from the selection's present form, then
-proposes a table with the fewest forms within 2 % of the best of each shape.
+--selection searches each shape from the selection's present form and proposes
+a table with few forms. --selection warp times the forms that the libraries
+launch on other GPUs than Hopper's, and writes a table that they read.
 The search is recorded. After Ctrl-C or a kill, --resume continues it. With
 --proposer a program takes part in it. With --replay it compares strategies on
 recorded results: evo (default), bayes, genetic, anneal, random, grid.`,
 		Example: `  attune tune --kernel examples/softmax --budget 20m
   attune tune stage2 --shapes mission --budget 200
-  attune tune stage2 --shapes mission --resume
   attune tune --selection stage7 --shapes mission,long,wide --budget 60m
+  attune tune --selection warp --install
   attune tune --replay gemm.json.gz --strategy all`,
 	}
 	f := cmd.Flags()

@@ -34,7 +34,7 @@ var libraryFlags = []string{"selection", "install", "output", "budget", "seed", 
 
 // tunesLibraries reports whether the options name the libraries' selection, which no kernel.toml has.
 func (o tuneOptions) tunesLibraries(kernel *spec.Kernel) bool {
-	return o.selection == autotune.Selection && kernel.Selection(o.selection) == nil
+	return o.selection == autotune.Selection && (kernel.Declared == nil || kernel.Name == string(form.Warp))
 }
 
 // libraryTuning is the JSON document.

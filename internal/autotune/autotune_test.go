@@ -169,7 +169,7 @@ func TestProblems(t *testing.T) {
 // Times that follow no rule give no table, in reasonable time.
 func TestNoise(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
-	m, problems := &Measurement{}, Problems(1)
+	m, problems := &Measurement{}, Problems(1)[:110]
 	for _, p := range problems {
 		row := Time{Problem: p.String(), Held: p.Held, Rule: "a"}
 		for _, name := range []string{"a", "b", "c", "d"} {
