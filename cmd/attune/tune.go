@@ -63,9 +63,8 @@ Without a GPU the objective is a cost from the simulator's counters, no time.
 --selection searches each shape from the selection's present form and proposes
 a table with few forms. --selection warp times the forms that the libraries
 launch on other GPUs than Hopper's, and writes a table that they read.
-The search is recorded. After Ctrl-C or a kill, --resume continues it. With
---proposer a program takes part in it. With --replay it compares strategies on
-recorded results: evo (default), bayes, genetic, anneal, random, grid.`,
+The search is recorded, and --resume continues it. With --proposer a program
+takes part. --replay compares strategies on recorded results.`,
 		Example: `  attune tune --kernel examples/softmax --budget 20m
   attune tune stage2 --shapes mission --budget 200
   attune tune --selection stage7 --shapes mission,long,wide --budget 60m
@@ -83,7 +82,7 @@ recorded results: evo (default), bayes, genetic, anneal, random, grid.`,
 	f.StringVar(&o.shapes, "shapes", "", "names or shapes, with commas (default: the benchmark shapes)")
 	f.StringVar(&o.seeds, "seeds", "", "input seeds, with commas (default: the spec's)")
 	f.StringVar(&o.budget, "budget", "", "evaluations (200), a time (20m), or both (200,20m) (default: 200; replay: 1000)")
-	f.StringVar(&o.strategy, "strategy", tune.DefaultStrategy, "strategy; of a replay several with commas, or all")
+	f.StringVar(&o.strategy, "strategy", tune.DefaultStrategy, "evo, bayes, genetic, anneal, random, grid; replay: several, all")
 	f.IntVar(&o.elites, "elites", tune.DefaultElites, "variants in finals, parents of evo")
 	f.StringVar(&o.objective, "objective", "", "time, energy, cost (default: time; simulator: cost)")
 	f.StringVar(&o.fixed, "fix", "", "`knobs` that keep their value, with commas")
