@@ -239,7 +239,7 @@ func TestMeasured(t *testing.T) {
 	cache := t.TempDir()
 	l4 := cards[cardNamed("L4")]
 	const choices = `[{"when": "queries <= 600 and not causal", "variant": "warp_d128_m64", "why": "\"fast\""}, {"when": "keys == 5", "variant": "warp_d64_m64"},
-		{"variant": "warp_d96", "kept": true}, {"when": "group > 1 and batch > 2", "variant": "warp_d64_m64"}, {"variant": "warp_d128"}, {"variant": "unknown"}, {"variant": "warp_d64"}]`
+		{"variant": "warp_d96", "kept": true}, {"when": "group > 1 and batch > 2", "variant": "warp_d64_m64"}, {"variant": "warp_d128"}, {"when": "head_dim == 64 and rows <= 9 and tiles > 20", "variant": "warp_d64_m64"}, {"variant": "warp_d64"}]`
 	file := func(arch string, multiprocessors int, choices string) string {
 		return fmt.Sprintf(`{"schema_version": 1, "gpu": "a GPU", "probe": {"rates": [1.5, null, {}], "none": []}, "arch": %q, "multiprocessors": %d, "choices": %s}`, arch, multiprocessors, choices)
 	}
@@ -265,7 +265,12 @@ func TestMeasured(t *testing.T) {
 		{[]string{"ATTUNE_CACHE=" + cache}, inBF16("head_dim=64", "batch=3", "heads=16"), "warp_d64_m64 "},
 		{[]string{"ATTUNE_CACHE=" + cache}, inBF16("dtype=2", "out_dtype=2", "head_dim=64"), "warp_d64_fp16 "},
 		{[]string{"ATTUNE_CACHE=" + cache, "ATTUNE_SELECTION=" + named}, inBF16("head_dim=64", "queries=9000"), "warp_d64_m64 "},
-		{[]string{"ATTUNE_SELECTION=" + other}, inBF16("head_dim=64", "queries=9000"), "warp_d64 "},
+		{[]string{"ATTUNE_SELECTION=" + other}, inBF16("head_dim=64", "queries=9000"), "NULL " + other + " is for sm_89 with 128 multiprocessors, and the GPU is sm_89 with 58; unset ATTUNE_SELECTION, or tune this GPU"},
+		{[]string{"ATTUNE_SELECTION=" + cache}, inBF16(), "NULL the selection " + cache + " cannot be opened: it is not a regular file"},
+		{[]string{"ATTUNE_SELECTION=/dev/zero"}, inBF16(), "NULL the selection /dev/zero cannot be opened: it is not a regular file"},
+		{[]string{"ATTUNE_SELECTION=" + write("large", strings.Repeat(" ", 1<<20+1))}, inBF16(), "NULL the selection " + cache + "/large cannot be opened: it has more than 1 MB"},
+		{[]string{"ATTUNE_SELECTION=" + write("newer", `{"schema_version": 2, "arch": "sm_89", "multiprocessors": 58}`)}, inBF16(), "NULL " + cache + "/newer has version 2, and this library reads 1; write it again by its attune tune"},
+		{[]string{"ATTUNE_SELECTION=" + write("stage", file("sm_89", 58, `[{"variant": "warp_d65"}]`))}, inBF16(), "NULL " + cache + "/stage chooses warp_d65, which this library does not have; write it again by its attune tune"},
 		{[]string{"HOME=" + cache, "ATTUNE_CACHE=", "XDG_CACHE_HOME="}, inBF16("head_dim=64", "queries=9000"), "warp_d64 "},
 		{[]string{"ATTUNE_SELECTION=" + cache + "/none"}, inBF16(), "NULL the selection " + cache + "/none cannot be opened: No such file or directory"},
 		{[]string{"ATTUNE_SELECTION=" + write("a", "")}, inBF16(), "NULL " + cache + "/a is no selection of attune tune for the warp kernel; write it again, or delete it"},

@@ -72,10 +72,6 @@ func NewTable(selection *spec.Selection, folder fs.FS, declared, portable []fs.F
 	case index >= 0:
 		t.arch = selection.Archs[index]
 	case arch.Runs(PortableArch, true, facts.Arch):
-		var err error
-		if t.measured, err = findMeasured(facts); err != nil {
-			return nil, err
-		}
 		t.arch, declared = PortableArch, portable
 	default:
 		return nil, unsupported("%s is %s and the kernels are for %s and later", facts.Name, facts.Arch, PortableArch)
@@ -86,6 +82,12 @@ func NewTable(selection *spec.Selection, folder fs.FS, declared, portable []fs.F
 			return nil, err
 		}
 		t.declared = append(t.declared, forms...)
+	}
+	if t.arch == PortableArch {
+		var err error
+		if t.measured, err = findMeasured(facts, t.declared); err != nil {
+			return nil, err
+		}
 	}
 	for _, v := range selection.Variants() {
 		dim, _ := v.Value(HeadDimKnob)
