@@ -229,7 +229,7 @@ func TestExplain(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 	// The struct of 0.2.0 has no target.
-	if !strings.HasPrefix(got[2], ok) || got[3] != "0 sm_90 132" || !strings.HasPrefix(got[4], unsupported) {
+	if !strings.HasPrefix(got[2], ok) || got[3] != "0 sm_90 132" || got[4] != "0 sm_89 58" {
 		t.Errorf("got %q", got)
 	}
 }

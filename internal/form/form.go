@@ -46,7 +46,7 @@ var knobsOf = map[Kernel][]string{
 	Prefill16: {HeadDimKnob, "TILE_M", "USE_BF16"},
 	Mixed:     {HeadDimKnob, "TILE_M", "TILE_N"},
 	Warp:      {HeadDimKnob, "TILE_M", "TILE_N", "USE_BF16", "RESIDENT_BLOCKS"},
-	Warp8:     {HeadDimKnob, "TILE_M", "TILE_N", "USE_BF16", "USE_E4M3_PV", "RESIDENT_BLOCKS"},
+	Warp8:     {HeadDimKnob, "TILE_M", "TILE_N", "USE_BF16", "USE_E4M3_QK", "USE_E4M3_PV", "RESIDENT_BLOCKS"},
 	Cast:      {"THREADS", "CHUNKS"},
 	Quantize:  {"THREADS", "CHUNKS", "BLOCKS"},
 	Quantize8: {"THREADS", "BLOCKS", "BLOCKS_PER_SM", "USE_V"},
@@ -221,6 +221,9 @@ func newDeclared(kernel *spec.Kernel, v spec.Variant, arch string, shapes []spec
 		HasOptions: knobs["USE_OPTIONS"] != 0, PacksHeads: knobs["USE_PACKED_HEADS"] != 0, Splits: knobs["USE_SPLITS"] != 0,
 		E4M3V: knobs["USE_E4M3_PV"]+knobs["USE_V"] != 0,
 	}
+	if knobs["USE_E4M3_QK"] != 0 {
+		f.Cache = array.E4M3
+	}
 	if err := f.Check(); err != nil {
 		return nil, err
 	}
@@ -253,7 +256,7 @@ func newDeclared(kernel *spec.Kernel, v spec.Variant, arch string, shapes []spec
 				return nil, fmt.Errorf("%s: %w", a.Name, err)
 			}
 		}
-		if arg.Name == "k" && (f.Kernel == Decode || (f.Kernel == Warp || f.Kernel == Warp8) && arg.Type == array.E4M3) {
+		if arg.Name == "k" && (f.Kernel == Decode || f.Kernel == Warp && arg.Type == array.E4M3) {
 			f.Cache = arg.Type
 		}
 		f.Arguments = append(f.Arguments, a)

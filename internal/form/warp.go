@@ -92,7 +92,7 @@ func (t *Table) planWarp(p Problem) (*Call, error) {
 	var ofHeadDim *Form
 	least, first := math.MaxInt, math.MaxInt
 	for _, f := range t.declared {
-		if !f.hasTypes(&p) || !f.hasColumns(&p) || f.blocksOn(t.facts.Arch) < 1 {
+		if f.Kernel != Warp || !f.hasTypes(&p) || !f.hasColumns(&p) || f.blocksOn(t.facts.Arch) < 1 {
 			continue
 		}
 		if ofHeadDim == nil || f.HasOptions {

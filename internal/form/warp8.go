@@ -115,9 +115,13 @@ func (c *Call) layOut8() {
 	heads, kvHeads := p.Batch*p.Heads, p.Batch*p.KVHeads
 	ofQ, ofK := p.factors8()
 	z.yQ, z.descaleQ = w.reserve(heads*p.Queries*p.HeadDim), w.reserve(4*heads*ofQ)
-	z.yK, z.descaleK = w.reserve(kvHeads*p.Keys*p.HeadDim), w.reserve(4*kvHeads*ofK)
+	z.yK = w.reserve(kvHeads * p.Keys * p.HeadDim)
 	if !z.keepsV {
-		z.yV, z.descaleV = w.reserve(kvHeads*p.Keys*p.HeadDim), w.reserve(4*kvHeads*p.HeadDim)
+		z.yV = w.reserve(kvHeads * p.Keys * p.HeadDim)
+	}
+	z.descaleK = w.reserve(4 * kvHeads * ofK)
+	if !z.keepsV {
+		z.descaleV = w.reserve(4 * kvHeads * p.HeadDim)
 	}
 	z.mean = w.reserve(4 * kvHeads * p.HeadDim)
 	if p.LSE != 0 {
