@@ -58,9 +58,8 @@ static void explain_precision(const call_plan *plan, char *text, size_t size) {
     snprintf(text, size, "on sm_%d precision FP8 alone quantises", plan->x.target.arch);
     return;
   } else if (plan->form->kernel == ATTUNE_KERNEL_WARP8) {
-    snprintf(text, size, "%s quantises, with smooth-K",
-             p->precision == ATTUNE_SDPA_PRECISION_FP8 ? "precision FP8" : "smooth_k");
-    return;
+    why = p->precision == ATTUNE_SDPA_PRECISION_FP8 ? "precision FP8 quantises, with smooth-K"
+                                                    : "smooth_k quantises";
   } else if (p->precision == ATTUNE_SDPA_PRECISION_FP8) {
     why = "precision FP8 quantises";
   } else if (plan->quantiser != NULL) {
