@@ -104,7 +104,7 @@ def _unsupported(head_size: int, dtype: torch.dtype, cache: torch.dtype, gpu: An
     factors = (new(1, 1, dtype=torch.float32),) * 2 if cache == _check.FP8 else None
     found = explain(new(20, 1, head_size, dtype=dtype), pages, pages, cu_seqlens_q=new(2), max_seqlen_q=20, lengths=new(1),
                     page_table=new(1, 2), descale=factors, arch=f"sm_{gpu.major}{gpu.minor}", multiprocessors=1)  # fmt: skip
-    return None if found.form is not None else found.reason
+    return None if found.form is not None else found.reason.partition("; fallback=True")[0]
 
 
 @dataclasses.dataclass
