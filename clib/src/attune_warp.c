@@ -1,5 +1,4 @@
-/* Attention on GPUs that the other kernels are not for: the forms of the warp kernel. Nothing is
- * quantised. */
+/* Attention in 16 bits on GPUs that the kernels for Hopper are not for: the forms of the warp kernel. */
 #include "attune_internal.h"
 
 /* ---- what a form computes ------------------------------------------------------------------- */
@@ -60,19 +59,10 @@ static int64_t cost_of(const attune_sdpa_form_info *form, const problem *x, int3
 
 static attune_sdpa_status check_formats(const problem *x) {
   const attune_sdpa_params *p = &x->p;
-  const bool e4m3 = p->dtype == ATTUNE_SDPA_E4M3, fp8 = p->precision == ATTUNE_SDPA_PRECISION_FP8;
-  if (p->q_dtype == ATTUNE_SDPA_E4M3 || p->out_dtype != p->q_dtype) {
-    return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
-                       "q_dtype is %d and out_dtype %d; on sm_%d both are FP16 or both BF16",
-                       (int)p->q_dtype, (int)p->out_dtype, x->target.arch);
-  }
-  const char *set = fp8 && !e4m3     ? "ATTUNE_SDPA_PRECISION_FP8"
-                    : p->smooth_k    ? "smooth_k"
-                    : p->hadamard    ? "hadamard"
-                                     : NULL;
-  if (set == NULL) return ATTUNE_SDPA_OK;
-  return attune_fail(ATTUNE_SDPA_UNSUPPORTED, "%s is set; on sm_%d nothing is quantised", set,
-                     x->target.arch);
+  if (p->out_dtype == p->q_dtype) return ATTUNE_SDPA_OK;
+  return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
+                     "q_dtype is %d and out_dtype %d; on sm_%d both are FP16 or both BF16",
+                     (int)p->q_dtype, (int)p->out_dtype, x->target.arch);
 }
 
 /* Why no form computes a problem whose formats are right. */
@@ -95,7 +85,7 @@ static attune_sdpa_status refuse(const problem *x, const attune_sdpa_form_info *
                      p->batch, p->heads, p->queries, of_head_dim->query_rows);
 }
 
-static attune_sdpa_status refuse_arch(int32_t arch) {
+attune_sdpa_status attune_refuse_arch(int32_t arch) {
   int32_t first = 0;
   for (int i = attune_sdpa_dense_count; i < attune_sdpa_form_count; ++i) {
     if (attune_sdpa_forms[i].kernel == ATTUNE_KERNEL_WARP) first = attune_sdpa_forms[i].arch;
@@ -129,7 +119,7 @@ attune_sdpa_status attune_select_warp(call_plan *plan, bool has_workspace) {
     if (rank > first || (rank == first && cost >= least)) continue;
     first = rank, least = cost, plan->form = f, x->splits = splits;
   }
-  if (!runs) return refuse_arch(x->target.arch);
+  if (!runs) return attune_refuse_arch(x->target.arch);
   TRY(check_formats(x));
   if (plan->form == NULL) return refuse(x, of_head_dim);
   x->is_measured = first < last;
@@ -152,8 +142,9 @@ void attune_set_warp_grid(const problem *x, const attune_sdpa_form_info *form, u
 /* With a causal mask, those whose K and V fill half of the L2 cache at most. */
 int32_t attune_warp_section(const problem *x, const attune_sdpa_form_info *form, int l2_bytes) {
   const attune_sdpa_params *p = &x->p;
-  const int64_t element = p->dtype == ATTUNE_SDPA_E4M3 ? 1 : 2,
-                head_bytes = element * ((int64_t)p->head_dim + p->v_head_dim) * p->keys,
+  const bool warp8 = form->kernel == ATTUNE_KERNEL_WARP8, e4m3 = p->dtype == ATTUNE_SDPA_E4M3;
+  const int64_t of_k = e4m3 || warp8 ? 1 : 2, of_v = e4m3 || form->e4m3_v ? 1 : 2,
+                head_bytes = (of_k * p->head_dim + of_v * p->v_head_dim) * p->keys,
                 group = form->packs_heads ? 1 : p->heads / p->kv_heads,
                 fitting = l2_bytes / 2 / head_bytes * group,
                 heads = (int64_t)p->batch * p->kv_heads * group;

@@ -85,17 +85,14 @@ func (f *Form) cost(p *Problem, splits int, facts device.Facts) int {
 
 // planWarp plans a problem on a GPU that the other kernels are not for.
 func (t *Table) planWarp(p Problem) (*Call, error) {
-	switch {
-	case p.Q.Type == array.E4M3 || p.O.Type != p.Q.Type:
+	if p.O.Type != p.Q.Type {
 		return nil, unsupported("q is %s and o %s; on %s both are F16 or both BF16", p.Q.Type, p.O.Type, t.facts.Arch)
-	case p.Precision == FP8 && p.K.Type != array.E4M3:
-		return nil, unsupported("the precision is FP8; on %s nothing is quantised", t.facts.Arch)
 	}
 	c := &Call{problem: p}
 	var ofHeadDim *Form
 	least, first := math.MaxInt, math.MaxInt
 	for _, f := range t.declared {
-		if !f.hasTypes(&p) || !f.hasColumns(&p) || f.blocksOn(t.facts.Arch) < 1 {
+		if f.Kernel != Warp || !f.hasTypes(&p) || !f.hasColumns(&p) || f.blocksOn(t.facts.Arch) < 1 {
 			continue
 		}
 		if ofHeadDim == nil || f.HasOptions {
@@ -137,7 +134,7 @@ func (f *Form) section(p *Problem, facts device.Facts) int {
 	if f.PacksHeads {
 		group = 1
 	}
-	fitting := int(facts.L2Bytes) / 2 / (p.K.Type.Bytes() * (p.HeadDim + p.VHeadDim) * p.Keys) * group
+	fitting := int(facts.L2Bytes) / 2 / ((p.K.Type.Bytes()*p.HeadDim + p.V.Type.Bytes()*p.VHeadDim) * p.Keys) * group
 	if !p.Causal || fitting < 1 {
 		return 1
 	}
