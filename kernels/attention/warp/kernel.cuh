@@ -27,9 +27,7 @@ struct Mainloop {
 #pragma unroll
     for (int m = 0; m < kRowTiles; ++m) rows[m].clear();
     if (tile.end_step == tile.first_step) return;
-    if constexpr (kTeams > 1) {
-      run_as_team();
-    } else if constexpr (kStages == 1) {
+    if constexpr (kStages == 1) {
       run_with_one_stage();
     } else {
       run_with_stages();
@@ -63,47 +61,28 @@ struct Mainloop {
   __device__ __forceinline__ void run_with_stages() {
     const int last = tile.end_step - 1;
     copy_query(p, tile, storage);
+    if constexpr (kTeams > 1) ptx::cp_async_commit_group();
 #pragma unroll
     for (int i = 0; i < kStages - 1; ++i) {
       copy_step(p, tile, storage, last - i, first_stage(last, i));
+    }
+    if constexpr (kTeams > 1) {
+      ptx::cp_async_wait_group<kStages - 1>();  // Q, which all teams copy
+      __syncthreads();
+      load_query();
     }
 #pragma unroll 1
     for (int n_block = last, next = 0; n_block >= tile.first_step; --n_block) {
       const int stage = kStages == 2 ? first_stage(n_block, 0) : next;
       await<kStages - 2>();  // this step, and all of the step before
       copy_step(p, tile, storage, n_block - (kStages - 1), before(stage));
-      if (n_block == last) load_query();
+      if (kTeams == 1 && n_block == last) load_query();
       if (!hides(p, tile, n_block)) {
         float s[kRowTiles][kScores];
         multiply_qk(s, query, storage, stage);
         softmax_and_pv(s, n_block, stage);
       }
       if (++next == kStages) next = 0;
-    }
-  }
-
-  // Each team waits for its own copies only. Few rows take less time than the copies of their keys,
-  // so that all stages are requested at the beginning, and again as soon as they are free.
-  __device__ __forceinline__ void run_as_team() {
-    const int last = tile.end_step - 1;
-    copy_query(p, tile, storage);
-    ptx::cp_async_commit_group();
-#pragma unroll
-    for (int i = 0; i < kStages; ++i) copy_step(p, tile, storage, last - i, i);
-    ptx::cp_async_wait_group<kStages>();  // Q, which all teams copy
-    __syncthreads();
-    load_query();
-#pragma unroll 1
-    for (int n_block = last, stage = 0; n_block >= tile.first_step; --n_block) {
-      await<kStages - 1>();
-      if (!hides(p, tile, n_block)) {
-        float s[kRowTiles][kScores];
-        multiply_qk(s, query, storage, stage);
-        softmax_and_pv(s, n_block, stage);
-      }
-      synchronize_team();
-      copy_step(p, tile, storage, n_block - kStages, stage);
-      if (++stage == kStages) stage = 0;
     }
   }
 
@@ -133,9 +112,6 @@ struct Mainloop {
   template <int kPending>
   __device__ __forceinline__ static void await() {
     ptx::cp_async_wait_group<kPending>();
-    synchronize_team();
-  }
-  __device__ __forceinline__ static void synchronize_team() {
     if constexpr (kTeams == 1) {
       __syncthreads();
     } else if constexpr (kTeamWarps == 1) {

@@ -67,6 +67,7 @@ __device__ __forceinline__ void store_part(const Problem& p, const Tile& tile,
 
 // The parts of the teams, in shared memory. Rows are in different banks.
 struct TeamParts {
+  static constexpr bool kAreFew = true;
   using Each = Part<kHeadDim + (kE4m3 ? 16 : 8)>;
 
   __device__ __forceinline__ static Each at(int i) {
@@ -79,6 +80,7 @@ struct TeamParts {
 
 // Parts of the blocks of a tile, `step` apart.
 struct BlockParts {
+  static constexpr bool kAreFew = false;
   using Each = Part<kHeadDim>;
   float* first;
   int step;
@@ -96,12 +98,13 @@ struct BlockParts {
 
 // ---- merge ----
 
-// Shared memory behind the parts of the teams: row max and row sum of all parts, and sums of slices.
-constexpr int kMostParts = kBlockM > 64 ? 32 : 64;
+// Shared memory behind the parts of the teams.
+constexpr int kMostParts = 32;
 constexpr int kMergeOffset = kTeams > 1 ? kTeams * TeamParts::Each::kFloats * 4 : 0;
 struct MergeStorage {
-  float row_max[kMostParts][kBlockM], row_sum[kMostParts][kBlockM];
   float4 slices[kThreads];
+  int64_t o_offsets[kBlockM];  // of the rows of the output
+  float factors[kMostParts][kBlockM];  // of the parts in the result
 
   __device__ __forceinline__ static MergeStorage& get() {
     extern __shared__ __align__(128) unsigned char memory[];
@@ -111,122 +114,204 @@ struct MergeStorage {
 static_assert(kMergeOffset % 16 == 0);
 static_assert(kMergeOffset + sizeof(MergeStorage) <= kSharedBytes);
 
-// A thread merges items of four columns of a row. Decoding has few items and many parts.
-constexpr int kRowItems = kHeadDim / 4;
-constexpr int kPartsAtOnce = kTeams > 1 ? 8 : 2;  // whose loads are in flight together
-
-// The row max of all parts, and their row sum. A part without keys has no row max, and a factor of
-// 0.
-__device__ __forceinline__ RowState merge_row_states(int count, int row) {
-  const MergeStorage& storage = MergeStorage::get();
-  RowState merged = {kNoRowMax, 0.0f};
-  for (int i = 0; i < count; ++i) {
-    merged.neg_row_max_scaled = ptx::min_nan(merged.neg_row_max_scaled, storage.row_max[i][row]);
-  }
-  for (int i = 0; i < count; ++i) {
-    const float factor = ptx::ex2_approx_ftz(merged.neg_row_max_scaled - storage.row_max[i][row]);
-    merged.row_sum = fmaf(storage.row_sum[i][row], factor, merged.row_sum);
-  }
-  return merged;
-}
-
-// The sum of four columns of every `slices`-th part.
-template <class Parts>
-__device__ __forceinline__ float4 merge_columns(const Parts& parts, int count, int row, int column,
-                                                int slice, int slices, float neg_row_max_scaled) {
-  const MergeStorage& storage = MergeStorage::get();
-  float4 sum = make_float4(0, 0, 0, 0);
-  for (int first = slice; first < count; first += kPartsAtOnce * slices) {
-    float4 columns[kPartsAtOnce];
-#pragma unroll
-    for (int n = 0; n < kPartsAtOnce; ++n) {
-      const int i = min(first + n * slices, count - 1);
-      columns[n] = Parts::load(reinterpret_cast<const float4*>(parts.at(i).o(row) + column));
-    }
-#pragma unroll
-    for (int n = 0; n < kPartsAtOnce; ++n) {
-      const int i = first + n * slices;
-      if (i >= count) break;
-      const float factor = ptx::ex2_approx_ftz(neg_row_max_scaled - storage.row_max[i][row]);
-      sum.x = fmaf(columns[n].x, factor, sum.x), sum.y = fmaf(columns[n].y, factor, sum.y);
-      sum.z = fmaf(columns[n].z, factor, sum.z), sum.w = fmaf(columns[n].w, factor, sum.w);
-    }
-  }
-  return sum;
-}
-
-// Row max and row sum of all parts to shared memory.
-template <class Parts>
-__device__ __forceinline__ void load_row_states(const Parts& parts, int count, int rows) {
-  MergeStorage& storage = MergeStorage::get();
-  for (int i = threadIdx.x; i < count * kBlockM; i += kThreads) {
-    const int part = i / kBlockM, row = i % kBlockM;
-    if (row >= rows) continue;
-    storage.row_max[part][row] = Parts::load(parts.at(part).row_max(row));
-    storage.row_sum[part][row] = Parts::load(parts.at(part).row_sum(row));
-  }
-  __syncthreads();
-}
-
-// Stores four columns of a row as a part of the tile, or as output.
+// Where merged rows go: to a part of the tile, or normalised to the output.
 struct MergeResult {
   const Problem& p;
   const Tile& tile;
   bool is_output;
   Part<kHeadDim> part;
 
-  __device__ __forceinline__ void store(int row, int column, float4 o, RowState state) const {
-    if (is_output) {
-      store_merged(p, tile, row, column, o, state);
-      return;
+  // Stores what a row has beside its columns. Returns their factor.
+  __device__ __forceinline__ float begin_row(int row, RowState state, bool stores) const {
+    if (!is_output) {
+      if (stores) {
+        *part.row_max(row) = state.neg_row_max_scaled, *part.row_sum(row) = state.row_sum;
+      }
+      return 1.0f;
     }
-    *reinterpret_cast<float4*>(part.o(row) + column) = o;
-    if (column == 0) {
-      *part.row_max(row) = state.neg_row_max_scaled, *part.row_sum(row) = state.row_sum;
+    const RowPlace at(tile, row);
+    const RowResult result(p, tile, state, kHasOptions ? tile.head + at.head : 0);
+    if (stores) {
+      MergeStorage::get().o_offsets[row] =
+          p.o_strides.head * at.head + p.o_strides.row * at.query;
+      if (p.lse != nullptr) {
+        tile.lse[p.lse_strides.head * at.head + at.query] =
+            log_sum_exp(result.row_sum, result.neg_row_max_scaled);
+      }
+    }
+    return result.scale;
+  }
+  __device__ __forceinline__ void store(int row, int column, float4 o) const {
+    if (!is_output) {
+      *reinterpret_cast<float4*>(part.o(row) + column) = o;
+    } else if (!kHasOptions || column < p.o_columns) {
+      uint16_t* output = tile.o + MergeStorage::get().o_offsets[row] + column;
+      *reinterpret_cast<uint2*>(output) = {pack_output<kBf16>(o.x, o.y),
+                                           pack_output<kBf16>(o.z, o.w)};
     }
   }
 };
+
+// The factor of each part of each row: eight lanes have a row, and each of them every eighth part.
+template <class Parts>
+__device__ __forceinline__ void find_factors(const Parts& parts, int count, int rows,
+                                             const MergeResult& to) {
+  constexpr int kLanes = 8, kEach = kMostParts / kLanes;
+  const int lane = threadIdx.x % kLanes;
+  const int warp = __shfl_sync(0xFFFFFFFF, static_cast<int>(threadIdx.x) / 32, 0);
+#pragma unroll 1
+  for (int first = warp * (32 / kLanes); first < rows; first += kThreads / kLanes) {
+    const int row = first + static_cast<int>(threadIdx.x) % 32 / kLanes;
+    float factors[kEach], row_sums[kEach];
+    RowState state = {kNoRowMax, 0.0f};
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const int part = lane + i * kLanes;
+      factors[i] = kNoRowMax, row_sums[i] = 0.0f;  // as a part without keys
+      if (part < count && row < rows) {
+        factors[i] = Parts::load(parts.at(part).row_max(row));
+        row_sums[i] = Parts::load(parts.at(part).row_sum(row));
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      state.neg_row_max_scaled = ptx::min_nan(state.neg_row_max_scaled, factors[i]);
+    }
+#pragma unroll
+    for (int distance = 1; distance < kLanes; distance *= 2) {
+      state.neg_row_max_scaled =
+          ptx::min_nan(state.neg_row_max_scaled,
+                       __shfl_xor_sync(0xFFFFFFFF, state.neg_row_max_scaled, distance));
+    }
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      factors[i] = ptx::ex2_approx_ftz(state.neg_row_max_scaled - factors[i]);
+      state.row_sum = fmaf(row_sums[i], factors[i], state.row_sum);
+    }
+#pragma unroll
+    for (int distance = 1; distance < kLanes; distance *= 2) {
+      state.row_sum += __shfl_xor_sync(0xFFFFFFFF, state.row_sum, distance);
+    }
+    const float scale = row < rows ? to.begin_row(row, state, lane == 0) : 0.0f;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const int part = lane + i * kLanes;
+      if (part < count) MergeStorage::get().factors[part][row] = factors[i] * scale;
+    }
+  }
+}
+
+// An item is four columns of a row.
+constexpr int kRowItems = kHeadDim / 4;
+
+struct Item {
+  int row, column;
+
+  __device__ __forceinline__ explicit Item(int i)
+      : row(i / kRowItems), column(i % kRowItems * 4) {}
+};
+
+// The n-th item of a thread, or if there is none the first: others belong to other threads.
+__device__ __forceinline__ int item_of(int first, int n, int items) {
+  return first + n * kThreads < items ? first + n * kThreads : first;
+}
+
+// Adds every `step`-th part of some items, kParts of each at a time.
+template <int kItems, int kParts, class Parts>
+__device__ __forceinline__ void add_parts(float4 (&sums)[kItems], const Parts& parts, int first,
+                                          int step, int count, int first_item, int items) {
+  const MergeStorage& storage = MergeStorage::get();
+#pragma unroll
+  for (int n = 0; n < kItems; ++n) sums[n] = make_float4(0, 0, 0, 0);
+#pragma unroll 1
+  for (; first < count; first += kParts * step) {
+    float4 columns[kItems][kParts];
+#pragma unroll
+    for (int n = 0; n < kItems; ++n) {
+      const Item item(item_of(first_item, n, items));
+#pragma unroll
+      for (int i = 0; i < kParts; ++i) {
+        const float* from = parts.at(min(first + i * step, count - 1)).o(item.row);
+        columns[n][i] = Parts::load(reinterpret_cast<const float4*>(from + item.column));
+      }
+    }
+#pragma unroll
+    for (int n = 0; n < kItems; ++n) {
+      const Item item(item_of(first_item, n, items));
+#pragma unroll
+      for (int i = 0; i < kParts; ++i) {
+        const int part = first + i * step;
+        const float factor = part < count ? storage.factors[part][item.row] : 0.0f;
+        const float4& x = columns[n][i];
+        sums[n].x = fmaf(x.x, factor, sums[n].x), sums[n].y = fmaf(x.y, factor, sums[n].y);
+        sums[n].z = fmaf(x.z, factor, sums[n].z), sums[n].w = fmaf(x.w, factor, sums[n].w);
+      }
+    }
+  }
+}
+
+// Merges with more items than threads, or few parts.
+template <int kItems, int kParts, class Parts>
+__device__ __forceinline__ void merge_items(const Parts& parts, int count, int items,
+                                            const MergeResult& to) {
+#pragma unroll 1
+  for (int first = threadIdx.x; first < items; first += kItems * kThreads) {
+    float4 sums[kItems];
+    add_parts<kItems, kParts>(sums, parts, 0, 1, count, first, items);
+#pragma unroll
+    for (int n = 0; n < kItems; ++n) {
+      const int i = first + n * kThreads;
+      if (i < items) to.store(Item(i).row, Item(i).column, sums[n]);
+    }
+  }
+}
+
+// Merges with several threads for each item, which divide the parts.
+template <int kParts, class Parts>
+__device__ __forceinline__ void merge_slices(const Parts& parts, int count, int items,
+                                             const MergeResult& to) {
+  MergeStorage& storage = MergeStorage::get();
+  const int slices = kThreads / items;
+  const int slice = threadIdx.x / items, i = threadIdx.x - slice * items;
+  float4 sums[1];
+  if (slice < slices) {
+    add_parts<1, kParts>(sums, parts, slice, slices, count, i, items);
+    storage.slices[threadIdx.x] = sums[0];
+  }
+  __syncthreads();
+  if (slice > 0) return;
+  float4 sum = sums[0];
+  for (int n = 1; n < slices; ++n) {
+    const float4 other = storage.slices[i + n * items];
+    sum.x += other.x, sum.y += other.y, sum.z += other.z, sum.w += other.w;
+  }
+  to.store(Item(i).row, Item(i).column, sum);
+}
 
 // Merges parts. The result may be the first of them.
 template <class Parts>
 __device__ __forceinline__ void merge(const Parts& parts, int count, const MergeResult& to) {
   const int rows = rows_of(to.p, to.tile), items = rows * kRowItems;
-  load_row_states(parts, count, rows);
-  // More threads than items divide the parts, if there are more than a thread loads at once.
-  const int slices = count > kPartsAtOnce ? kThreads / items : 1;
-  if (slices <= 1) {
-    for (int item = threadIdx.x; item < items; item += kThreads) {
-      const int row = item / kRowItems, column = item % kRowItems * 4;
-      const RowState state = merge_row_states(count, row);
-      to.store(row, column,
-               merge_columns(parts, count, row, column, 0, 1, state.neg_row_max_scaled), state);
-    }
-    return;
-  }
-  MergeStorage& storage = MergeStorage::get();
-  const int slice = threadIdx.x / items, item = threadIdx.x - slice * items;
-  const int row = item / kRowItems, column = item % kRowItems * 4;
-  RowState state = {};
-  if (slice < slices) {
-    state = merge_row_states(count, row);
-    storage.slices[threadIdx.x] =
-        merge_columns(parts, count, row, column, slice, slices, state.neg_row_max_scaled);
-  }
+  find_factors(parts, count, rows, to);
   __syncthreads();
-  if (slice > 0) return;
-  float4 sum = storage.slices[threadIdx.x];
-  for (int i = 1; i < slices; ++i) {
-    const float4 other = storage.slices[threadIdx.x + i * items];
-    sum.x += other.x, sum.y += other.y, sum.z += other.z, sum.w += other.w;
+  if constexpr (Parts::kAreFew) {
+    merge_items<1, kTeams>(parts, count, items, to);
+  } else if (kTeams == 1 || items > kThreads) {
+    merge_items<kHeadDim < 256 ? 4 : 8, 4>(parts, count, items, to);
+  } else {
+    merge_slices<8>(parts, count, items, to);
   }
-  to.store(row, column, sum, state);
 }
 
 // ---- blocks ----
 
 // Blocks of a group. A tile of at most as many as are merged at once is one group.
-constexpr unsigned kGroupBlocks = 16;
-constexpr unsigned kMostBlocksAtOnce = 32;
+#ifndef MERGE_GROUP
+#define MERGE_GROUP 16
+#define MERGE_ONCE 32
+#endif
+constexpr unsigned kGroupBlocks = MERGE_GROUP;
+constexpr unsigned kMostBlocksAtOnce = MERGE_ONCE;
 static_assert(kMostBlocksAtOnce <= kMostParts);
 
 // Whether all `count` blocks that share a counter have stored their parts, and this one as the last.

@@ -89,21 +89,4 @@ __device__ __forceinline__ void store_output(const Problem& p, const Rows& rows,
   }
 }
 
-// Stores four adjacent columns of a row that exists, and with the first ones the log-sum-exp if it
-// is wanted.
-__device__ __forceinline__ void store_merged(const Problem& p, const Tile& tile, int row,
-                                             int column, float4 o, RowState state) {
-  const RowPlace at(tile, row);
-  const RowResult result(p, tile, state, kHasOptions ? tile.head + at.head : 0);
-  const float scale = result.scale;
-  if (column == 0 && p.lse != nullptr) {
-    tile.lse[p.lse_strides.head * at.head + at.query] =
-        log_sum_exp(result.row_sum, result.neg_row_max_scaled);
-  }
-  if (kHasOptions && column >= p.o_columns) return;
-  uint16_t* to = tile.o + p.o_strides.head * at.head + p.o_strides.row * at.query + column;
-  *reinterpret_cast<uint2*>(to) = {pack_output<kBf16>(o.x * scale, o.y * scale),
-                                   pack_output<kBf16>(o.z * scale, o.w * scale)};
-}
-
 }  // namespace attention::warp
