@@ -15,7 +15,7 @@ func TestWarpIsCorrect(t *testing.T) {
 	kernel, builder := declaredBuilder(t, warpFolder)
 	all, options := kernel.Run.SimShapes, optionShapes(t, kernel)
 	few := []string{"ragged", "mean", "causal", "short", "peaks", "split"}
-	some := []string{"left", "packed_all", "paged", "paged_16", "softcap", "alibi_cap", "tree_paged", "decode_paged", "draft"}
+	some := []string{"left", "packed_all", "paged", "paged_16", "softcap", "alibi_cap", "tree_paged", "decode_parts", "decode_paged", "draft"}
 	for i, test := range []struct {
 		variant, arch string
 		shapes        []string
