@@ -208,8 +208,10 @@ void attune_set_warp_grid(const problem *x, const attune_sdpa_form_info *form, u
 }
 
 /* With a causal mask K and V of a section fill three quarters of the L2 cache at most, and sections
- * are equally large: blocks of the last one end together where it has many tiles. */
+ * are equally large: blocks of the last one end together where it has many tiles. Heads of few keys
+ * have few tiles, and one follows the other. */
 int32_t attune_warp_section(const problem *x, const attune_sdpa_form_info *form, int l2_bytes) {
+  enum { MOST_SHORT_KEYS = 320 };
   const attune_sdpa_params *p = &x->p;
   if (!x->causal) return 1;
   const int64_t element = p->dtype == ATTUNE_SDPA_E4M3 ? 1 : 2,
@@ -219,5 +221,6 @@ int32_t attune_warp_section(const problem *x, const attune_sdpa_form_info *form,
       (double)(element * ((int64_t)p->head_dim + p->v_head_dim)) * (double)p->keys * (double)heads;
   const double fillings = bytes * 4 / 3 / (double)l2_bytes;
   const int64_t sections = fillings < (double)heads ? (int64_t)fillings + 1 : heads;
+  if (sections > 1 && p->keys <= MOST_SHORT_KEYS) return 1;
   return (int32_t)(quotient_up(heads, sections) * group);
 }

@@ -19,6 +19,8 @@ const (
 	// ones are shorter than the longest.
 	mostFillings = 2
 
+	mostShortKeys = 320 // of heads that need not be in sections
+
 	// Packed heads are for few rows over more keys.
 	mostPackedRows = 128
 
@@ -194,7 +196,7 @@ func (f *Form) warpPartBytes(p *Problem) int {
 
 // section are the heads whose tiles follow each other. With a causal mask their K and V fill three
 // quarters of the L2 cache at most, and sections are equally large: blocks of the last one end together
-// where it has many tiles.
+// where it has many tiles. Heads of few keys have few tiles, and one follows the other.
 func (f *Form) section(p *Problem, facts device.Facts) int {
 	if !p.Causal {
 		return 1
@@ -208,6 +210,9 @@ func (f *Form) section(p *Problem, facts device.Facts) int {
 	sections := heads
 	if fillings := bytes * 4 / 3 / float64(facts.L2Bytes); fillings < float64(heads) {
 		sections = int(fillings) + 1
+	}
+	if sections > 1 && p.Keys <= mostShortKeys {
+		return 1
 	}
 	return ceilDiv(heads, sections) * group
 }
