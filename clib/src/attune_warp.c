@@ -18,8 +18,8 @@ static bool has_columns(const attune_sdpa_form_info *form, const attune_sdpa_par
 }
 
 /* Blocks that a multiprocessor holds; 0 if it has no room for one. */
-static int32_t blocks_of_multiprocessor(const attune_sdpa_form_info *form, int32_t arch) {
-  const int32_t room = attune_shared_bytes_of(arch) / (form->shared_bytes + BLOCK_SHARED_BYTES);
+static int32_t blocks_of_multiprocessor(const attune_sdpa_form_info *form, target t) {
+  const int32_t room = attune_shared_bytes_of(t) / (form->shared_bytes + BLOCK_SHARED_BYTES);
   return room < form->blocks_per_multiprocessor ? room : form->blocks_per_multiprocessor;
 }
 
@@ -43,27 +43,31 @@ enum {
   KEYS_OF_PART = 64
 };
 
-/* Times are in fifteenths of those of a multiprocessor that its blocks keep busy. A block alone on one
- * has 3/4 of that rate. */
+/* Times are in fifteenths of those of a multiprocessor that its blocks keep busy. A block alone on
+ * one has 3/4 of that rate. */
 enum { BUSY = 15, ALONE = 20 };
+
+/* The time of a block on a multiprocessor that has some at a time. */
+static int64_t rate_of(int64_t resident) { return resident == 1 ? ALONE : BUSY; }
 
 /* The time of equal blocks: of those that fill the multiprocessors, and of the rest. */
 static int64_t time_of_waves(const attune_sdpa_form_info *form, target t, int64_t blocks,
                              int64_t keys) {
-  const int64_t resident = blocks_of_multiprocessor(form, t.arch),
+  const int64_t resident = blocks_of_multiprocessor(form, t),
                 wave = t.multiprocessors * resident,
                 rest = quotient_up(blocks % wave, t.multiprocessors);
-  const int64_t time = BUSY * (blocks / wave * resident + rest);
-  return (rest == 1 && resident > 1 ? time + (ALONE - BUSY) : time) * keys;
+  return (blocks / wave * resident * rate_of(resident) + rest * rate_of(rest)) * keys;
 }
 
-/* The time of causal blocks. On average they have half the keys of the longest, and half a step more.
- * Long ones come first, so that the time is that of the longest or of all, and some of the other. */
+/* The time of causal blocks. On average they have half the keys of the longest, and half a step
+ * more. Long ones come first, so that the time is that of the longest or of all, and some of the
+ * other. */
 static int64_t time_of_triangle(const attune_sdpa_form_info *form, target t, int64_t blocks,
                                 int64_t longest) {
   const int64_t all =
       blocks * ((longest + KEYS_OF_BLOCK + form->step_keys) / 2) / t.multiprocessors;
-  const int64_t of_longest = ALONE * longest, of_all = BUSY * 4 / 5 * all;
+  const int64_t of_longest = ALONE * longest,
+                of_all = rate_of(blocks_of_multiprocessor(form, t)) * 4 / 5 * all;
   return (of_longest > of_all ? of_longest : of_all) + BUSY / 3 * (longest < all ? longest : all);
 }
 
@@ -90,9 +94,9 @@ static int64_t cost_of(const attune_sdpa_form_info *form, const problem *x, int6
 }
 
 /* Blocks that divide the keys of a tile, each with some steps, and the cost with them. Few rows are
- * read at the rate of the memory: as many blocks as the multiprocessors hold at once are best. Other
- * problems have the number of the least cost, up to two fillings: causal blocks are shorter than the
- * longest (docs/warp.md). */
+ * read at the rate of the memory: as many blocks as the multiprocessors hold at once are best.
+ * Other problems have the number of the least cost, up to two fillings: causal blocks are shorter
+ * than the longest (docs/warp.md). */
 static int32_t splits_of(const attune_sdpa_form_info *form, const problem *x, bool has_workspace,
                          int64_t *cost) {
   enum { MIN_STEPS = 2, MOST_FILLINGS = 2 };
@@ -100,16 +104,16 @@ static int32_t splits_of(const attune_sdpa_form_info *form, const problem *x, bo
   int32_t splits = 1;
   *cost = cost_of(form, x, 1);
   if (!form->splits || !has_workspace || tiles > MAX_DECODE_COUNTERS) return 1;
-  const int32_t resident = blocks_of_multiprocessor(form, x->target.arch),
-                blocks = x->target.multiprocessors * resident / (int32_t)tiles,
+  const int32_t resident = blocks_of_multiprocessor(form, x->target),
+                room = x->target.multiprocessors * resident, all = (int32_t)tiles,
                 most = x->p.keys / (MIN_STEPS * form->step_keys);
   if (form->packs_heads) {
-    const int32_t filling = blocks < most ? blocks : most;
+    const int32_t filling = room / all < most ? room / all : most;
     splits = filling > 1 ? filling : 1;
     *cost = cost_of(form, x, splits);
     return splits;
   }
-  for (int32_t n = 2; n <= MOST_FILLINGS * blocks && n <= most; n += 1 + n / 8) {
+  for (int32_t n = 2; n <= MOST_FILLINGS * room / all && n <= most; n += 1 + n / 8) {
     const int64_t c = cost_of(form, x, n);
     if (c < *cost) *cost = c, splits = n;
   }
@@ -177,7 +181,7 @@ attune_sdpa_status attune_select_warp(call_plan *plan, bool has_workspace) {
     if (f->kernel != ATTUNE_KERNEL_WARP || !attune_runs_on(f, x->target.arch)) continue;
     runs = true;
     if (!has_types(f, p) || !has_columns(f, p)) continue;
-    if (blocks_of_multiprocessor(f, x->target.arch) < 1) continue;
+    if (blocks_of_multiprocessor(f, x->target) < 1) continue;
     if (of_head_dim == NULL || f->has_options) of_head_dim = f;
     if (tiles_of(f, p) > INT32_MAX || (attune_option_of(x) != NULL && !f->has_options)) continue;
     int64_t cost;

@@ -37,14 +37,17 @@ const (
 	// has 3/4 of that rate.
 	busy  = 15
 	alone = 20
+
+	mostAmpere = 128 // multiprocessors of a GPU of sm_80
 )
 
-// sharedBytes is the shared memory of a multiprocessor.
-func sharedBytes(device string) int {
-	switch number, _ := arch.Number(device); {
-	case number == 80 || number == 87:
+// sharedBytes is the shared memory of a multiprocessor. More multiprocessors than there are on sm_80
+// are of a Hopper GPU, which ATTUNE_ARCH names so.
+func sharedBytes(facts device.Facts) int {
+	switch number, _ := arch.Number(facts.Arch); {
+	case number == 80 && facts.Multiprocessors <= mostAmpere || number == 87:
 		return 164 << 10
-	case number >= 90 && number < 120:
+	case number == 80 || number >= 90 && number < 120:
 		return 228 << 10
 	}
 	return 100 << 10
@@ -66,8 +69,8 @@ func (f *Form) hasColumns(p *Problem) bool {
 }
 
 // blocksOn are the blocks that a multiprocessor holds.
-func (f *Form) blocksOn(device string) int {
-	return min(f.BlocksPerMultiprocessor, sharedBytes(device)/(f.SharedBytes+blockSharedBytes))
+func (f *Form) blocksOn(facts device.Facts) int {
+	return min(f.BlocksPerMultiprocessor, sharedBytes(facts)/(f.SharedBytes+blockSharedBytes))
 }
 
 // warpTiles are the tiles of query rows. With packed heads a tile has rows of all query heads of a K/V
@@ -94,13 +97,13 @@ func (f *Form) splits(p *Problem, facts device.Facts) (splits, cost int) {
 	if !f.Splits || tiles > maxDecodeCounters {
 		return 1, f.cost(p, 1, facts)
 	}
-	blocks := facts.Multiprocessors * f.blocksOn(facts.Arch) / int(tiles)
+	room := facts.Multiprocessors * f.blocksOn(facts)
 	if f.PacksHeads {
-		splits = max(min(blocks, most), 1)
+		splits = max(min(room/int(tiles), most), 1)
 		return splits, f.cost(p, splits, facts)
 	}
 	splits, cost = 1, f.cost(p, 1, facts)
-	for n := 2; n <= min(mostFillings*blocks, most); n += 1 + n/8 {
+	for n := 2; n <= min(mostFillings*room/int(tiles), most); n += 1 + n/8 {
 		if c := f.cost(p, n, facts); c < cost {
 			splits, cost = n, c
 		}
@@ -129,14 +132,10 @@ func (f *Form) cost(p *Problem, splits int, facts device.Facts) int {
 
 // wavesTime is the time of equal blocks: of those that fill the multiprocessors, and of the rest.
 func (f *Form) wavesTime(blocks, keys int, facts device.Facts) int {
-	resident := f.blocksOn(facts.Arch)
+	resident := f.blocksOn(facts)
 	wave := facts.Multiprocessors * resident
 	rest := ceilDiv(blocks%wave, facts.Multiprocessors)
-	time := busy * (blocks/wave*resident + rest)
-	if rest == 1 && resident > 1 {
-		time += alone - busy
-	}
-	return time * keys
+	return (blocks/wave*resident*rate(resident) + rest*rate(rest)) * keys
 }
 
 // triangleTime is the time of causal blocks. On average they have half the keys of the longest, and half
@@ -144,7 +143,15 @@ func (f *Form) wavesTime(blocks, keys int, facts device.Facts) int {
 // other.
 func (f *Form) triangleTime(blocks, longest int, facts device.Facts) int {
 	all := blocks * ((longest + keysOfBlock + f.StepKeys) / 2) / facts.Multiprocessors
-	return max(alone*longest, busy*4/5*all) + busy/3*min(longest, all)
+	return max(alone*longest, rate(f.blocksOn(facts))*4/5*all) + busy/3*min(longest, all)
+}
+
+// rate is the time of a block on a multiprocessor that has some at a time.
+func rate(resident int) int {
+	if resident == 1 {
+		return alone
+	}
+	return busy
 }
 
 // planWarp plans a problem on a GPU that the other kernels are not for.
@@ -159,7 +166,7 @@ func (t *Table) planWarp(p Problem) (*Call, error) {
 	var ofHeadDim *Form
 	least, first := math.MaxInt, math.MaxInt
 	for _, f := range t.declared {
-		if !f.hasTypes(&p) || !f.hasColumns(&p) || f.blocksOn(t.facts.Arch) < 1 {
+		if !f.hasTypes(&p) || !f.hasColumns(&p) || f.blocksOn(t.facts) < 1 {
 			continue
 		}
 		if ofHeadDim == nil || f.HasOptions {
