@@ -106,9 +106,10 @@ ATTUNE_SDPA_PRIVATE int attune_l2_bytes(const context *c);
 /* Whether the code of a form runs on an architecture. */
 ATTUNE_SDPA_PRIVATE bool attune_runs_on(const attune_sdpa_form_info *form, int32_t arch);
 
-/* Shared memory of a multiprocessor. A block reserves BLOCK_SHARED_BYTES beside its own. */
+/* Shared memory of a multiprocessor. A block reserves BLOCK_SHARED_BYTES beside its own. More
+ * multiprocessors than there are on sm_80 are of a Hopper GPU, which ATTUNE_ARCH names so. */
 enum { BLOCK_SHARED_BYTES = 1024 };
-ATTUNE_SDPA_PRIVATE int32_t attune_shared_bytes_of(int32_t arch);
+ATTUNE_SDPA_PRIVATE int32_t attune_shared_bytes_of(target t);
 
 /* Loads the code of a form into a context if that has not happened yet. Refuses code for another
  * architecture. */

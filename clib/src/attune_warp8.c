@@ -50,7 +50,7 @@ static const attune_sdpa_form_info *find_form(const problem *x, bool e4m3_v) {
     if (f->head_dim != p->head_dim || f->head_dim != p->v_head_dim) continue;
     if (f->e4m3_v != e4m3_v || f->bf16 != bf16) continue;
     if ((f->cache_dtype == ATTUNE_SDPA_E4M3) != given) continue;
-    if (f->shared_bytes + BLOCK_SHARED_BYTES <= attune_shared_bytes_of(x->target.arch)) return f;
+    if (f->shared_bytes + BLOCK_SHARED_BYTES <= attune_shared_bytes_of(x->target)) return f;
   }
   return NULL;
 }

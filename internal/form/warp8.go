@@ -49,7 +49,7 @@ func (t *Table) planWarp8(p Problem) (*Call, error) {
 	}
 	form := t.find(Warp8, p.HeadDim, func(f *Form) bool {
 		return arch.Runs(f.Target.Arch, true, device) && f.hasColumns(&p) && f.E4M3V == e4m3V && f.BF16 == (p.O.Type == array.BF16) &&
-			(f.Cache == array.E4M3) == given && f.blocksOn(device) > 0
+			(f.Cache == array.E4M3) == given && f.blocksOn(t.facts) > 0
 	})
 	c := &Call{Form: form, problem: p}
 	switch {
