@@ -28,7 +28,7 @@ var commandGroups = []struct {
 	commands  []string
 }{
 	{"start", "Start:", []string{"doctor", "toolchain", "init", "run", "watch", "list"}},
-	{"measure", "Measure:", []string{"build", "sim", "compare", "bench", "profile", "predict", "accuracy", "mutate", "tune", "export"}},
+	{"measure", "Measure:", []string{"build", "sim", "exec", "compare", "bench", "profile", "predict", "accuracy", "mutate", "tune", "export"}},
 	{"inspect", "Inspect:", []string{"history", "show", "report", "serve"}},
 	{"records", "Records:", []string{"promote", "rollback", "reproduce", "ledger"}},
 }

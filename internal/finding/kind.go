@@ -56,6 +56,12 @@ const (
 // BufferKinds lists the kinds that every device finds in the buffers of a job.
 func BufferKinds() []Kind { return []Kind{WroteOutside, InputChanged, Unwritten, NotRepeatable} }
 
+// The kinds of whole programs: a kernel ends its launch itself.
+const (
+	Trapped      Kind = "trap"
+	AssertFailed Kind = "assert"
+)
+
 // The kinds about launches that are timed or repeated.
 const (
 	// TimedOutputDiffers: the output of a timed launch is not that of an untimed one.

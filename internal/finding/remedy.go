@@ -74,6 +74,14 @@ var explanations = map[Kind]explanation{
 		"two launches gave different outputs", "The output depends on the order of threads, or on an earlier launch.",
 		"if the order of sums is free by design, kernel.toml can allow it",
 	},
+	Trapped: {
+		"the kernel ended with a trap", "The instruction ends the launch and the context: later calls of the program fail.",
+		"find out why the kernel reached it",
+	},
+	AssertFailed: {
+		"an assertion of the kernel failed", "The assertion ends the launch and the context: later calls of the program fail.",
+		"find out why its condition is false",
+	},
 	TimedOutputDiffers: {
 		"a timed launch gave another output", "The output of a timed launch is not that of an untimed launch on the same inputs.",
 		"compute the output from the inputs in every launch",
@@ -108,7 +116,7 @@ func AllKinds() []Kind {
 			audited = append(audited, k)
 		}
 	}
-	return slices.Concat(Kinds(), BufferKinds(), audited)
+	return slices.Concat(Kinds(), BufferKinds(), []Kind{Trapped, AssertFailed}, audited)
 }
 
 // isAudited reports whether the audit finds the kind.

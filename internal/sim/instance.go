@@ -1,6 +1,12 @@
 package sim
 
-import "attune/internal/sim/mem"
+import (
+	"slices"
+
+	"attune/internal/finding"
+	"attune/internal/ptx"
+	"attune/internal/sim/mem"
+)
 
 // Instance is a loaded module in one memory. Its variables keep their values from launch to launch,
 // as on a GPU. The zero value is a module whose variables have their initial values.
@@ -8,7 +14,103 @@ type Instance struct {
 	placed  bool
 	globals []uint64 // addresses of the variables
 	next    uint64   // address after them
+
+	constants     uint64 // address of a copy of the constants that a host may change; 0 for none
+	constantBytes int
 }
+
+// Place places the module's variables before the first launch, and a copy of its constants, so that a
+// host can read and change both. Their bytes count as written.
+func (i *Instance) Place(p *Program, memory *mem.Memory) error {
+	r := &launch{program: p, memory: memory, options: Options{Instance: i}}
+	if err := r.placeVariables(); err != nil {
+		return err
+	}
+	if i.constantBytes = p.constants.Bytes(); i.constantBytes > 0 {
+		data, err := r.initialConstants()
+		if err != nil {
+			return err
+		}
+		if i.constants, err = memory.Alloc(finding.Variable{Name: "the constants", Space: finding.Constant}, i.constantBytes); err != nil {
+			return err
+		}
+		if err := memory.Initialise(i.constants, data); err != nil {
+			return err
+		}
+	}
+	i.next = memory.Next()
+	return nil
+}
+
+// Symbol returns the address and the size of a variable or constant that Place has placed.
+func (i *Instance) Symbol(p *Program, name string) (address uint64, size int, known bool) {
+	for n, v := range p.globals {
+		if v.Name == name {
+			return i.globals[n], v.Size(), true
+		}
+	}
+	for v, at := range p.constants.Variables() {
+		if v.Name == name {
+			return i.constants + uint64(at), v.Size(), true
+		}
+	}
+	return 0, 0, false
+}
+
+// placeConstants fills the constant memory of a launch.
+func (r *launch) placeConstants() error {
+	var err error
+	if i := r.options.Instance; i != nil && i.constantBytes > 0 {
+		r.constants = make([]byte, i.constantBytes)
+		return r.memory.Read(r.constants, i.constants)
+	}
+	r.constants, err = r.initialConstants()
+	return err
+}
+
+// initialConstants are the constants of the module, with the addresses in them.
+func (r *launch) initialConstants() ([]byte, error) {
+	data := slices.Clone(r.program.constants.Data)
+	for v, at := range r.program.constants.Variables() {
+		write := func(offset int, bytes []byte) error {
+			copy(data[at+offset:], bytes)
+			return nil
+		}
+		if err := r.relocate(v, write); err != nil {
+			return nil, err
+		}
+	}
+	return data, nil
+}
+
+// Functions lists the entry functions of the program.
+func (p *Program) Functions() []*ptx.Function {
+	var entries []*ptx.Function
+	for _, f := range p.module.Functions {
+		if f.Entry {
+			entries = append(entries, f)
+		}
+	}
+	return entries
+}
+
+// Layout returns where the parameters of an entry function lie, and how many bytes they take.
+func (p *Program) Layout(f *ptx.Function) (offsets []int, size int) {
+	c := p.codes[f]
+	for _, v := range f.Params {
+		offsets = append(offsets, c.entryParam[v])
+	}
+	return offsets, c.entrySize
+}
+
+// StaticShared returns the static shared memory that an entry function uses, in bytes.
+func (p *Program) StaticShared(f *ptx.Function) int {
+	_, used := p.module.Reachable(f)
+	return mem.NewLayout(p.static, used).Bytes
+}
+
+// LocalBytes returns the local memory of a thread of an entry function, without that of its calls.
+func (p *Program) LocalBytes(f *ptx.Function) int { return p.codes[f].localSize }
 
 // EndLaunch makes everything that the last launch has written to the variables count as kept from
 // an earlier launch. It reports whether there is any. Without checkers nothing is known, and it

@@ -143,7 +143,8 @@ type launch struct {
 	interrupted  interrupted
 }
 
-// Run runs a launch to its end. An error concerns the launch as a whole; defects of the kernel are
+// Run runs a launch to its end. The result of a launch that fails while it runs has what was found
+// until then. An error concerns the launch as a whole; defects of the kernel are
 // findings. A panic in the simulator is an error of type *crash.Panic, which names the instruction.
 func (p *Program) Run(ctx context.Context, memory *mem.Memory, l Launch, o Options) (result *Result, err error) {
 	defer crash.Catch(&err, func() string { return "the simulation of " + cmp.Or(l.Entry, "the kernel") })
@@ -157,10 +158,8 @@ func (p *Program) Run(ctx context.Context, memory *mem.Memory, l Launch, o Optio
 	}
 	defer r.watch(ctx)()
 	defer r.printDropped()
-	if err := r.run(ctx); err != nil {
-		return nil, err
-	}
-	return &Result{Findings: r.findings.List(), Counters: r.counters, Schedules: r.schedules(), Covered: r.covered(), Stale: r.weak.explanation()}, nil
+	err = r.run(ctx) // the findings before a fault may explain it
+	return &Result{Findings: r.findings.List(), Counters: r.counters, Schedules: r.schedules(), Covered: r.covered(), Stale: r.weak.explanation()}, err
 }
 
 func (p *Program) prepare(memory *mem.Memory, l Launch, o Options) (*launch, error) {
@@ -304,17 +303,7 @@ func (r *launch) placeGlobals(cooperative bool) error {
 	if err := r.placeWorkspace(cooperative); err != nil {
 		return err
 	}
-	r.constants = slices.Clone(r.program.constants.Data)
-	for v, at := range r.program.constants.Variables() {
-		write := func(offset int, data []byte) error {
-			copy(r.constants[at+offset:], data)
-			return nil
-		}
-		if err := r.relocate(v, write); err != nil {
-			return err
-		}
-	}
-	return nil
+	return r.placeConstants()
 }
 
 // placeWorkspace allocates what the driver provides to a cooperative grid: its size and a barrier,

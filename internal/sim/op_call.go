@@ -302,7 +302,8 @@ func runAssert(w *warp, o *op, mask uint32) {
 	args := o.ctl.args
 	text := func(i int) string { return w.cString(o, lane, fromLittleEndian(paramValue(w.frame, args[i], lane))) }
 	line := uint32(fromLittleEndian(paramValue(w.frame, args[2], lane)))
-	w.block.abort(fmt.Errorf("the kernel's assertion `%s` failed in %s:%d, %s, in %s", text(0), text(1), line, text(3), w.threads(mask)))
+	what := fmt.Sprintf("the kernel's assertion `%s` failed in %s:%d, %s, in %s", text(0), text(1), line, text(3), w.threads(mask))
+	w.block.abort(&AbortError{Where: positionOf(w, o).place(), Text: what, Assert: true})
 }
 
 // runMalloc runs malloc(size). It returns a null pointer where the heap has no room.

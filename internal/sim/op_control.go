@@ -146,6 +146,17 @@ func (w *warp) unwind(f *frame) {
 	}
 }
 
+// AbortError is the error of a launch that the kernel has ended: by trap, or by an assertion.
+type AbortError struct {
+	Where  finding.Place
+	Text   string
+	Assert bool
+}
+
+func (e *AbortError) Error() string { return e.Text }
+
 func runTrap(w *warp, o *op, mask uint32) {
-	w.block.abort(fmt.Errorf("the kernel executed trap at %s, in %s%s", positionOf(w, o).place(), w.threads(mask), w.block.launch.missingGrid()))
+	where := positionOf(w, o).place()
+	text := fmt.Sprintf("the kernel executed trap at %s, in %s%s", where, w.threads(mask), w.block.launch.missingGrid())
+	w.block.abort(&AbortError{Where: where, Text: text})
 }

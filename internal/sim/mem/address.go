@@ -14,6 +14,10 @@ const (
 	paramWindow  = 4<<windowShift + windowStart
 	globalBase   = 0x7f << windowShift
 
+	// ArenaBase is where an arena may begin: below all addresses that the system gives a process, and
+	// above the windows.
+	ArenaBase = 0x20 << windowShift
+
 	functionWindow = 5 << windowShift
 )
 
@@ -52,7 +56,7 @@ func ToGeneric(space ptx.Space, address uint64) uint64 {
 }
 
 // BelowGlobal reports whether an address is below all of global memory.
-func BelowGlobal(address uint64) bool { return address < globalBase }
+func BelowGlobal(address uint64) bool { return address < ArenaBase }
 
 // AlignUp rounds a number up to a multiple.
 func AlignUp(n, align int) int { return (n + align - 1) / align * align }

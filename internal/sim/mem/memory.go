@@ -23,7 +23,19 @@ type Memory struct {
 	used   int          // of the limit by buffers, in bytes
 	shadow atomic.Int64 // of the limit by what the checkers remember of the buffers
 	random *rand.Rand   // of the addresses; nil for the same ones in every memory
+	arena  *Arena       // that the buffers lie in; nil for the garbage collector's memory
 }
+
+// Arena is memory that another process maps too. Its buffers have the addresses of that mapping.
+type Arena struct {
+	Base    uint64            // address of the first byte
+	Data    []byte            // as many bytes as addresses; the system provides a page when it is accessed
+	Release func(data []byte) // takes back the bytes of a buffer that is freed
+}
+
+// largePoison is the size in bytes from which on a new buffer of an arena is not poisoned: a program
+// may allocate much more than it uses, and a page that is written takes memory.
+const largePoison = 256 << 20
 
 // DefaultLimit bounds the memory of a simulation, in bytes: buffers with the marks of the checkers,
 // registers, shared memory and what the checkers remember. With the garbage of half as much, a program
@@ -53,6 +65,7 @@ type Buffer struct {
 	ReadOnly bool        // the kernel must not write it
 	Carried  bool        // launches leave it to later ones; it was zero before the first
 	isFreed  atomic.Bool // a kernel has freed it
+	adopted  bool        // the caller has chosen its address
 }
 
 // Start is the address of the buffer; 0 for none.
@@ -78,6 +91,13 @@ func NewMemory() *Memory { return NewLimited(DefaultLimit) }
 // NewLimited makes an empty memory with a limit in bytes; 0 is the default.
 func NewLimited(limit int) *Memory {
 	return &Memory{next: globalBase, limit: cmp.Or(limit, DefaultLimit)}
+}
+
+// NewArena makes an empty memory with a limit in bytes whose buffers lie in an arena.
+func NewArena(limit int, arena *Arena) *Memory {
+	m := NewLimited(limit)
+	m.arena, m.next = arena, arena.Base
+	return m
 }
 
 // Scatter makes the addresses of an empty memory, and the distances between its buffers, those of a
@@ -114,15 +134,117 @@ func (m *Memory) Alloc(v finding.Variable, size int) (uint64, error) {
 	}
 	m.used += cost(size)
 	v.Bytes = size
-	b := &Buffer{Variable: v, Base: m.next, Data: make([]byte, size), Marks: make([]byte, size)}
-	Fill(b.Data, Poison)
+	data, err := m.bytes(size)
+	if err != nil {
+		return 0, err
+	}
+	b := &Buffer{Variable: v, Base: m.next, Data: data, Marks: make([]byte, size)}
 	b.Shadow = order.NewPages(size, &m.shadow)
-	m.sorted = append(m.sorted, b)
+	m.insert(b)
 	m.next += (uint64(size)+bufferGap+bufferAlign-1)/bufferAlign*bufferAlign + bufferGap
 	if m.random != nil {
 		m.next += m.random.Uint64N(bufferGap/bufferAlign) * bufferAlign
 	}
 	return b.Base, nil
+}
+
+// bytes returns the poisoned bytes of the next buffer.
+func (m *Memory) bytes(size int) ([]byte, error) {
+	if m.arena == nil {
+		data := make([]byte, size)
+		Fill(data, Poison)
+		return data, nil
+	}
+	at := m.next - m.arena.Base
+	if left := uint64(len(m.arena.Data)); at >= left || uint64(size) > left-at {
+		return nil, fmt.Errorf("allocate %d bytes of simulated memory: all addresses of the device have been used", size)
+	}
+	data := m.arena.Data[at : at+uint64(size) : at+uint64(size)]
+	if size < largePoison {
+		Fill(data, Poison)
+	}
+	return data, nil
+}
+
+// Adopt makes a buffer at an address that the caller chooses, of bytes that count as written. It is
+// not moved, and FreeFrom leaves it.
+func (m *Memory) Adopt(v finding.Variable, base uint64, data []byte) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	i, _ := m.index(base)
+	if i > 0 && m.sorted[i-1].Base+uint64(len(m.sorted[i-1].Data)) > base || i < len(m.sorted) && m.sorted[i].Base < base+uint64(len(data)) {
+		return fmt.Errorf("a buffer of %d bytes at %#x overlaps another", len(data), base)
+	}
+	v.Bytes = len(data)
+	m.used += cost(len(data))
+	m.insert(&Buffer{Variable: v, Base: base, Data: data, Shadow: order.NewPages(len(data), &m.shadow), adopted: true})
+	return nil
+}
+
+func (m *Memory) insert(b *Buffer) {
+	i, _ := m.index(b.Base)
+	m.sorted = slices.Insert(m.sorted, i, b)
+}
+
+// remove is what remains to be done for a buffer that is no longer in the list.
+func (m *Memory) remove(b *Buffer) {
+	m.used -= cost(len(b.Data))
+	b.Shadow.Forget()
+	if m.arena != nil && !b.adopted {
+		m.arena.Release(b.Data)
+	}
+}
+
+// CopyWithin copies bytes from one place of the memory to another, with what is known of them: bytes
+// that were never written stay so.
+func (m *Memory) CopyWithin(to, from uint64, size int) error {
+	target, at, err := m.inside(to, size)
+	if err != nil {
+		return fmt.Errorf("copy simulated memory: %w", err)
+	}
+	source, start, err := m.inside(from, size)
+	if err != nil {
+		return fmt.Errorf("copy simulated memory: %w", err)
+	}
+	copy(target.Data[at:at+size], source.Data[start:start+size])
+	if source.Marks == nil && target.Marks == nil {
+		return nil
+	}
+	if target.Marks == nil {
+		target.Marks = make([]byte, len(target.Data))
+		Fill(target.Marks, Written)
+	}
+	if source.Marks == nil {
+		Fill(target.Marks[at:at+size], Written)
+		return nil
+	}
+	copy(target.Marks[at:at+size], source.Marks[start:start+size])
+	return nil
+}
+
+// MarkWritten makes bytes that the caller changes itself count as written.
+func (m *Memory) MarkWritten(address uint64, size int) error {
+	b, at, err := m.inside(address, size)
+	if err != nil {
+		return fmt.Errorf("write simulated memory: %w", err)
+	}
+	if b.Marks != nil && at == 0 && size == len(b.Data) {
+		b.Marks = nil
+	}
+	if b.Marks != nil {
+		Fill(b.Marks[at:at+size], Written)
+	}
+	return nil
+}
+
+// MarkAllWritten makes all bytes count as written: of memory that a launch without checkers has
+// changed, nothing is known.
+func (m *Memory) MarkAllWritten() {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	for _, b := range m.sorted {
+		b.Marks = nil
+	}
 }
 
 // Free removes a buffer.
@@ -133,8 +255,7 @@ func (m *Memory) Free(base uint64) error {
 	if !found {
 		return fmt.Errorf("free simulated memory: no buffer at %#x", base)
 	}
-	m.used -= cost(len(m.sorted[i].Data))
-	m.sorted[i].Shadow.Forget()
+	m.remove(m.sorted[i])
 	m.sorted = slices.Delete(m.sorted, i, i+1)
 	return nil
 }
@@ -151,12 +272,16 @@ func (m *Memory) FreeFrom(base uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	i, _ := m.index(base)
+	kept := m.sorted[:i]
 	for _, b := range m.sorted[i:] {
-		m.used -= cost(len(b.Data))
-		b.Shadow.Forget()
+		if b.adopted {
+			kept = append(kept, b)
+			continue
+		}
+		m.remove(b)
 	}
-	clear(m.sorted[i:])
-	m.sorted = m.sorted[:i]
+	clear(m.sorted[len(kept):])
+	m.sorted = kept
 }
 
 // Next returns the base address that the next buffer will have.
@@ -368,7 +493,7 @@ func DescribeOutside(nearest *Buffer, address uint64, size int) string {
 	switch {
 	case nearest == nil:
 		return "but there is no buffer at all"
-	case address < globalBase-bufferGap || address > nearest.Base && address-nearest.Base > 1<<windowShift:
+	case address < min(globalBase, nearest.Base)-bufferGap || address > nearest.Base && address-nearest.Base > 1<<windowShift:
 		return "which is not an address of global memory"
 	}
 	end := nearest.Base + uint64(len(nearest.Data))

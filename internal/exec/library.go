@@ -1,0 +1,165 @@
+package exec
+
+import (
+	"context"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	osexec "os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+)
+
+//go:embed client/*.c client/*.h client/runtime/*.c client/runtime/*.h client/runtime/*.ld
+var clientSources embed.FS
+
+// ErrNoHostCompiler is returned, wrapped, when there is no C compiler to build the client with.
+var ErrNoHostCompiler = errors.New("no C compiler")
+
+// Names of the driver library: what programs load, and what a linker looks for.
+const (
+	libraryName = "libcuda.so.1"
+	linkName    = "libcuda.so"
+)
+
+// folderVersion changes with the files that Library makes besides the libraries.
+const folderVersion = 3
+
+// runtimeVersions are the major versions of the runtime library, with the names that programs load.
+var runtimeVersions = []struct{ major, name string }{
+	{"11", "libcudart.so.11.0"}, {"12", "libcudart.so.12"}, {"13", "libcudart.so.13"},
+}
+
+// clientFlags build a library. Nothing but its entry points is visible.
+var clientFlags = []string{"-std=gnu11", "-O1", "-fPIC", "-shared", "-fvisibility=hidden"}
+
+// Library returns the folder of the client library. The first call builds it into the cache, in a
+// folder that is named after its sources.
+func Library(ctx context.Context, cacheDir string) (string, error) {
+	sum := sha256.New()
+	fmt.Fprintln(sum, folderVersion, runtime.GOARCH, clientFlags, runtimeVersions)
+	err := fs.WalkDir(clientSources, ".", func(name string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		text, err := clientSources.ReadFile(name)
+		fmt.Fprintln(sum, name, len(text))
+		sum.Write(text)
+		return err
+	})
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(cacheDir, "exec", hex.EncodeToString(sum.Sum(nil))[:16])
+	if _, err := os.Stat(filepath.Join(dir, linkName)); err == nil {
+		return dir, nil
+	}
+	return dir, buildLibrary(ctx, dir)
+}
+
+// buildLibrary builds the library in a folder of its own and moves it, so that two processes may build
+// it at once.
+func buildLibrary(ctx context.Context, dir string) error {
+	compiler, err := hostCompiler()
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return err
+	}
+	work, err := os.MkdirTemp(filepath.Dir(dir), "build-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(work)
+	if err := os.CopyFS(work, clientSources); err != nil {
+		return fmt.Errorf("write the client's sources: %w", err)
+	}
+	made := filepath.Join(work, "made")
+	if err := os.Mkdir(made, 0o755); err != nil {
+		return err
+	}
+	compile := func(output, pattern string, flags ...string) error {
+		sources, err := filepath.Glob(filepath.Join(work, "client", pattern))
+		if err != nil {
+			return err
+		}
+		args := append(append([]string{}, clientFlags...), "-Wl,-soname,"+output, "-o", filepath.Join(made, output))
+		out, err := osexec.CommandContext(ctx, compiler, append(append(args, sources...), flags...)...).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("%s cannot build attune's %s: %w\n%s", compiler, output, err, strings.TrimSpace(string(out)))
+		}
+		return nil
+	}
+	if err := compile(libraryName, "*.c", "-lpthread", "-ldl"); err != nil {
+		return err
+	}
+	for _, v := range runtimeVersions {
+		if err := buildRuntime(work, made, dir, v.major, v.name, compile); err != nil {
+			return err
+		}
+	}
+	if err := os.Symlink(libraryName, filepath.Join(made, linkName)); err != nil {
+		return err
+	}
+	if err := os.Rename(made, dir); err != nil {
+		if _, exists := os.Stat(filepath.Join(dir, linkName)); exists != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// buildRuntime builds the runtime library of a major version. Programs ask for its symbols with the
+// version that is its name.
+func buildRuntime(work, made, dir, major, name string, compile func(output, pattern string, flags ...string) error) error {
+	script := filepath.Join(work, name+".map")
+	if err := os.WriteFile(script, fmt.Appendf(nil, "%s {\n  global: cuda*; __cuda*;\n  local: *;\n};\n", name), 0o644); err != nil {
+		return err
+	}
+	err := compile(name, "runtime/*.c", "-DRUNTIME="+major, "-Wl,--version-script="+script, filepath.Join(work, "client/runtime/aliases.ld"),
+		"-L"+made, "-l:"+libraryName, "-Wl,-rpath,$ORIGIN")
+	if err != nil {
+		return err
+	}
+	link := filepath.Join(made, linkFolder(major))
+	if err := os.Mkdir(link, 0o755); err != nil {
+		return err
+	}
+	// Linkers read these texts in the place of the libraries. The static library is the shared one.
+	runtime := fmt.Appendf(nil, "INPUT(%s %s)\n", filepath.Join(dir, name), filepath.Join(dir, libraryName))
+	driver := fmt.Appendf(nil, "INPUT(%s)\n", filepath.Join(dir, libraryName))
+	return errors.Join(
+		os.WriteFile(filepath.Join(link, "libcudart.so"), runtime, 0o644),
+		os.WriteFile(filepath.Join(link, "libcudart_static.a"), runtime, 0o644),
+		os.WriteFile(filepath.Join(link, linkName), driver, 0o644),
+	)
+}
+
+func linkFolder(major string) string { return "link-" + major }
+
+// LinkFolder is the folder that a linker finds the libraries in, below that of Library, for programs of
+// a compiler with a version such as 13.0.88.
+func LinkFolder(library, version string) string {
+	major, _, _ := strings.Cut(version, ".")
+	return filepath.Join(library, linkFolder(major))
+}
+
+// hostCompiler finds a C compiler: CC, or the usual names.
+func hostCompiler() (string, error) {
+	names := []string{"cc", "gcc", "clang"}
+	if cc := os.Getenv("CC"); cc != "" {
+		names = []string{cc}
+	}
+	for _, name := range names {
+		if path, err := osexec.LookPath(name); err == nil {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("%w: there is no %s in PATH, and attune builds its libcuda.so.1 with it; install gcc", ErrNoHostCompiler, strings.Join(names, ", "))
+}
