@@ -50,11 +50,11 @@ func NewPlan(kernel *spec.Kernel, folder fs.FS, s *spec.Selection, outputs []int
 	hopper := len(p.Folders)
 	p.Folders = append(p.Folders, kernels.Portable()...)
 	for i, folder := range p.Folders[1:] {
-		arch := p.library.Arch
+		archs := []string{p.library.Arch}
 		if i+1 >= hopper {
-			arch = form.PortableArch
+			archs = form.PortableArchs
 		}
-		forms, err := form.Declared(folder, arch)
+		forms, err := form.Declared(folder, archs...)
 		if err != nil {
 			return nil, err
 		}

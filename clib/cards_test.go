@@ -29,10 +29,13 @@ var cards = []device.Facts{
 	{Name: "T4", Arch: "sm_75", Multiprocessors: 40, L2Bytes: 4 << 20},
 	{Name: "B200", Arch: "sm_100", Multiprocessors: 148, L2Bytes: 126 << 20},
 	{Name: "GB10", Arch: "sm_121", Multiprocessors: 48, L2Bytes: 24 << 20},
+	{Name: "RTX A6000", Arch: "sm_86", Multiprocessors: 84, L2Bytes: 6 << 20},
+	{Name: "L40S", Arch: "sm_89", Multiprocessors: 142, L2Bytes: 96 << 20},
+	{Name: "RTX PRO 6000", Arch: "sm_120", Multiprocessors: 188, L2Bytes: 128 << 20},
 }
 
 // The cards that the kernels for Hopper are not for, and that have one.
-var portableCards = []int{2, 3, 4, 5, 6, 7, 9, 10}
+var portableCards = []int{2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13}
 
 func cardNamed(name string) int {
 	return slices.IndexFunc(cards, func(c device.Facts) bool { return c.Name == name })
@@ -61,7 +64,9 @@ func onCard(card int, p form.Problem) []string {
 func TestCards(t *testing.T) {
 	t.Parallel()
 	c := shippedProbe(t)
-	all := []string{"A100", "A10", "RTX 3090", "L4", "RTX 4090", "RTX 5090", "B200", "GB10"}
+	ampere := []string{"A100", "A10", "RTX 3090", "RTX A6000"}
+	e4m3 := []string{"L4", "RTX 4090", "L40S", "RTX 5090", "RTX PRO 6000", "GB10"} // with products of E4M3
+	all := slices.Concat(ampere, e4m3, []string{"B200"})
 	few := inBF16("heads=16", "kv_heads=16", "queries=200", "keys=2000", "head_dim=128")
 	for _, test := range []struct {
 		cards    []string
@@ -76,10 +81,25 @@ func TestCards(t *testing.T) {
 		// 32 tiles of 128 rows, or 64 of 64.
 		{[]string{"A100", "A10", "RTX 3090", "RTX 4090", "RTX 5090", "B200"}, few, "warp_d128_m64 "},
 		{[]string{"L4", "GB10"}, few, "warp_d128 "},
-		{all, nil, "NULL q_dtype is 1 and out_dtype 2; on sm_"},
+		// In 8 bits.
+		{e4m3, nil, "f8_d64_fp16 "},
+		{e4m3, []string{"head_dim=128", "out_dtype=3", "heads=16", "kv_heads=2", "causal=1", "lse=0x100400000000"}, "f8_d128 "},
+		{ampere, nil, "NULL q_dtype is 1, head_dim 64 and v_head_dim 64; no form of 8 bits of this library for sm_8"},
+		{all, []string{"key_lengths=0x101000000000"}, "NULL no form of 8 bits of this library for sm_"},
+		{e4m3, []string{"head_dim=80"}, "NULL q_dtype is 1, head_dim 80 and v_head_dim 80; no form of 8 bits"},
+		{slices.Concat(ampere, []string{"B200"}), inBF16("precision=1"), "i8f16_d64 "},
+		{ampere, inBF16("dtype=2", "out_dtype=2", "head_dim=128", "precision=1", "causal=1"), "i8f16_d128_fp16 "},
+		{ampere, inBF16("precision=1", "out_dtype=2"), "NULL dtype is 3 and out_dtype 2; in 8 bits on sm_8"},
+		{e4m3, inBF16("precision=1", "head_dim=96", "lse=0x100400000000"), "i8f8_d96 "},
+		{e4m3, inBF16("precision=1", "head_dim=256", "out_dtype=2"), "i8f8_d256_fp16 "},
+		{e4m3, inBF16("dtype=2", "smooth_k=1", "lse=0x100400000000"), "i8f8_d64 "},
+		{ampere, inBF16("smooth_k=1", "lse=0x100400000000"), "i8f16_d64 "},
+		{all, inBF16("precision=1", "sinks=0x100400000000"), "NULL no form of 8 bits of this library for sm_"},
+		{all, inBF16("precision=1", "softcap=30"), "NULL no form of 8 bits of this library for sm_"},
+		{all, inBF16("precision=1", "head_dim=72"), "NULL q_dtype is 3, head_dim 72 and v_head_dim 72; no form of 8 bits"},
+		{all, inBF16("hadamard=1"), "NULL hadamard is 1; the quantiser of this library for sm_"},
+		{[]string{"T4"}, inBF16("precision=1"), "NULL the GPU is sm_75; the code of this library is for sm_80 and later"},
 		{all, inBF16("out_dtype=2"), "NULL q_dtype is 3 and out_dtype 2; on sm_"},
-		{all, inBF16("precision=1"), "NULL ATTUNE_SDPA_PRECISION_FP8 is set; on sm_"},
-		{all, inBF16("smooth_k=1"), "NULL smooth_k is set; on sm_"},
 		{all, inBF16("head_dim=264"), "NULL dtype is 3, head_dim 264 and v_head_dim 264; no form of this library for sm_"},
 		{all, inBF16("dtype=2", "out_dtype=2", "alibi_slopes=0x100400000000"), "NULL no form of this library for sm_"},
 		// Options, other head dims, and few rows over BF16 and E4M3.
@@ -108,7 +128,14 @@ func TestCards(t *testing.T) {
 			if want := fmt.Sprintf("%s%s %d", ok, card.Arch, card.Multiprocessors); got[1] != want {
 				t.Errorf("%s: the target is %q, want %q", name, got[1], want)
 			}
-			if where := " rows a tile, "; card.Arch != "sm_90" && !strings.Contains(got[2], where) {
+			where := " rows a tile, "
+			switch fields := strings.Fields(got[2]); {
+			case card.Arch == "sm_90" || fields[2] == "warp8" && strings.HasPrefix(fields[1], "f8"):
+				where = ""
+			case fields[2] == "warp8":
+				where = "; q k^T in s8, p v in "
+			}
+			if !strings.Contains(got[2], where) {
 				t.Errorf("%s: %q does not contain %q", name, got[2], where)
 			}
 		}
@@ -160,12 +187,36 @@ func TestPlansFollowContext(t *testing.T) {
 			t.Errorf("answer %d is %q, want %q", i, got[i], want)
 		}
 	}
-	quantiser := []string{"context 5", "function quantize", "set mean_k 0"}
+}
+
+// The quantiser and append run on each card, as code for it.
+func TestQuantisersOfCards(t *testing.T) {
+	t.Parallel()
+	c := shippedProbe(t)
+	const memory = "0x150000000000"
+	lines := []string{"function quantize", "set mean_k 0", "set flags 1"}
 	for _, name := range []string{"q", "k", "v", "y_q", "y_k", "y_v", "descale_q", "descale_k", "descale_v", "workspace"} {
-		quantiser = append(quantiser, fmt.Sprintf("set %s %#x", name, 0x150000000000))
+		lines = append(lines, setting(name, memory))
 	}
-	if got := c.ask(t, append(quantiser, "call")...); got[0] != unsupported+"device 5 of the current context is sm_89; the code of quantize is for sm_90a" {
-		t.Errorf("got %q", got)
+	lines = append(lines, "call", "print", "function append", "set flags 1")
+	for _, name := range []string{"k", "v", "k_cache", "v_cache", "descale_k", "descale_v", "lengths"} {
+		lines = append(lines, setting(name, memory))
+	}
+	lines = append(lines, "call", "print")
+	for card, facts := range cards {
+		shared, ofContext := 32768, fmt.Sprintf("launch %d ", 11+card)
+		if facts.Arch == "sm_90" {
+			shared = 98304
+		}
+		want := []string{ok, ofContext + fmt.Sprintf("grid 96 1 1 block 256 1 1 shared %d cluster 0 0 0 cooperative ", shared), ok, ofContext + "grid 2 2 1 block 128 "}
+		if facts.Arch == "sm_75" {
+			want = []string{unsupported + "this library was exported without the kernel quantize for sm_75", unsupported + "this library was exported without the kernel append for sm_75"}
+		}
+		got := c.ask(t, append([]string{fmt.Sprintf("context %d", card)}, lines...)...)
+		got = slices.DeleteFunc(got, func(line string) bool { return strings.HasPrefix(line, "load ") || strings.HasPrefix(line, "occupancy ") })
+		if !slices.EqualFunc(got, want, strings.HasPrefix) {
+			t.Errorf("%s: got %q, want %q", facts.Name, got, want)
+		}
 	}
 }
 
@@ -191,7 +242,10 @@ func TestPlansOfCardsMatchGo(t *testing.T) {
 			p.K.Type = []array.DType{array.F16, array.BF16}[r.IntN(2)]
 			p.Q.Type, p.V.Type, p.O.Type = p.K.Type, p.K.Type, p.K.Type
 			p.DescaleQ, p.DescaleK, p.DescaleV = 0, 0, 0
-			p.Precision = []form.Precision{form.Auto, form.Bits16}[r.IntN(2)]
+			p.Precision = []form.Precision{form.Auto, form.Bits16, form.FP8}[r.IntN(3)]
+			if r.IntN(2) == 0 {
+				p = withoutOptions(p)
+			}
 		}
 		card := portableCards[r.IntN(len(portableCards))]
 		problems[i], on[i] = p, card
@@ -221,15 +275,28 @@ func TestPlansOfCardsMatchGo(t *testing.T) {
 			want = append(want, launchLine(moved(launch, card)))
 		}
 		got = slices.DeleteFunc(got, func(line string) bool { return strings.HasPrefix(line, "load ") })
-		got[len(got)-1] = strings.Replace(got[len(got)-1], fmt.Sprintf("launch %d ", 11+card), "launch 11 ", 1)
+		for i := range got {
+			got[i] = strings.Replace(got[i], fmt.Sprintf("launch %d ", 11+card), "launch 11 ", 1)
+		}
 		if !slices.Equal(got, want) {
 			t.Errorf("%s, problem %d, %+v:\nthe library %s\nGo          %s", cards[card].Name, i, p, strings.Join(got, "\n            "), strings.Join(want, "\n            "))
 		}
 	}
-	if len(variants) < 7 {
+	if len(variants) < 20 {
 		t.Errorf("the problems have the forms %v", variants)
 	}
 }
+
+// withoutOptions is a problem of forms without options.
+func withoutOptions(p form.Problem) form.Problem {
+	return form.Problem{
+		Batch: p.Batch, Heads: p.Heads, KVHeads: p.KVHeads, Queries: p.Queries, Keys: p.Keys, HeadDim: p.HeadDim, Q: plain(p.Q), K: plain(p.K), V: plain(p.V), O: plain(p.O),
+		LSE: p.LSE, Precision: p.Precision, Causal: p.Causal, WindowLeft: -1, WindowRight: -1, Scale: p.Scale, DescaleQ: p.DescaleQ, DescaleK: p.DescaleK, DescaleV: p.DescaleV,
+	}
+}
+
+// plain is a contiguous tensor.
+func plain(x form.Tensor) form.Tensor { return form.Tensor{Address: x.Address, Type: x.Type} }
 
 // A selection that was measured on a GPU comes before the rule, in C and in Go, where its form computes
 // the problem.
@@ -239,7 +306,7 @@ func TestMeasured(t *testing.T) {
 	cache := t.TempDir()
 	l4 := cards[cardNamed("L4")]
 	const choices = `[{"when": "queries <= 600 and not causal", "variant": "warp_d128_m64", "why": "\"fast\""}, {"when": "keys == 5", "variant": "warp_d64_m64"},
-		{"variant": "warp_d96", "kept": true}, {"when": "group > 1 and batch > 2", "variant": "warp_d64_m64"}, {"variant": "warp_d128"}, {"variant": "unknown"}, {"variant": "warp_d64"}]`
+		{"variant": "warp_d96", "kept": true}, {"when": "group > 1 and batch > 2", "variant": "warp_d64_m64"}, {"variant": "warp_d128"}, {"when": "head_dim == 64 and rows <= 9 and tiles > 20", "variant": "warp_d64_m64"}, {"variant": "warp_d64"}]`
 	file := func(arch string, multiprocessors int, choices string) string {
 		return fmt.Sprintf(`{"schema_version": 1, "gpu": "a GPU", "probe": {"rates": [1.5, null, {}], "none": []}, "arch": %q, "multiprocessors": %d, "choices": %s}`, arch, multiprocessors, choices)
 	}
@@ -265,7 +332,12 @@ func TestMeasured(t *testing.T) {
 		{[]string{"ATTUNE_CACHE=" + cache}, inBF16("head_dim=64", "batch=3", "heads=16"), "warp_d64_m64 "},
 		{[]string{"ATTUNE_CACHE=" + cache}, inBF16("dtype=2", "out_dtype=2", "head_dim=64"), "warp_d64_fp16 "},
 		{[]string{"ATTUNE_CACHE=" + cache, "ATTUNE_SELECTION=" + named}, inBF16("head_dim=64", "queries=9000"), "warp_d64_m64 "},
-		{[]string{"ATTUNE_SELECTION=" + other}, inBF16("head_dim=64", "queries=9000"), "warp_d64 "},
+		{[]string{"ATTUNE_SELECTION=" + other}, inBF16("head_dim=64", "queries=9000"), "NULL " + other + " is for sm_89 with 128 multiprocessors, and the GPU is sm_89 with 58; unset ATTUNE_SELECTION, or tune this GPU"},
+		{[]string{"ATTUNE_SELECTION=" + cache}, inBF16(), "NULL the selection " + cache + " cannot be opened: it is not a regular file"},
+		{[]string{"ATTUNE_SELECTION=/dev/zero"}, inBF16(), "NULL the selection /dev/zero cannot be opened: it is not a regular file"},
+		{[]string{"ATTUNE_SELECTION=" + write("large", strings.Repeat(" ", 1<<20+1))}, inBF16(), "NULL the selection " + cache + "/large cannot be opened: it has more than 1 MB"},
+		{[]string{"ATTUNE_SELECTION=" + write("newer", `{"schema_version": 2, "arch": "sm_89", "multiprocessors": 58}`)}, inBF16(), "NULL " + cache + "/newer has version 2, and this library reads 1; write it again by its attune tune"},
+		{[]string{"ATTUNE_SELECTION=" + write("stage", file("sm_89", 58, `[{"variant": "warp_d65"}]`))}, inBF16(), "NULL " + cache + "/stage chooses warp_d65, which this library does not have; write it again by its attune tune"},
 		{[]string{"HOME=" + cache, "ATTUNE_CACHE=", "XDG_CACHE_HOME="}, inBF16("head_dim=64", "queries=9000"), "warp_d64 "},
 		{[]string{"ATTUNE_SELECTION=" + cache + "/none"}, inBF16(), "NULL the selection " + cache + "/none cannot be opened: No such file or directory"},
 		{[]string{"ATTUNE_SELECTION=" + write("a", "")}, inBF16(), "NULL " + cache + "/a is no selection of attune tune for the warp kernel; write it again, or delete it"},

@@ -323,7 +323,7 @@ func TestDeclaredLaunchesMatchLab(t *testing.T) {
 		var problems [][]string
 		var want []string
 		for _, companion := range l.Companions {
-			if companion.Image.Record.Kernel != name {
+			if companion.Image.Record.Kernel != name || companion.Target.Arch != l.Arch {
 				continue
 			}
 			for _, s := range shapes {

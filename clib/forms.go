@@ -282,7 +282,7 @@ func arguments(f *form.Form) (string, error) {
 // maxArguments is ATTUNE_SDPA_MAX_ARGUMENTS.
 const maxArguments = 64
 
-// cacheTypes are the values of attune_sdpa_dtype; other kernels than decode have 0.
+// cacheTypes are the values of attune_sdpa_dtype; 0 is none.
 var cacheTypes = map[array.DType]int{array.E4M3: 1, array.F16: 2, array.BF16: 3}
 
 // writeForm writes a line of attune_sdpa_forms.
@@ -298,9 +298,9 @@ func writeForm(c *bytes.Buffer, f *form.Form, image string) error {
 		strings.ToUpper(string(f.Kernel)), strconv.Quote(f.Variant()), strconv.Quote(f.Target.EntryName()), image, number, flag[exact], flag[kind == form.PTX], flag[f.Waits()])
 	fmt.Fprintf(c, "     .head_dim = %d, .threads = %d, .shared_bytes = %d, .cluster = %d, .cooperative = %d,\n",
 		f.HeadDim, f.Threads, f.SharedBytes, f.Cluster, flag[f.Cooperative])
-	fmt.Fprintf(c, "     .blocks_per_multiprocessor = %d, .query_rows = %d, .step_keys = %d, .chunks = %d,\n     .max_blocks = %d, .bf16 = %d, .linear_eighths = %d, .cache_dtype = %d,\n     .has_options = %d, .packs_heads = %d, .splits = %d,\n",
+	fmt.Fprintf(c, "     .blocks_per_multiprocessor = %d, .query_rows = %d, .step_keys = %d, .chunks = %d,\n     .max_blocks = %d, .bf16 = %d, .linear_eighths = %d, .cache_dtype = %d,\n     .has_options = %d, .packs_heads = %d, .splits = %d, .e4m3_v = %d,\n",
 		f.BlocksPerMultiprocessor, f.QueryRows, f.StepKeys, f.Chunks, f.MaxBlocks, flag[f.BF16], f.LinearEighths, cacheTypes[f.Cache],
-		flag[f.HasOptions], flag[f.PacksHeads], flag[f.Splits])
+		flag[f.HasOptions], flag[f.PacksHeads], flag[f.Splits], flag[f.E4M3V])
 	fmt.Fprintf(c, "     .argument_count = %d, .map_count = %d,\n     .arguments = {%s},\n     .maps = {", len(f.Arguments), len(f.Maps()), list)
 	for _, m := range f.Maps() {
 		fmt.Fprintf(c, "{%d, %d, %d, %d, %d, %d, %d}, ", m.Tensor, m.ElementBytes, m.Rank, m.Columns, m.Rows, m.PagedRows, m.SwizzleBytes)

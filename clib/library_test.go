@@ -166,7 +166,7 @@ func (c compiled) link(program, source string, flags ...string) error {
 }
 
 // handWritten are the sources of the library without its table.
-var handWritten = []string{"attune_sdpa.c", "attune_explain.c", "attune_attention.c", "attune_warp.c", "attune_selection.c", "attune_quantize.c", "attune_tensor.c", "attune_driver.c"}
+var handWritten = []string{"attune_sdpa.c", "attune_explain.c", "attune_attention.c", "attune_warp.c", "attune_warp8.c", "attune_selection.c", "attune_quantize.c", "attune_tensor.c", "attune_driver.c"}
 
 var (
 	probeSource, _  = filepath.Abs("testdata/probe.c")

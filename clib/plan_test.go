@@ -122,8 +122,12 @@ func problemLines(p form.Problem) []string {
 func launchLine(l form.Launch) string {
 	var text strings.Builder
 	job := l.Job
-	fmt.Fprintf(&text, "launch 11 grid %d %d %d block %d %d %d shared %d cluster %d %d %d stream 0x77", job.Grid[0], job.Grid[1], job.Grid[2],
+	fmt.Fprintf(&text, "launch 11 grid %d %d %d block %d %d %d shared %d cluster %d %d %d", job.Grid[0], job.Grid[1], job.Grid[2],
 		job.Block[0], job.Block[1], job.Block[2], job.DynamicSharedBytes, job.Cluster[0], job.Cluster[1], job.Cluster[2])
+	if job.Cooperative {
+		text.WriteString(" cooperative")
+	}
+	text.WriteString(" stream 0x77")
 	for i, arg := range job.Args {
 		value := arg.Scalar
 		switch {

@@ -9,4 +9,4 @@ func Forms() []fs.FS {
 }
 
 // Portable returns the folders of the kernels that the libraries launch on other GPUs since Ampere.
-func Portable() []fs.FS { return []fs.FS{Warp()} }
+func Portable() []fs.FS { return []fs.FS{Warp(), Warp8(), Quantize8(), Quantize(), Append()} }

@@ -52,11 +52,17 @@ func Mixed() fs.FS { return folder("attention/mixed") }
 // Warp returns the folder of the attention kernel for BF16 and FP16 on every GPU since Ampere.
 func Warp() fs.FS { return folder("attention/warp") }
 
+// Warp8 returns the folder of the attention kernel with products of 8 bits on every GPU since Ampere.
+func Warp8() fs.FS { return folder("attention/warp8") }
+
 // Cast returns the folder of the quantiser of Q, K and V in one pass.
 func Cast() fs.FS { return folder("quantize/cast") }
 
 // Quantize returns the folder of the quantiser of Q, K and V with options.
 func Quantize() fs.FS { return folder("quantize/quantize") }
+
+// Quantize8 returns the folder of the quantiser of Q, K and V for Warp8.
+func Quantize8() fs.FS { return folder("quantize/quantize8") }
 
 // Append returns the folder of the quantiser of new rows of a cache.
 func Append() fs.FS { return folder("quantize/append") }

@@ -67,8 +67,8 @@ func newGPU(machine device.Machine) (*Device, error) {
 		return nil, fmt.Errorf("sdpa: %w", err)
 	}
 	facts := machine.Facts()
-	if facts.Arch, err = namedArch(facts.Arch); err != nil {
-		return nil, err
+	if facts.Arch, err = arch.Named(facts.Arch, os.Getenv(arch.Variable)); err != nil {
+		return nil, fmt.Errorf("sdpa: %w", err)
 	}
 	table, err := form.NewTable(kernel.Selection(selectionName), kernels.SDPA(), kernels.Forms(), kernels.Portable(), facts)
 	if errors.Is(err, form.ErrUnsupported) {
@@ -80,19 +80,6 @@ func newGPU(machine device.Machine) (*Device, error) {
 	return &Device{name: facts.Name, gpu: &gpu{
 		machine: machine, table: table, forms: map[string]*loaded{}, live: map[device.Address]bool{}, arrays: map[string]gpuTensor{},
 	}}, nil
-}
-
-// namedArch is the architecture that the variable ATTUNE_ARCH names in place of a later one of the GPU.
-func namedArch(gpu string) (string, error) {
-	named := os.Getenv("ATTUNE_ARCH")
-	if named == "" || !arch.HasLibrary(gpu) {
-		return gpu, nil
-	}
-	_, specific := arch.Number(named)
-	if specific || !strings.HasPrefix(named, "sm_") || !arch.Runs(arch.LibraryPortable, true, named) || !arch.Runs(named, true, gpu) {
-		return "", fmt.Errorf("sdpa: the variable ATTUNE_ARCH is %q: it names an architecture from %s to that of the GPU, %s", named, arch.LibraryPortable, gpu)
-	}
-	return named, nil
 }
 
 // close frees all memory. A lost context cannot, and the end of the process does.

@@ -244,6 +244,7 @@ func TestGPUCards(t *testing.T) {
 	r := rand.New(rand.NewPCG(23, 24))
 	draw := func(dtype DType, shape ...int) *Tensor { return randomTensor(t, r, dtype, [4]int(shape)) }
 	tests := append(optionTests(t), optionTest{"head dim 96", Problem{Causal: true}, draw(BF16, 1, 2, 40, 96), draw(BF16, 1, 1, 50, 96), draw(BF16, 1, 1, 50, 96), BF16, nil, 0.03, false})
+	tests = append(tests, tests8(draw)...)
 	for _, card := range []string{"sm_80", "sm_86", "sm_89", "sm_120"} {
 		computed := 0
 		for i, test := range tests {
@@ -253,6 +254,12 @@ func TestGPUCards(t *testing.T) {
 			m := newSimMachine()
 			m.facts.Arch, m.facts.Multiprocessors = card, 58
 			test.launches = []string{"warp_attention"}
+			switch {
+			case test.q.DType == E4M3:
+				test.launches = []string{"warp8_attention"}
+			case test.problem.Precision == PrecisionFP8:
+				test.launches = []string{"quantize8", "warp8_attention"}
+			}
 			switch err := test.checkOn(t, m); {
 			case err == nil:
 				computed++
@@ -263,6 +270,18 @@ func TestGPUCards(t *testing.T) {
 		if computed < 1 {
 			t.Errorf("%s computes no problem", card)
 		}
+	}
+}
+
+// tests8 are problems in 8 bits.
+func tests8(draw func(dtype DType, shape ...int) *Tensor) []optionTest {
+	fp8, causal := Problem{Precision: PrecisionFP8}, Problem{Precision: PrecisionFP8, Causal: true, LSE: make([]float32, 2*4*40)}
+	return []optionTest{
+		{"FP16 in 8 bits, head dim 128", fp8, draw(FP16, 1, 2, 40, 128), draw(FP16, 1, 1, 70, 128), draw(FP16, 1, 1, 70, 128), FP16, nil, 0.05, true},
+		{"BF16 in 8 bits with LSE", causal, draw(BF16, 2, 4, 40, 64), draw(BF16, 2, 2, 150, 64), draw(BF16, 2, 2, 150, 64), BF16, nil, 0.05, false},
+		{"BF16 in 8 bits, head dim 256", fp8, draw(BF16, 1, 2, 20, 256), draw(BF16, 1, 2, 33, 256), draw(BF16, 1, 2, 33, 256), BF16, nil, 0.05, true},
+		{"E4M3 with LSE", Problem{Causal: true, LSE: make([]float32, 2*40)}, draw(E4M3, 1, 2, 40, 64), draw(E4M3, 1, 1, 50, 64), draw(E4M3, 1, 1, 50, 64), BF16, nil, 0.05, false},
+		{"E4M3, head dim 96", Problem{}, draw(E4M3, 1, 2, 40, 96), draw(E4M3, 1, 2, 50, 96), draw(E4M3, 1, 2, 50, 96), FP16, nil, 0.05, true},
 	}
 }
 

@@ -189,6 +189,8 @@ attune_sdpa_status attune_launch_attention(const problem *x, context *c,
     TRY(set_dense_grid(&p, form, x->target.multiprocessors, grid));
   } else if (form->kernel == ATTUNE_KERNEL_WARP) {
     attune_set_warp_grid(x, form, grid);
+  } else if (form->kernel == ATTUNE_KERNEL_WARP8) {
+    grid[0] = (unsigned)(p.batch * p.heads * quotient_up(p.queries, form->query_rows));
   } else {
     TRY(set_persistent_grid(x, form, grid));
   }
@@ -204,6 +206,7 @@ attune_sdpa_status attune_launch_attention(const problem *x, context *c,
   float scale = x->scale, softcap = p.softcap;
   /* A decode form takes q in 16 bits by another argument, and mixed forms take its type. */
   const void *q = p.q, *q_fp16 = NULL, *q_bf16 = NULL;
+  const float *q_dot_mean = x->q_dot_mean;
   int32_t q_is_bf16 = p.q_dtype == ATTUNE_SDPA_BF16;
   if (form->kernel == ATTUNE_KERNEL_DECODE && x->converts_q) {
     q = NULL, *(q_is_bf16 ? &q_bf16 : &q_fp16) = p.q;
@@ -267,6 +270,9 @@ attune_sdpa_status attune_launch_attention(const problem *x, context *c,
       [ATTUNE_ARG_V_STRIDE_BATCH] = &values_of_keys.strides[0],
       [ATTUNE_ARG_V_STRIDE_HEAD] = &values_of_keys.strides[1],
       [ATTUNE_ARG_V_STRIDE_ROW] = &values_of_keys.strides[2],
+      [ATTUNE_ARG_Q_S8] = &q,
+      [ATTUNE_ARG_K_S8] = &p.k,
+      [ATTUNE_ARG_Q_DOT_MEAN] = &q_dot_mean,
       [ATTUNE_ARG_SECTION] = &section,
       [ATTUNE_ARG_SPLITS] = &splits,
       [ATTUNE_ARG_COLUMNS] = &columns,

@@ -258,8 +258,12 @@ bool attune_runs_on(const attune_sdpa_form_info *form, int32_t arch) {
   return arch >= form->arch && (form->is_ptx || arch / 10 == form->arch / 10);
 }
 
-int32_t attune_shared_bytes_of(int32_t arch) {
-  const int32_t kilobytes = arch == 80 || arch == 87 ? 164 : arch >= 90 && arch < 120 ? 228 : 100;
+int32_t attune_shared_bytes_of(target t) {
+  enum { MOST_AMPERE = 128 };
+  const bool is_later = t.arch == 80 && t.multiprocessors > MOST_AMPERE;
+  const int32_t kilobytes = is_later || (t.arch >= 90 && t.arch < 120) ? 228
+                            : t.arch == 80 || t.arch == 87             ? 164
+                                                                       : 100;
   return kilobytes << 10;
 }
 

@@ -11,10 +11,15 @@
 static const struct {
   double linear, exact, decode; /* in 16 bits: with linear exponentials, without, of decode */
   double cast, codes;           /* in FP8: of tensors that are quantised, of E4M3 codes as given */
-} errors = {.linear = 0.0045, .exact = 0.0024, .decode = 0.0019, .cast = 0.056, .codes = 0.029};
+  double i8f16, i8f8;           /* of tensors that become s8, V not and to E4M3 */
+} errors = {.linear = 0.0045, .exact = 0.0024, .decode = 0.0019, .cast = 0.056, .codes = 0.029,
+            .i8f16 = 0.012, .i8f8 = 0.038};
 
 static double error_of(const call_plan *plan) {
   const attune_sdpa_form_info *form = plan->form;
+  if (plan->quantiser != NULL && plan->quantiser->kernel == ATTUNE_KERNEL_QUANTIZE8) {
+    return form->e4m3_v ? errors.i8f8 : errors.i8f16;
+  }
   if (plan->quantiser != NULL) return errors.cast;
   if (form->kernel == ATTUNE_KERNEL_DECODE) return errors.decode;
   if (form->kernel == ATTUNE_KERNEL_NATIVE || form->kernel == ATTUNE_KERNEL_PINGPONG ||
@@ -36,6 +41,7 @@ static const char *kernel_name(attune_sdpa_kernel kernel) {
     case ATTUNE_KERNEL_PREFILL16: return "prefill16";
     case ATTUNE_KERNEL_MIXED: return "mixed";
     case ATTUNE_KERNEL_WARP: return "warp";
+    case ATTUNE_KERNEL_WARP8: return "warp8";
     default: return "dense";
   }
 }
@@ -46,11 +52,14 @@ static void explain_precision(const call_plan *plan, char *text, size_t size) {
   const char *why = "FP8 would be less than 1.1x faster";
   if (p->dtype == ATTUNE_SDPA_E4M3) {
     why = "k and v are in E4M3";
-  } else if (plan->form->kernel == ATTUNE_KERNEL_WARP) {
-    snprintf(text, size, "on sm_%d nothing is quantised", plan->x.target.arch);
-    return;
   } else if (p->precision == ATTUNE_SDPA_PRECISION_16) {
     why = "precision 16 quantises nothing";
+  } else if (plan->form->kernel == ATTUNE_KERNEL_WARP) {
+    snprintf(text, size, "on sm_%d precision FP8 alone quantises", plan->x.target.arch);
+    return;
+  } else if (plan->form->kernel == ATTUNE_KERNEL_WARP8) {
+    why = p->precision == ATTUNE_SDPA_PRECISION_FP8 ? "precision FP8 quantises, with smooth-K"
+                                                    : "smooth_k quantises";
   } else if (p->precision == ATTUNE_SDPA_PRECISION_FP8) {
     why = "precision FP8 quantises";
   } else if (plan->quantiser != NULL) {
@@ -81,6 +90,7 @@ static void explain_precision(const call_plan *plan, char *text, size_t size) {
 /* Why a form of the kernel computes it; empty where there is nothing to say. */
 static void explain_kernel(const call_plan *plan, char *text, size_t size) {
   const problem *x = &plan->x;
+  const attune_sdpa_params *p = &x->p;
   const char *option = attune_option_of(x), *why = "";
   switch (plan->form->kernel) {
     case ATTUNE_KERNEL_DECODE: why = "; decode reads k and v once for all query rows"; break;
@@ -89,6 +99,10 @@ static void explain_kernel(const call_plan *plan, char *text, size_t size) {
                option != NULL ? option : "", option != NULL ? ", " : "", plan->form->query_rows,
                x->splits, x->splits > 1 ? "s" : "", x->is_measured ? ", as measured" : "");
       return;
+    case ATTUNE_KERNEL_WARP8:
+      if (p->q_dtype == ATTUNE_SDPA_E4M3) break;
+      why = plan->form->e4m3_v ? "; q k^T in s8, p v in E4M3" : "; q k^T in s8, p v in 16 bits";
+      break;
     case ATTUNE_KERNEL_MIXED: why = "; mixed converts q itself"; break;
     case ATTUNE_KERNEL_DENSE: why = "; the tensors are contiguous, without options"; break;
     case ATTUNE_KERNEL_PREFILL:

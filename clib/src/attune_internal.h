@@ -106,9 +106,10 @@ ATTUNE_SDPA_PRIVATE int attune_l2_bytes(const context *c);
 /* Whether the code of a form runs on an architecture. */
 ATTUNE_SDPA_PRIVATE bool attune_runs_on(const attune_sdpa_form_info *form, int32_t arch);
 
-/* Shared memory of a multiprocessor. A block reserves BLOCK_SHARED_BYTES beside its own. */
+/* Shared memory of a multiprocessor. A block reserves BLOCK_SHARED_BYTES beside its own. More
+ * multiprocessors than there are on sm_80 are of a Hopper GPU, which ATTUNE_ARCH names so. */
 enum { BLOCK_SHARED_BYTES = 1024 };
-ATTUNE_SDPA_PRIVATE int32_t attune_shared_bytes_of(int32_t arch);
+ATTUNE_SDPA_PRIVATE int32_t attune_shared_bytes_of(target t);
 
 /* Loads the code of a form into a context if that has not happened yet. Refuses code for another
  * architecture. */
@@ -204,6 +205,9 @@ typedef struct tensor {
 ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_set_strides(tensor *t, int32_t head_dim,
                                                           int element_bytes, bool rows_first);
 
+/* Gives a tensor the strides of what a quantiser makes of it: contiguous, heads before rows. */
+ATTUNE_SDPA_PRIVATE void attune_make_contiguous(tensor *t);
+
 /* Refuses a number that is no attune_sdpa_dtype, and those that are not among the bits. */
 ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_check_dtype(const char *name, attune_sdpa_dtype dtype,
                                                           int supported);
@@ -212,12 +216,13 @@ static inline int64_t quotient_up(int64_t a, int64_t b) { return (a + b - 1) / b
 
 /* ---- the kernels ---------------------------------------------------------------------------- */
 
-/* The form of a kernel for a head dim; NULL if the library has none. */
+/* The first form of a kernel for a head dim that runs on an architecture; NULL if the library has
+ * none. */
 ATTUNE_SDPA_PRIVATE const attune_sdpa_form_info *attune_find_form(attune_sdpa_kernel kernel,
-                                                                  int32_t head_dim);
+                                                                  int32_t head_dim, int32_t arch);
 
-/* The workspace of kernels/quantize/quantize begins with 16 bytes of counters, the end of the zeroed bytes. The
- * counters of a decode or a pingpong form are before them. */
+/* The workspace of kernels/quantize/quantize and quantize8 begins with 16 bytes of counters, the end
+ * of the zeroed bytes. The counters of a decode or a pingpong form are before them. */
 enum {
   QUANTIZE_COUNTER_BYTES = 16,
   QUANTIZE_OFFSET = ATTUNE_SDPA_ZEROED_BYTES - QUANTIZE_COUNTER_BYTES,
@@ -230,6 +235,7 @@ typedef struct quantization {
   void *y_q, *y_k, *y_v;
   float *descale_q, *descale_k, *descale_v;
   float *mean_k;   /* or NULL */
+  float *q_dot_mean; /* of quantize8: the products of q and mean_k, or NULL */
   void *workspace; /* at QUANTIZE_OFFSET of that of the caller */
   void *counters;  /* of kernels/quantize/cast: that of the caller */
   int32_t batch, heads, kv_heads, q_rows, kv_rows, head_dim;
@@ -237,9 +243,18 @@ typedef struct quantization {
   int32_t bf16, smooth, hadamard;
 } quantization;
 
-/* The form that computes a quantisation: one pass over the tensors where no option needs two. NULL
- * if the library has none. */
-ATTUNE_SDPA_PRIVATE const attune_sdpa_form_info *attune_find_quantiser(const quantization *z);
+/* The form that computes a quantisation to E4M3 on an architecture: one pass over the tensors where
+ * no option needs two. NULL if the library has none. */
+ATTUNE_SDPA_PRIVATE const attune_sdpa_form_info *attune_find_quantiser(const quantization *z,
+                                                                       int32_t arch);
+
+/* The factors of a head of each tensor. */
+typedef struct head_factors {
+  size_t q, k, v;
+} head_factors;
+
+ATTUNE_SDPA_PRIVATE head_factors attune_factors_of(const quantization *z,
+                                                   const attune_sdpa_form_info *form);
 
 /* Refuses what the kernel cannot count. */
 ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_check_quantization(const quantization *z,
@@ -267,8 +282,13 @@ typedef struct problem {
   bool dependent; /* attention is launched before the end of the cast */
   target target;
   int32_t splits;   /* blocks of a tile of a warp form */
+  const float *q_dot_mean; /* of a warp8 form: of each row of q with the mean of k, or NULL */
   bool is_measured; /* a selection of the user has chosen the warp form */
 } problem;
+
+/* Whether k and v have more elements than kernels index by 32 bits, and that as an error. */
+ATTUNE_SDPA_PRIVATE bool attune_keys_are_many(const attune_sdpa_params *p);
+ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_too_many_keys(const attune_sdpa_params *p);
 
 /* Whether the query rows of a K/V head are left to the decode kernel even if k and v are quantised. */
 ATTUNE_SDPA_PRIVATE bool attune_has_few_rows(const attune_sdpa_params *p);
@@ -304,7 +324,7 @@ typedef struct call_plan {
   problem x;
   const attune_sdpa_form_info *form, *quantiser; /* the latter NULL if nothing is quantised */
   quantization z;
-  size_t y_q, y_k, y_v, descale_q, descale_k, descale_v, parts;
+  size_t y_q, y_k, y_v, descale_q, descale_k, descale_v, mean_k, q_dot_mean, parts;
   size_t workspace_bytes;
 } call_plan;
 
@@ -316,6 +336,14 @@ ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_make_plan(const attune_sdpa_params
 
 /* Sets the form of the warp kernel with the shortest time, or says why there is none. */
 ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_select_warp(call_plan *plan, bool has_workspace);
+
+/* Says that the library has no code for an architecture. */
+ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_refuse_arch(int32_t arch);
+
+/* Whether q, k and v are in 8 bits on such a GPU, as they are given or quantised. Sets the form of
+ * the warp8 kernel, and the quantiser, or says why there is none. */
+ATTUNE_SDPA_PRIVATE bool attune_is_in_8_bits(const attune_sdpa_params *p);
+ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_select_warp8(call_plan *plan);
 ATTUNE_SDPA_PRIVATE void attune_set_warp_grid(const problem *x, const attune_sdpa_form_info *form,
                                               unsigned grid[3]);
 

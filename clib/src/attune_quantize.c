@@ -1,12 +1,12 @@
-/* The quantisers: q, k and v to E4M3 with factors of their own, and new rows into a cache whose
- * factors are given. */
+/* The quantisers: q, k and v to E4M3 with factors of their own, or to 8 bits for warp8, and new rows
+ * into a cache whose factors are given. */
 #include "attune_internal.h"
 
 enum { CHUNK_ELEMENTS = 8, MAX_QUANTIZE_DIM = 256 };
 
-static attune_sdpa_status no_form(const char *kernel) {
-  return attune_fail(ATTUNE_SDPA_UNSUPPORTED, "this library was exported without the kernel %s",
-                     kernel);
+static attune_sdpa_status no_form(const char *kernel, int32_t arch) {
+  return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
+                     "this library was exported without the kernel %s for sm_%d", kernel, arch);
 }
 
 static attune_sdpa_status check_elements(const tensor *t, const char *rows, int32_t head_dim) {
@@ -42,18 +42,40 @@ static bool has_room(const quantization *z, const attune_sdpa_form_info *cast) {
   return 8 * (int64_t)z->batch * (z->heads + 2 * (int64_t)z->kv_heads) <= QUANTIZE_OFFSET;
 }
 
-const attune_sdpa_form_info *attune_find_quantiser(const quantization *z) {
-  const attune_sdpa_form_info *cast = attune_find_form(ATTUNE_KERNEL_CAST, z->head_dim);
+const attune_sdpa_form_info *attune_find_quantiser(const quantization *z, int32_t arch) {
+  const attune_sdpa_form_info *cast = attune_find_form(ATTUNE_KERNEL_CAST, z->head_dim, arch);
   if (cast != NULL && !z->smooth && !z->hadamard && has_room(z, cast)) return cast;
-  return attune_find_form(ATTUNE_KERNEL_QUANTIZE, z->head_dim);
+  return attune_find_form(ATTUNE_KERNEL_QUANTIZE, z->head_dim, arch);
 }
 
-/* kernels/quantize/quantize multiplies tiles by blocks in 32 bits; kernels/quantize/cast has a block for each. */
+/* Of quantize8 (docs/quantize.md): rows of q and of k whose factors are numbered together, rows of a
+ * warp, and rows of a tile of columns. */
+enum { FACTOR_ROWS = 32, FACTOR_KEYS = 64, UNIT_ROWS = 16, COLUMN_TILE_ROWS = 128 };
+
+/* The runs of rows that the warps of quantize8 share. */
+static int64_t units_of(const quantization *z, const attune_sdpa_form_info *form) {
+  const int64_t of_q = FACTOR_ROWS / UNIT_ROWS * quotient_up(z->q_rows, FACTOR_ROWS),
+                of_k = FACTOR_KEYS / UNIT_ROWS * quotient_up(z->kv_rows, FACTOR_KEYS),
+                of_v = form->e4m3_v ? quotient_up(z->kv_rows, UNIT_ROWS) : 0;
+  return z->batch * (z->heads * of_q + z->kv_heads * (of_k + of_v));
+}
+
+head_factors attune_factors_of(const quantization *z, const attune_sdpa_form_info *form) {
+  if (form->kernel != ATTUNE_KERNEL_QUANTIZE8) return (head_factors){1, 1, 1};
+  return (head_factors){.q = 8 * (size_t)quotient_up(z->q_rows, FACTOR_ROWS),
+                        .k = 4 * (size_t)quotient_up(z->kv_rows, FACTOR_KEYS),
+                        .v = form->e4m3_v ? (size_t)z->head_dim : 0};
+}
+
+/* kernels/quantize/quantize multiplies tiles by blocks in 32 bits; kernels/quantize/cast has a block
+ * for each. quantize8 counts its units in 32 bits. */
 attune_sdpa_status attune_check_quantization(const quantization *z,
                                              const attune_sdpa_form_info *form) {
-  const int64_t tiles = tiles_of(z, form, lanes_of(z->head_dim)),
-                most = form->kernel == ATTUNE_KERNEL_CAST ? INT32_MAX
-                                                          : ((int64_t)1 << 32) / form->max_blocks - 1;
+  const bool units = form->kernel == ATTUNE_KERNEL_QUANTIZE8;
+  const int64_t tiles = units ? units_of(z, form) : tiles_of(z, form, lanes_of(z->head_dim)),
+                most = form->kernel == ATTUNE_KERNEL_QUANTIZE
+                           ? ((int64_t)1 << 32) / form->max_blocks - 1
+                           : INT32_MAX;
   if (tiles <= most) return ATTUNE_SDPA_OK;
   return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
                      "batch is %d with %d heads of %d queries and %d of %d keys: the quantiser "
@@ -66,6 +88,11 @@ attune_sdpa_status attune_check_quantization(const quantization *z,
  * column of each tile of K. */
 size_t attune_quantization_bytes(const quantization *z, const attune_sdpa_form_info *form) {
   if (form->kernel == ATTUNE_KERNEL_CAST) return QUANTIZE_COUNTER_BYTES;
+  if (form->kernel == ATTUNE_KERNEL_QUANTIZE8) {
+    const size_t rows = 1 + (size_t)quotient_up(z->kv_rows, COLUMN_TILE_ROWS),
+                 columns = 2 * (size_t)z->batch * (size_t)z->kv_heads * (size_t)z->head_dim;
+    return QUANTIZE_COUNTER_BYTES + 4 * columns * rows;
+  }
   const int lanes = lanes_of(z->head_dim);
   int64_t words = tiles_of(z, form, lanes) * (form->threads / 32);
   if (z->smooth) {
@@ -81,6 +108,14 @@ static attune_sdpa_status count_blocks(const quantization *z, context *c,
                                        const attune_sdpa_form_info *form, int64_t *blocks) {
   if (form->kernel == ATTUNE_KERNEL_CAST) {
     *blocks = tiles_of(z, form, lanes_of(z->head_dim));
+    return ATTUNE_SDPA_OK;
+  }
+  if (form->kernel == ATTUNE_KERNEL_QUANTIZE8) { /* its registers have room for these blocks */
+    const int64_t room =
+                      (int64_t)form->blocks_per_multiprocessor * attune_target_of(c).multiprocessors,
+                  most = room < form->max_blocks ? room : form->max_blocks,
+                  wanted = quotient_up(units_of(z, form), form->threads / 32);
+    *blocks = most < wanted ? most : wanted;
     return ATTUNE_SDPA_OK;
   }
   int resident = 0;
@@ -109,6 +144,7 @@ attune_sdpa_status attune_launch_quantization(const quantization *z, context *c,
       [ATTUNE_ARG_DESCALE_K] = &copy.descale_k,
       [ATTUNE_ARG_DESCALE_V] = &copy.descale_v,
       [ATTUNE_ARG_MEAN_K] = &copy.mean_k,
+      [ATTUNE_ARG_Q_DOT_MEAN] = &copy.q_dot_mean,
       [ATTUNE_ARG_COUNTERS] = &copy.counters,
       [ATTUNE_ARG_WORKSPACE] = &copy.workspace,
       [ATTUNE_ARG_Q_BATCH_STRIDE] = &copy.q.strides[0],
@@ -158,8 +194,13 @@ static attune_sdpa_status check_quantize(const attune_quantize_params *p, bool h
   return ATTUNE_SDPA_OK;
 }
 
-/* Checks everything but pointers. */
-static attune_sdpa_status read_quantize(const attune_quantize_params *given,
+/* The architecture of a context; without one, that of Hopper. */
+static int32_t arch_of(const context *c) {
+  return c != NULL ? attune_target_of(c).arch : attune_sdpa_arch;
+}
+
+/* Checks everything but pointers, for the device of a context or, without one, an H200. */
+static attune_sdpa_status read_quantize(const attune_quantize_params *given, const context *c,
                                         attune_quantize_params *p, quantization *z,
                                         const attune_sdpa_form_info **form) {
   TRY(attune_copy_params("attune_quantize_params", given, p, sizeof *p, sizeof *p));
@@ -187,8 +228,8 @@ static attune_sdpa_status read_quantize(const attune_quantize_params *given,
     TRY(attune_set_strides(&z->k, p->head_dim, 2, false));
     TRY(attune_set_strides(&z->v, p->head_dim, 2, false));
   }
-  *form = attune_find_form(ATTUNE_KERNEL_QUANTIZE, p->head_dim);
-  return *form == NULL ? no_form("quantize") : attune_check_quantization(z, *form);
+  *form = attune_find_form(ATTUNE_KERNEL_QUANTIZE, p->head_dim, arch_of(c));
+  return *form == NULL ? no_form("quantize", arch_of(c)) : attune_check_quantization(z, *form);
 }
 
 static size_t quantize_bytes(const quantization *z, const attune_sdpa_form_info *form) {
@@ -200,7 +241,9 @@ attune_sdpa_status attune_sdpa_quantize(const attune_quantize_params *params,
   attune_quantize_params p;
   quantization z;
   const attune_sdpa_form_info *form = NULL;
-  TRY(read_quantize(params, &p, &z, &form));
+  context *c = NULL;
+  TRY(attune_started_context(&c));
+  TRY(read_quantize(params, c, &p, &z, &form));
   TRY(attune_check_workspace(p.workspace_bytes, quantize_bytes(&z, form)));
   pointer all[11];
   int n = 0;
@@ -221,9 +264,13 @@ attune_sdpa_status attune_sdpa_quantize(const attune_quantize_params *params,
   all[n++] = (pointer){"workspace", p.workspace, 16};
   TRY(attune_check_addresses(all, n));
   z.workspace = (char *)p.workspace + QUANTIZE_OFFSET;
-  TRY(attune_start_driver());
-  context *c = NULL;
-  TRY(attune_current_context(&c));
+  if (c == NULL) { /* the first call, for a device that is not known yet */
+    TRY(attune_start_driver());
+    TRY(attune_current_context(&c));
+    form = attune_find_form(ATTUNE_KERNEL_QUANTIZE, p.head_dim, arch_of(c));
+    if (form == NULL) return no_form("quantize", arch_of(c));
+    TRY(attune_check_workspace(p.workspace_bytes, quantize_bytes(&z, form)));
+  }
   if ((p.flags & ATTUNE_SDPA_TRUST_POINTERS) == 0) TRY(attune_check_memory(c, all, n));
   TRY(attune_load(c, form));
   return attune_launch_quantization(&z, c, form, stream);
@@ -233,13 +280,14 @@ size_t attune_sdpa_quantize_workspace_bytes(const attune_quantize_params *params
   attune_quantize_params p;
   quantization z;
   const attune_sdpa_form_info *form = NULL;
-  return read_quantize(params, &p, &z, &form) == ATTUNE_SDPA_OK ? quantize_bytes(&z, form) : 0;
+  const context *c = attune_peek_context();
+  return read_quantize(params, c, &p, &z, &form) == ATTUNE_SDPA_OK ? quantize_bytes(&z, form) : 0;
 }
 
 /* ---- append --------------------------------------------------------------------------------- */
 
-static attune_sdpa_status read_append(const attune_append_params *p, tensor *k, tensor *v,
-                                      const attune_sdpa_form_info **form) {
+static attune_sdpa_status read_append(const attune_append_params *p, const context *c, tensor *k,
+                                      tensor *v, const attune_sdpa_form_info **form) {
   const extent sizes[] = {{"batch", p->batch}, {"kv_heads", p->kv_heads}, {"rows", p->rows},
                           {"head_dim", p->head_dim}},
                capacity[] = {{"capacity", p->capacity}},
@@ -258,8 +306,8 @@ static attune_sdpa_status read_append(const attune_append_params *p, tensor *k, 
   TRY(check_elements(k, "rows", p->head_dim));
   TRY(attune_set_strides(k, p->head_dim, 2, false));
   TRY(attune_set_strides(v, p->head_dim, 2, false));
-  *form = attune_find_form(ATTUNE_KERNEL_APPEND, p->head_dim);
-  return *form == NULL ? no_form("append") : ATTUNE_SDPA_OK;
+  *form = attune_find_form(ATTUNE_KERNEL_APPEND, p->head_dim, arch_of(c));
+  return *form == NULL ? no_form("append", arch_of(c)) : ATTUNE_SDPA_OK;
 }
 
 static attune_sdpa_status launch_append(attune_append_params p, tensor *k, tensor *v, context *c,
@@ -299,9 +347,11 @@ attune_sdpa_status attune_sdpa_append(const attune_append_params *params,
   attune_append_params p;
   tensor k, v;
   const attune_sdpa_form_info *form = NULL;
+  context *c = NULL;
+  TRY(attune_started_context(&c));
   TRY(attune_copy_params("attune_append_params", params, &p, sizeof p, sizeof p));
   TRY(attune_check_flags(p.flags));
-  TRY(read_append(&p, &k, &v, &form));
+  TRY(read_append(&p, c, &k, &v, &form));
   const pointer all[] = {{"k", p.k, 16},
                          {"v", p.v, 16},
                          {"descale_k", p.descale_k, sizeof(float)},
@@ -312,9 +362,12 @@ attune_sdpa_status attune_sdpa_append(const attune_append_params *params,
                          {"page_table", p.page_table, sizeof(int32_t)}};
   const int n = p.page_table == NULL ? 7 : 8;
   TRY(attune_check_addresses(all, n));
-  TRY(attune_start_driver());
-  context *c = NULL;
-  TRY(attune_current_context(&c));
+  if (c == NULL) { /* the first call, for a device that is not known yet */
+    TRY(attune_start_driver());
+    TRY(attune_current_context(&c));
+    form = attune_find_form(ATTUNE_KERNEL_APPEND, p.head_dim, arch_of(c));
+    if (form == NULL) return no_form("append", arch_of(c));
+  }
   if ((p.flags & ATTUNE_SDPA_TRUST_POINTERS) == 0) TRY(attune_check_memory(c, all, n));
   TRY(attune_load(c, form));
   return launch_append(p, &k, &v, c, form, stream);

@@ -34,12 +34,12 @@ static bool has_many(const attune_sdpa_params *p, int32_t batch, int32_t heads, 
   return (double)batch * heads * rows * columns > MAX_ELEMENTS;
 }
 
-static attune_sdpa_status too_many_keys(const attune_sdpa_params *p) {
+attune_sdpa_status attune_too_many_keys(const attune_sdpa_params *p) {
   return too_many_elements(p, (extent){"kv_heads", p->kv_heads}, (extent){"keys", p->keys});
 }
 
 /* The decode kernel reads k and v by tensor maps alone, and has no limit on their elements. */
-static bool keys_are_many(const attune_sdpa_params *p) {
+bool attune_keys_are_many(const attune_sdpa_params *p) {
   return p->page_table == NULL && p->cu_keys == NULL &&
          has_many(p, p->batch, p->kv_heads, p->keys);
 }
@@ -101,9 +101,9 @@ static attune_sdpa_status check_sizes(const attune_sdpa_params *p) {
   }
   TRY(check_packed(p));
   TRY(check_pages(p));
-  const bool keys = keys_are_many(p) && !attune_decode_rows_fit(p, false),
+  const bool keys = attune_keys_are_many(p) && !attune_decode_rows_fit(p, false),
              queries = p->cu_queries == NULL && has_many(p, p->batch, p->heads, p->queries);
-  if (keys) return too_many_keys(p);
+  if (keys) return attune_too_many_keys(p);
   if (!queries) return ATTUNE_SDPA_OK;
   return too_many_elements(p, (extent){"heads", p->heads}, (extent){"queries", p->queries});
 }
@@ -172,11 +172,6 @@ static attune_sdpa_status check_quantiser(const attune_sdpa_params *p) {
     return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
                        "smooth_k is %d; it must be 0 for k in E4M3, which is not quantised",
                        p->smooth_k);
-  }
-  if (p->smooth_k && p->lse != NULL) {
-    return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
-                       "lse is %p; with smooth_k it would be that of k without its mean",
-                       (const void *)p->lse);
   }
   if (p->smooth_k && p->sinks != NULL) {
     return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
@@ -268,14 +263,6 @@ static attune_sdpa_status set_tensors(call_plan *plan) {
   return attune_set_strides(&x->o, p->v_head_dim, 2, packed_q);
 }
 
-/* Replaces a tensor by what the quantiser makes of it: contiguous, heads before rows. */
-static void quantise_tensor(tensor *t, int32_t head_dim) {
-  t->strides[2] = head_dim;
-  t->strides[1] = t->extents[2] * head_dim;
-  t->strides[0] = t->extents[1] * t->strides[1];
-  t->contiguous = true;
-}
-
 /* Whether the quantiser can read k and v: they have no pages, and are packed if the queries are. */
 static bool is_quantisable(const attune_sdpa_params *p) {
   return p->page_table == NULL && (p->cu_queries == NULL || p->cu_keys != NULL);
@@ -322,6 +309,11 @@ static attune_sdpa_status plan_quantisation(call_plan *plan) {
   const bool q = p->q_dtype != ATTUNE_SDPA_E4M3 && plan->form == NULL,
              kv = p->dtype != ATTUNE_SDPA_E4M3, packed = p->cu_queries != NULL;
   if (!q && !kv) return ATTUNE_SDPA_OK;
+  if (p->smooth_k && p->lse != NULL) {
+    return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
+                       "lse is %p; with smooth_k it would be that of k without its mean",
+                       (const void *)p->lse);
+  }
   if (kv) TRY(check_cache(p));
   plan->z = (quantization){.q = x->q,
                            .k = x->k,
@@ -338,15 +330,15 @@ static attune_sdpa_status plan_quantisation(call_plan *plan) {
                            .hadamard = p->hadamard != 0};
   if (!q) plan->z.q.address = NULL;
   if (!kv) plan->z.k.address = plan->z.v.address = NULL;
-  plan->quantiser = attune_find_quantiser(&plan->z);
+  plan->quantiser = attune_find_quantiser(&plan->z, x->target.arch);
   if (plan->quantiser == NULL) {
     return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
                        "%s is %d; this library was exported without the kernel quantize, so it "
                        "must be ATTUNE_SDPA_E4M3",
                        kv ? "dtype" : "q_dtype", (int)p->q_dtype);
   }
-  if (q) quantise_tensor(&x->q, p->head_dim);
-  if (kv) quantise_tensor(&x->k, p->head_dim), quantise_tensor(&x->v, p->head_dim);
+  if (q) attune_make_contiguous(&x->q);
+  if (kv) attune_make_contiguous(&x->k), attune_make_contiguous(&x->v);
   return attune_check_quantization(&plan->z, plan->quantiser);
 }
 
@@ -387,7 +379,7 @@ static bool has_options(const problem *x) { return attune_option_of(x) != NULL; 
 /* Whether a problem has nothing that dense forms do not have. */
 static bool is_plain(const problem *x) {
   return !has_options(x) && x->q.contiguous && x->k.contiguous && x->v.contiguous &&
-         x->o.contiguous && !keys_are_many(&x->p);
+         x->o.contiguous && !attune_keys_are_many(&x->p);
 }
 
 /* What is_plain found, as an error. */
@@ -424,7 +416,7 @@ static attune_sdpa_status refuse_option(const problem *x) {
                        tensors[i]->stride_name, (long long)tensors[i]->given[0],
                        (long long)tensors[i]->given[1], (long long)tensors[i]->given[2]);
   }
-  return too_many_keys(p);
+  return attune_too_many_keys(p);
 }
 
 /* Whether the decode kernel computes a problem. It takes any strides of q in 16 bits. */
@@ -456,7 +448,7 @@ const char *attune_why_not_halves(const problem *x) {
   const attune_sdpa_params *p = &x->p;
   if (p->smooth_k || p->hadamard) return "has options of the quantiser";
   if (p->out_dtype != p->dtype) return "has o of another type than q, k and v for such sizes";
-  return keys_are_many(p) ? "takes k and v of more than 2^31 elements for such sizes" : NULL;
+  return attune_keys_are_many(p) ? "takes k and v of more than 2^31 elements for such sizes" : NULL;
 }
 
 /* The form of the native or the pingpong kernel for a problem in 16 bits, which then needs no
@@ -517,11 +509,11 @@ static const attune_sdpa_form_info *find_mixed(const problem *x) {
   const bool cast = p->dtype != ATTUNE_SDPA_E4M3, /* makes k and v contiguous */
       contiguous = x->q.contiguous && x->o.contiguous &&
                    (cast || (x->k.contiguous && x->v.contiguous)),
-             other = p->smooth_k != 0 || p->hadamard != 0 || p->lse != NULL || keys_are_many(p);
+             other = p->smooth_k != 0 || p->hadamard != 0 || p->lse != NULL || attune_keys_are_many(p);
   if (p->q_dtype == ATTUNE_SDPA_E4M3 || !contiguous || other || has_options(x)) return NULL;
   const attune_sdpa_shape shape = shape_of(x);
   if (attune_has_few_rows(p) || !attune_sdpa_prefers_mixed(&shape)) return NULL;
-  return attune_find_form(ATTUNE_KERNEL_MIXED, p->head_dim);
+  return attune_find_form(ATTUNE_KERNEL_MIXED, p->head_dim, x->target.arch);
 }
 
 /* Tiles of a pingpong form with some heads in each, at least those that the chip has at once. */
@@ -619,7 +611,9 @@ static attune_sdpa_status select_form(call_plan *plan, bool has_workspace) {
   const bool plain = is_plain(x);
   const attune_sdpa_form_info *dense = plain && index >= 0 ? &attune_sdpa_forms[index] : NULL,
                               *prefill = NULL, *decode = NULL;
-  if (!keys_are_many(p)) prefill = attune_find_form(ATTUNE_KERNEL_PREFILL, p->head_dim);
+  if (!attune_keys_are_many(p)) {
+    prefill = attune_find_form(ATTUNE_KERNEL_PREFILL, p->head_dim, x->target.arch);
+  }
   if (decode_applies(x, p->dtype != ATTUNE_SDPA_E4M3) && x->q.contiguous) {
     decode = attune_find_decode(p, ATTUNE_SDPA_E4M3);
   }
@@ -675,18 +669,24 @@ static void lay_out(call_plan *plan) {
   if (plan->quantiser != NULL) {
     const quantization *z = &plan->z;
     const size_t row = (size_t)z->batch * (size_t)z->head_dim,
-                 factors = (size_t)p->batch * sizeof(float);
+                 q_floats = (size_t)p->batch * (size_t)z->heads * sizeof(float),
+                 kv_floats = (size_t)p->batch * (size_t)z->kv_heads * sizeof(float);
+    const head_factors n = attune_factors_of(z, plan->quantiser);
     end = QUANTIZE_OFFSET + attune_quantization_bytes(z, plan->quantiser);
     if (z->q_rows > 0) {
       plan->y_q = reserve(&end, row * (size_t)z->heads * (size_t)z->q_rows);
-      plan->descale_q = reserve(&end, factors * (size_t)z->heads);
+      plan->descale_q = reserve(&end, q_floats * n.q);
     }
     if (z->kv_rows > 0) {
       const size_t codes = row * (size_t)z->kv_heads * (size_t)z->kv_rows;
       plan->y_k = reserve(&end, codes);
-      plan->y_v = reserve(&end, codes);
-      plan->descale_k = reserve(&end, factors * (size_t)z->kv_heads);
-      plan->descale_v = reserve(&end, factors * (size_t)z->kv_heads);
+      if (n.v > 0) plan->y_v = reserve(&end, codes);
+      plan->descale_k = reserve(&end, kv_floats * n.k);
+      if (n.v > 0) plan->descale_v = reserve(&end, kv_floats * n.v);
+    }
+    if (plan->quantiser->kernel == ATTUNE_KERNEL_QUANTIZE8) {
+      plan->mean_k = reserve(&end, kv_floats * (size_t)z->head_dim);
+      if (p->lse != NULL) plan->q_dot_mean = reserve(&end, q_floats * (size_t)z->q_rows);
     }
   }
   const int32_t multiprocessors = plan->x.target.multiprocessors;
@@ -715,10 +715,15 @@ static void place(call_plan *plan) {
     x->p.q = x->q.address = z->y_q = base + plan->y_q;
     x->p.descale_q = z->descale_q = (float *)(void *)(base + plan->descale_q);
   }
+  if (plan->mean_k != 0) z->mean_k = (float *)(void *)(base + plan->mean_k);
+  if (plan->q_dot_mean != 0) {
+    x->q_dot_mean = z->q_dot_mean = (float *)(void *)(base + plan->q_dot_mean);
+  }
   if (z->kv_rows == 0) return;
   x->p.k = x->k.address = z->y_k = base + plan->y_k;
-  x->p.v = x->v.address = z->y_v = base + plan->y_v;
   x->p.descale_k = z->descale_k = (float *)(void *)(base + plan->descale_k);
+  if (plan->y_v == 0) return; /* v stays as it is */
+  x->p.v = x->v.address = z->y_v = base + plan->y_v;
   x->p.descale_v = z->descale_v = (float *)(void *)(base + plan->descale_v);
 }
 
@@ -745,7 +750,12 @@ attune_sdpa_status attune_make_plan(const attune_sdpa_params *params, bool has_w
   TRY(set_tensors(plan));
   set_masks(&plan->x);
   plan->x.packed = 1;
-  if (plan->x.target.arch != attune_sdpa_arch) return attune_select_warp(plan, has_workspace);
+  if (plan->x.target.arch != attune_sdpa_arch) {
+    if (!attune_is_in_8_bits(&plan->x.p)) return attune_select_warp(plan, has_workspace);
+    TRY(attune_select_warp8(plan));
+    lay_out(plan);
+    return ATTUNE_SDPA_OK;
+  }
   plan->x.other_head_dim = is_other_head_dim(&plan->x.p);
   const int32_t precision = plan->x.p.precision;
   if (precision != ATTUNE_SDPA_PRECISION_FP8) select_halves(plan, has_workspace);

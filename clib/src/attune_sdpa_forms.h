@@ -50,6 +50,7 @@ typedef enum attune_argument {
   ATTUNE_ARG_K_STRIDE_BATCH, ATTUNE_ARG_K_STRIDE_HEAD, ATTUNE_ARG_K_STRIDE_ROW,
   ATTUNE_ARG_V_STRIDE_BATCH, ATTUNE_ARG_V_STRIDE_HEAD, ATTUNE_ARG_V_STRIDE_ROW,
   ATTUNE_ARG_SECTION, ATTUNE_ARG_SPLITS, ATTUNE_ARG_COLUMNS, ATTUNE_ARG_TOTAL_KEYS,
+  ATTUNE_ARG_Q_S8, ATTUNE_ARG_K_S8, ATTUNE_ARG_Q_DOT_MEAN, /* of warp8 */
   ATTUNE_ARG_COUNTERS,  /* of pingpong, and of quantisers */
   /* quantisers, beside some of the above */
   ATTUNE_ARG_Y_Q, ATTUNE_ARG_Y_K, ATTUNE_ARG_Y_V, ATTUNE_ARG_MEAN_K,
@@ -71,9 +72,11 @@ typedef enum attune_sdpa_kernel {
   ATTUNE_KERNEL_PINGPONG,
   ATTUNE_KERNEL_PREFILL16,
   ATTUNE_KERNEL_MIXED,
-  ATTUNE_KERNEL_WARP, /* of all GPUs but those that the other kernels are for */
+  ATTUNE_KERNEL_WARP,  /* of all GPUs but those that the other kernels are for */
+  ATTUNE_KERNEL_WARP8, /* of the same GPUs, with products of 8 bits */
   ATTUNE_KERNEL_CAST,
   ATTUNE_KERNEL_QUANTIZE,
+  ATTUNE_KERNEL_QUANTIZE8, /* for warp8 */
   ATTUNE_KERNEL_APPEND
 } attune_sdpa_kernel;
 
@@ -99,11 +102,13 @@ typedef struct attune_sdpa_form_info {
   int32_t step_keys;  /* of a native, pingpong, mixed, prefill or decode form */
 
   /* Most blocks on a multiprocessor. Dense forms: 0 for one block per tile; else persistent, but for
-   * those of warp. */
+   * those of warp and warp8. */
   int32_t blocks_per_multiprocessor;
 
-  int32_t cache_dtype; /* decode: of k and v, an attune_sdpa_dtype; warp: 0 for that of q */
-  int32_t bf16; /* native, pingpong, prefill16, warp: tensors are BF16, else FP16 */
+  int32_t cache_dtype; /* decode: of k and v, an attune_sdpa_dtype; warp: 0 for that of q; warp8:
+                        * E4M3 if q and k are, 0 for s8 */
+  int32_t e4m3_v; /* warp8: v is E4M3, else of 16 bits; quantize8: v becomes E4M3 */
+  int32_t bf16; /* native, pingpong, prefill16, warp: tensors are BF16, else FP16; warp8: o is */
   int32_t linear_eighths; /* native, pingpong: exponentials of every eight that are approximated */
 
   /* Warp. */

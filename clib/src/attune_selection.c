@@ -4,15 +4,25 @@
 #define _GNU_SOURCE /* pthreads beside -std=c11 */
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "attune_internal.h"
 
-enum { MAX_CHOICES = 64, MAX_COMPARISONS = 8, MAX_NAME = 64, MAX_PATH = 4096, MAX_BYTES = 1 << 20 };
+enum {
+  VERSION = 1,
+  MAX_CHOICES = 64,
+  MAX_COMPARISONS = 8,
+  MAX_NAME = 64,
+  MAX_PATH = 4096,
+  MAX_BYTES = 1 << 20
+};
 
 /* Of a property of the problem: less or equal, greater, or equal. */
 typedef struct comparison {
@@ -35,7 +45,10 @@ struct selection {
   choice choices[MAX_CHOICES];
 };
 
-static const char *const properties[] = {"batch", "kv_heads", "group", "queries", "keys", "causal"};
+/* Rows are the query rows of a K/V head, and tiles those of TILE_ROWS rows of a query head. */
+static const char *const properties[] = {"head_dim", "batch",  "kv_heads", "group", "queries",
+                                         "keys",     "causal", "rows",     "tiles"};
+enum { TILE_ROWS = 64 };
 enum { PROPERTIES = sizeof properties / sizeof *properties };
 
 /* ---- JSON ----------------------------------------------------------------------------------- */
@@ -173,19 +186,26 @@ static bool read_choices(reader *r, selection *into) {
   return r->at != NULL;
 }
 
-/* The choices for another GPU are not read. */
-static bool read_selection(const char *text, selection *into) {
-  char key[MAX_NAME], arch[MAX_NAME] = "";
-  long multiprocessors = 0;
+/* What a file says beside its choices. */
+typedef struct heading {
+  long version;
+  char arch[MAX_NAME];
+  long multiprocessors;
+} heading;
+
+static bool read_selection(const char *text, selection *into, heading *of) {
+  char key[MAX_NAME];
   reader r = {text};
   expect(&r, '{');
   do {
     read_string(&r, key, sizeof key);
     expect(&r, ':');
-    if (strcmp(key, "arch") == 0) {
-      read_string(&r, arch, sizeof arch);
+    if (strcmp(key, "schema_version") == 0) {
+      of->version = read_number(&r);
+    } else if (strcmp(key, "arch") == 0) {
+      read_string(&r, of->arch, sizeof of->arch);
     } else if (strcmp(key, "multiprocessors") == 0) {
-      multiprocessors = read_number(&r);
+      of->multiprocessors = read_number(&r);
     } else if (strcmp(key, "choices") == 0) {
       if (!read_choices(&r, into)) return false;
     } else {
@@ -193,11 +213,7 @@ static bool read_selection(const char *text, selection *into) {
     }
   } while (take(&r, ','));
   expect(&r, '}');
-  if (r.at == NULL || strncmp(arch, "sm_", 3) != 0) return false;
-  const bool other = atoi(arch + 3) != into->target.arch ||
-                     multiprocessors != into->target.multiprocessors;
-  if (other) into->count = 0;
-  return true;
+  return r.at != NULL && strncmp(of->arch, "sm_", 3) == 0;
 }
 
 /* ---- files ---------------------------------------------------------------------------------- */
@@ -221,23 +237,79 @@ static bool find_path(target t, char path[MAX_PATH]) {
   return true;
 }
 
+/* The text of a file of at most MAX_BYTES, or the reason why there is none. */
+static char *read_file(const char *path, const char **reason) {
+  struct stat facts;
+  const int file = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* waits for no writer of a pipe */
+  *reason = strerror(errno);
+  if (file < 0) return NULL;
+  char *text = NULL;
+  if (fstat(file, &facts) != 0 || !S_ISREG(facts.st_mode)) {
+    *reason = "it is not a regular file";
+  } else if (facts.st_size > MAX_BYTES) {
+    *reason = "it has more than 1 MB";
+  } else if ((text = calloc(MAX_BYTES + 1, 1)) != NULL) {
+    ssize_t n = 0;
+    for (size_t at = 0; at < MAX_BYTES && (n = read(file, text + at, MAX_BYTES - at)) > 0;) {
+      at += (size_t)n;
+    }
+  }
+  close(file);
+  return text;
+}
+
+/* A choice whose form this library does not have; NULL for none. */
+static const choice *unknown_choice(const selection *s) {
+  for (const choice *c = s->choices; c < s->choices + s->count; ++c) {
+    bool known = false;
+    for (int i = attune_sdpa_dense_count; i < attune_sdpa_form_count && !known; ++i) {
+      char variant[MAX_NAME];
+      snprintf(variant, sizeof variant, "%s", attune_sdpa_forms[i].variant);
+      strip_fp16(variant);
+      known = attune_sdpa_forms[i].kernel == ATTUNE_KERNEL_WARP && strcmp(variant, c->variant) == 0;
+    }
+    if (!known) return c;
+  }
+  return NULL;
+}
+
+/* Why a selection that was read is not for this library and GPU. */
+static void check(selection *s, const char *path, const heading *of) {
+  const size_t size = sizeof s->error;
+  const choice *unknown = unknown_choice(s);
+  const bool is_other = atoi(of->arch + 3) != s->target.arch ||
+                        of->multiprocessors != s->target.multiprocessors;
+  if (of->version != VERSION) {
+    snprintf(s->error, size,
+             "%s has version %ld, and this library reads %d; write it again by its attune tune", path,
+             of->version, VERSION);
+  } else if (is_other) {
+    snprintf(s->error, size,
+             "%s is for %s with %ld multiprocessors, and the GPU is sm_%d with %d; unset "
+             "ATTUNE_SELECTION, or tune this GPU",
+             path, of->arch, of->multiprocessors, s->target.arch, s->target.multiprocessors);
+  } else if (unknown != NULL) {
+    snprintf(s->error, size,
+             "%s chooses %s, which this library does not have; write it again by its attune tune", path,
+             unknown->variant);
+  }
+}
+
 static void load(selection *into) {
   char path[MAX_PATH];
-  const char *named = getenv("ATTUNE_SELECTION");
+  const char *named = getenv("ATTUNE_SELECTION"), *reason = NULL;
+  heading of = {VERSION, "", 0};
   if (!find_path(into->target, path)) return;
-  FILE *file = fopen(path, "rb");
-  if (file == NULL) {
+  errno = 0;
+  char *text = read_file(path, &reason);
+  if (text == NULL) {
     if (errno == ENOENT && (named == NULL || *named == '\0')) return;
-    snprintf(into->error, sizeof into->error, "the selection %s cannot be opened: %s", path,
-             strerror(errno));
-    return;
-  }
-  char *text = calloc(MAX_BYTES + 1, 1);
-  const size_t bytes = text == NULL ? 0 : fread(text, 1, MAX_BYTES, file);
-  fclose(file);
-  if (text == NULL || bytes == MAX_BYTES || !read_selection(text, into)) {
+    snprintf(into->error, sizeof into->error, "the selection %s cannot be opened: %s", path, reason);
+  } else if (!read_selection(text, into, &of)) {
     snprintf(into->error, sizeof into->error,
              "%s is no selection of attune tune for the warp kernel; write it again, or delete it", path);
+  } else {
+    check(into, path, &of);
   }
   free(text);
 }
@@ -273,8 +345,11 @@ attune_sdpa_status attune_find_selection(target t, const selection **into) {
 /* ---- the choice ----------------------------------------------------------------------------- */
 
 static bool holds(const choice *c, const attune_sdpa_params *p, bool causal) {
-  const int64_t values[PROPERTIES] = {p->batch,   p->kv_heads, p->heads / p->kv_heads,
-                                      p->queries, p->keys,     causal};
+  const int64_t group = p->heads / p->kv_heads, tiles = (p->queries + TILE_ROWS - 1) / TILE_ROWS,
+                values[PROPERTIES] = {p->head_dim, p->batch, p->kv_heads,
+                                      group,       p->queries, p->keys,
+                                      causal,      group * p->queries,
+                                      (int64_t)p->batch * p->heads * tiles};
   for (const comparison *one = c->all; one < c->all + c->count; ++one) {
     const int64_t value = values[one->property];
     const bool right = one->operator == '<'   ? value <= one->value

@@ -56,6 +56,13 @@ attune_sdpa_status attune_set_strides(tensor *t, int32_t head_dim, int element_b
   return ATTUNE_SDPA_OK;
 }
 
+void attune_make_contiguous(tensor *t) {
+  t->strides[2] = t->columns;
+  t->strides[1] = t->extents[2] * t->columns;
+  t->strides[0] = t->extents[1] * t->strides[1];
+  t->contiguous = true;
+}
+
 attune_sdpa_status attune_check_dtype(const char *name, attune_sdpa_dtype dtype, int supported) {
   static const char *const names[] = {"", "E4M3", "FP16", "BF16"};
   if ((int)dtype < ATTUNE_SDPA_E4M3 || (int)dtype > ATTUNE_SDPA_BF16) {
@@ -105,10 +112,12 @@ attune_sdpa_status attune_check_workspace(size_t have, size_t need) {
                      "workspace_bytes is %zu; this problem needs %zu", have, need);
 }
 
-const attune_sdpa_form_info *attune_find_form(attune_sdpa_kernel kernel, int32_t head_dim) {
+const attune_sdpa_form_info *attune_find_form(attune_sdpa_kernel kernel, int32_t head_dim,
+                                              int32_t arch) {
   for (int i = attune_sdpa_dense_count; i < attune_sdpa_form_count; ++i) {
     const attune_sdpa_form_info *f = &attune_sdpa_forms[i];
-    if (f->kernel == kernel && (f->head_dim == 0 || f->head_dim == head_dim)) return f;
+    if (f->kernel != kernel || !attune_runs_on(f, arch)) continue;
+    if (f->head_dim == 0 || f->head_dim == head_dim) return f;
   }
   return NULL;
 }

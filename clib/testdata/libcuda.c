@@ -9,7 +9,7 @@
 #include <string.h>
 
 enum { INVALID_VALUE = 1, NOT_INITIALIZED = 3, INVALID_CONTEXT = 201, INVALID_HANDLE = 400 };
-enum { UNSUPPORTED_CAPTURE = 900, MAX_PARAMETERS = 64, DEVICES = 11 };
+enum { UNSUPPORTED_CAPTURE = 900, MAX_PARAMETERS = 64, DEVICES = 14 };
 
 typedef struct context {
   int device;
@@ -24,7 +24,7 @@ typedef struct module {
 } module;
 
 static context contexts[DEVICES] = {{0, 11}, {1, 12}, {2, 13}, {3, 14}, {4, 15}, {5, 16},
-                                    {6, 17}, {7, 18}, {8, 19}, {9, 20}, {10, 21}};
+                                    {6, 17}, {7, 18}, {8, 19}, {9, 20}, {10, 21}, {11, 22}, {12, 23}, {13, 24}};
 
 /* TestCards has the same list. */
 static const struct {
@@ -41,6 +41,9 @@ static const struct {
     {7, 5, 40, 4 << 20},    /* T4 */
     {10, 0, 148, 126 << 20}, /* B200 */
     {12, 1, 48, 24 << 20},  /* GB10 */
+    {8, 6, 84, 6 << 20},    /* RTX A6000 */
+    {8, 9, 142, 96 << 20},  /* L40S */
+    {12, 0, 188, 128 << 20}, /* RTX PRO 6000 */
 };
 static _Thread_local context *current;
 static _Thread_local int capture_mode;
@@ -207,7 +210,8 @@ int cuModuleUnload(module *m) {
 int cuModuleGetFunction(module **function, module *m, const char *name) {
   static const char *const entries[] = {"sdpa",  "decode", "prefill",  "native_attention",
                                         "mixed", "cast",   "quantize", "append",
-                                        "pingpong_attention", "prefill16", "warp_attention"};
+                                        "pingpong_attention", "prefill16", "warp_attention",
+                                        "warp8_attention", "quantize8"};
   BEGIN;
   for (size_t i = 0; i < sizeof entries / sizeof *entries; ++i) {
     if (strcmp(name, entries[i]) == 0) return *function = m, 0;

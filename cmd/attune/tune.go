@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"attune/internal/autotune"
 	"attune/internal/document"
 	"attune/internal/lab"
 	"attune/internal/oracle"
@@ -42,7 +43,7 @@ const defaultTuneBudget = 200
 var (
 	tuneDeviceFlags = []string{
 		"shapes", "seeds", "objective", "device", "timeout", "fix", "arch", "processes", "python", "reference-timeout",
-		"selection", "holdout", "install", "proposer", "proposer-timeout",
+		"selection", "holdout", "install", "output", "proposer", "proposer-timeout",
 	}
 	tuneReplayFlags = []string{"space", "repeat", "journal", "export", "plot"}
 )
@@ -54,21 +55,20 @@ func (a *app) tuneCommand() *cobra.Command {
 		Short: "search the knobs of a kernel for its fastest variant",
 		Long: `Tune searches the knobs of a variant's stage, within the constraints of
 kernel.toml. Each variant is built, checked against the reference on a small
-shape, and timed interleaved with the best so far; a slow one is given up after
-a few launches. At the end the best few and VARIANT are checked on all shapes
-and seeds and timed together. Unless one is faster beyond doubt, VARIANT stays
-the best. A kernel with one stage needs no argument.
+shape, and timed interleaved with the best so far. At the end the best few and
+VARIANT are checked on all shapes and seeds and timed together. Unless one is
+faster beyond doubt, VARIANT stays the best.
 
 Without a GPU the objective is a cost from the simulator's counters, no time.
-With --selection it searches each shape from the selection's present form, then
-proposes a table with the fewest forms within 2 % of the best of each shape.
-The search is recorded. After Ctrl-C or a kill, --resume continues it. With
---proposer a program takes part in it. With --replay it compares strategies on
-recorded results: evo (default), bayes, genetic, anneal, random, grid.`,
+--selection searches each shape from the selection's present form and proposes
+a table with few forms. --selection warp times the forms that the libraries
+launch on other GPUs than Hopper's, and writes a table that they read.
+The search is recorded, and --resume continues it. With --proposer a program
+takes part. --replay compares strategies on recorded results.`,
 		Example: `  attune tune --kernel examples/softmax --budget 20m
   attune tune stage2 --shapes mission --budget 200
-  attune tune stage2 --shapes mission --resume
   attune tune --selection stage7 --shapes mission,long,wide --budget 60m
+  attune tune --selection warp --install
   attune tune --replay gemm.json.gz --strategy all`,
 	}
 	f := cmd.Flags()
@@ -82,13 +82,14 @@ recorded results: evo (default), bayes, genetic, anneal, random, grid.`,
 	f.StringVar(&o.shapes, "shapes", "", "names or shapes, with commas (default: the benchmark shapes)")
 	f.StringVar(&o.seeds, "seeds", "", "input seeds, with commas (default: the spec's)")
 	f.StringVar(&o.budget, "budget", "", "evaluations (200), a time (20m), or both (200,20m) (default: 200; replay: 1000)")
-	f.StringVar(&o.strategy, "strategy", tune.DefaultStrategy, "strategy; of a replay several with commas, or all")
+	f.StringVar(&o.strategy, "strategy", tune.DefaultStrategy, "evo, bayes, genetic, anneal, random, grid; replay: several, all")
 	f.IntVar(&o.elites, "elites", tune.DefaultElites, "variants in finals, parents of evo")
 	f.StringVar(&o.objective, "objective", "", "time, energy, cost (default: time; simulator: cost)")
 	f.StringVar(&o.fixed, "fix", "", "`knobs` that keep their value, with commas")
 	f.StringVar(&o.selection, "selection", "", "tune this selection's table, shape by shape")
 	f.IntVar(&o.holdout, "holdout", defaultHoldout, "selection: every Nth shape is a test")
 	f.BoolVar(&o.install, "install", false, "selection of warp: the libraries use its table here")
+	f.StringVarP(&o.output, "output", "o", "", "--selection warp: `file` of the table")
 	f.BoolVar(&o.resume, "resume", false, "continue the newest unfinished search")
 	f.Uint64Var(&o.seed, "seed", 1, "seed of the search")
 	f.StringVar(&o.device.name, "device", autoDevice, "cuda, cuda:N, sim; auto: GPU, else sim")
@@ -223,6 +224,12 @@ func (a *app) tuneDevice(ctx context.Context, o tuneOptions, args []string) erro
 	kernel, folder, err := a.kernel()
 	if err != nil {
 		return err
+	}
+	if o.tunesLibraries(kernel) {
+		return a.tuneLibraries(ctx, o, args)
+	}
+	if o.output != "" {
+		return usageError{fmt.Errorf("--output is for --selection %s, the table of the libraries", autotune.Selection)}
 	}
 	name := ""
 	if o.selection != "" {

@@ -21,6 +21,7 @@ type selectionOptions struct {
 	selection string
 	holdout   int
 	install   bool
+	output    string // file of the libraries' selection
 }
 
 // defaultHoldout holds out every fourth shape.

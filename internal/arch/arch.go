@@ -41,6 +41,22 @@ func HasLibrary(device string) bool {
 	return Runs(LibraryHopper, true, device) || Runs(LibraryPortable, true, device)
 }
 
+// Variable names an earlier architecture than that of the GPU, whose forms the libraries shall launch.
+const Variable = "ATTUNE_ARCH"
+
+// Named is the architecture whose forms the libraries launch on a GPU: its own, or the one that the value
+// of Variable names. That is from LibraryPortable to that of the GPU.
+func Named(gpu, named string) (string, error) {
+	if named == "" || !HasLibrary(gpu) {
+		return gpu, nil
+	}
+	_, specific := Number(named)
+	if specific || !strings.HasPrefix(named, "sm_") || !Runs(LibraryPortable, true, named) || !Runs(named, true, gpu) {
+		return "", fmt.Errorf("the variable %s is %q: it names an architecture from %s to that of the GPU, %s", Variable, named, LibraryPortable, gpu)
+	}
+	return named, nil
+}
+
 // Runs reports whether a device runs code for an architecture. PTX is compiled by the driver for all
 // later ones. Machine code runs on those of the same major number. Specific code runs on its own.
 func Runs(code string, isPTX bool, device string) bool {

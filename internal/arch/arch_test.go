@@ -67,3 +67,17 @@ func TestRuns(t *testing.T) {
 		}
 	}
 }
+
+// A variable names an earlier architecture than that of the GPU.
+func TestNamed(t *testing.T) {
+	t.Parallel()
+	for named, want := range map[string]string{"": "sm_90", "sm_80": "sm_80", "sm_89": "sm_89", "sm_90": "sm_90", "sm_75": "", "sm_91": "", "sm_90a": "", "80": "", "x": ""} {
+		got, err := arch.Named("sm_90", named)
+		if got != want || (err == nil) == (want == "") {
+			t.Errorf("%q: %q, %v; want %q", named, got, err, want)
+		}
+	}
+	if got, err := arch.Named("sm_75", "sm_80"); got != "sm_75" || err != nil {
+		t.Errorf("a GPU without kernels: %q, %v", got, err)
+	}
+}

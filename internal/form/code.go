@@ -2,6 +2,7 @@ package form
 
 import (
 	"regexp"
+	"slices"
 
 	"attune/internal/arch"
 )
@@ -16,22 +17,36 @@ const (
 // source is the same for each, and the driver knows those that come later.
 const PortableArch = arch.LibraryPortable
 
-// portableISA is the version of PTX that portable forms need: that of CUDA 11.8, the first whose driver
-// has all functions that the libraries call. The compiler states its own, which only its driver and
-// later ones take.
-const portableISA = "7.8"
+// e4m3Arch is the first architecture with products of E4M3, which some portable forms are for.
+const e4m3Arch = "sm_89"
 
-var versionLine = regexp.MustCompile(`(?m)^\.version .*$`)
+// PortableArchs are those of portable forms. A stage has the code of the first that it is declared for.
+var PortableArchs = []string{PortableArch, e4m3Arch}
 
-// isPortable reports whether the form is for all GPUs since Ampere.
-func (f *Form) isPortable() bool { return f.Kernel == Warp }
+// portableISA are the versions of PTX that portable forms need. That of CUDA 11.8 is the first whose
+// driver has all functions that the libraries call; products of E4M3 came with CUDA 12.4. The compiler
+// states its own, which only its driver and later ones take.
+var portableISA = map[string]string{PortableArch: "7.8", e4m3Arch: "8.4"}
+
+// Of PTX the version, and what is for debuggers and readers: half of the text.
+var (
+	versionLine = regexp.MustCompile(`(?m)^\.version .*$`)
+	debugLine   = regexp.MustCompile(`(?m)^\s*(\.loc\s.*|\.file\s.*|//.*)\n`)
+	debugInfo   = regexp.MustCompile(`(?s)\n\s*\.section\s+\.debug_\w+\s*\{.*?\n\s*\}`)
+)
+
+// isPortable reports whether the form is for all GPUs since Ampere, or since those with products of E4M3.
+func (f *Form) isPortable() bool {
+	return f.Kernel != DenseKernel && slices.Contains(PortableArchs, f.Target.Arch)
+}
 
 // PTX is the PTX of the image as a driver is given it.
 func (f *Form) PTX() []byte {
 	if !f.isPortable() {
 		return f.Image.PTX
 	}
-	return versionLine.ReplaceAll(f.Image.PTX, []byte(".version "+portableISA))
+	text := debugLine.ReplaceAll(debugInfo.ReplaceAll(f.Image.PTX, nil), nil)
+	return versionLine.ReplaceAll(text, []byte(".version "+portableISA[f.Target.Arch]))
 }
 
 // Code is what the C library contains, and its kind: the machine code if it was built, else the PTX.

@@ -29,9 +29,11 @@ const (
 	Pingpong    Kernel = "pingpong"
 	Prefill16   Kernel = "prefill16"
 	Mixed       Kernel = "mixed"
-	Warp        Kernel = "warp" // of all GPUs but those that the others are for
+	Warp        Kernel = "warp"  // of all GPUs but those that the others are for
+	Warp8       Kernel = "warp8" // of the same GPUs, with products of 8 bits
 	Cast        Kernel = "cast"
 	Quantize    Kernel = "quantize"
+	Quantize8   Kernel = "quantize8" // for warp8
 	Append      Kernel = "append"
 )
 
@@ -44,8 +46,10 @@ var knobsOf = map[Kernel][]string{
 	Prefill16: {HeadDimKnob, "TILE_M", "USE_BF16"},
 	Mixed:     {HeadDimKnob, "TILE_M", "TILE_N"},
 	Warp:      {HeadDimKnob, "TILE_M", "TILE_N", "USE_BF16", "RESIDENT_BLOCKS"},
+	Warp8:     {HeadDimKnob, "TILE_M", "TILE_N", "USE_BF16", "USE_E4M3_QK", "USE_E4M3_PV", "RESIDENT_BLOCKS"},
 	Cast:      {"THREADS", "CHUNKS"},
 	Quantize:  {"THREADS", "CHUNKS", "BLOCKS"},
+	Quantize8: {"THREADS", "BLOCKS", "BLOCKS_PER_SM", "USE_V"},
 	Append:    {"THREADS"},
 }
 
@@ -71,15 +75,16 @@ type Form struct {
 	BlocksPerMultiprocessor int
 
 	QueryRows     int         // per block
-	StepKeys      int         // of a step of a native, pingpong, mixed, prefill, decode or warp form
-	Cache         array.DType // decode: of K and V; warp: E4M3 if it is not that of Q
-	BF16          bool        // native, pingpong, prefill16 and warp: tensors are BF16, else FP16
+	StepKeys      int         // of a step of a native, pingpong, mixed, prefill, decode, warp or warp8 form
+	Cache         array.DType // decode: of K and V; warp: E4M3 if it is not that of Q; warp8: E4M3 if Q and K are
+	BF16          bool        // native, pingpong, prefill16 and warp: tensors are BF16, else FP16; warp8: O is
 	LinearEighths int         // native and pingpong: exponentials of every eight that are approximated
 	Chunks        int         // of a quantiser: 16-byte chunks of a thread in a tile
 	MaxBlocks     int         // of a quantiser: blocks of its grid
 	HasOptions    bool        // warp: it computes problems with options, and head dims below its own
 	PacksHeads    bool        // warp: a tile has rows of all query heads of a K/V head
 	Splits        bool        // warp: several blocks may divide the keys of a tile
+	E4M3V         bool        // warp8: V is E4M3, else of 16 bits; quantize8: V becomes E4M3
 }
 
 // Argument is an argument of an entry function: a value of the problem, or a tensor map.
@@ -177,8 +182,8 @@ func Dense(image *toolchain.Image) *Form {
 	return f
 }
 
-// Declared are the forms of a folder's kernel for an architecture: its stages.
-func Declared(folder fs.FS, arch string) ([]*Form, error) {
+// Declared are the forms of a folder's kernel: its stages, each for the first of some architectures that it has.
+func Declared(folder fs.FS, archs ...string) ([]*Form, error) {
 	kernel, err := spec.Load(folder)
 	if err != nil {
 		return nil, err
@@ -189,10 +194,11 @@ func Declared(folder fs.FS, arch string) ([]*Form, error) {
 	}
 	var forms []*Form
 	for _, stage := range kernel.Stages {
-		if !slices.Contains(stage.Archs, arch) {
+		i := slices.IndexFunc(archs, func(a string) bool { return slices.Contains(stage.Archs, a) })
+		if i < 0 {
 			continue
 		}
-		f, err := newDeclared(kernel, stage.Variant(), arch, shapes)
+		f, err := newDeclared(kernel, stage.Variant(), archs[i], shapes)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", stage.Name, err)
 		}
@@ -213,6 +219,10 @@ func newDeclared(kernel *spec.Kernel, v spec.Variant, arch string, shapes []spec
 		BF16: knobs["USE_BF16"] != 0, LinearEighths: knobs[exponentialsKnob],
 		Chunks: knobs["CHUNKS"], MaxBlocks: knobs["BLOCKS"],
 		HasOptions: knobs["USE_OPTIONS"] != 0, PacksHeads: knobs["USE_PACKED_HEADS"] != 0, Splits: knobs["USE_SPLITS"] != 0,
+		E4M3V: knobs["USE_E4M3_PV"]+knobs["USE_V"] != 0,
+	}
+	if knobs["USE_E4M3_QK"] != 0 {
+		f.Cache = array.E4M3
 	}
 	if err := f.Check(); err != nil {
 		return nil, err

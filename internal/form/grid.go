@@ -30,8 +30,8 @@ func (f *Form) grid(p *Problem, facts device.Facts) (grid [3]int, even int) {
 		return [3]int{multiprocessors, 1, 1}, evenBlocks(f.units(p), tiles, 2*f.StepKeys*f.HeadDim*f.Cache.Bytes(), f.HeadDim, multiprocessors)
 	case DenseKernel:
 		return f.denseGrid(p.shape(), facts), 0
-	case Warp:
-		return [3]int{int(f.warpTiles(p)) * p.splits, 1, 1}, 0
+	case Warp, Warp8:
+		return [3]int{int(f.warpTiles(p)) * max(p.splits, 1), 1, 1}, 0
 	}
 	packed := max(p.packed, 1)
 	tiles := p.Batch * p.Heads / packed * ceilDiv(p.Queries*packed, f.QueryRows)

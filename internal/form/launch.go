@@ -86,7 +86,11 @@ func (f *Form) indexOf(m *Map) int {
 func (c *Call) Launches(workspace device.Address, facts device.Facts) []Launch {
 	var all []Launch
 	p := c.place(workspace)
-	if c.Quantiser != nil {
+	switch {
+	case c.Quantiser == nil:
+	case c.Quantiser.Kernel == Quantize8:
+		all = append(all, c.quantisation8(workspace, &p, facts))
+	default:
 		all = append(all, c.quantisation(workspace, &p))
 	}
 	grid, even := c.Form.grid(&p, facts)
@@ -96,8 +100,11 @@ func (c *Call) Launches(workspace device.Address, facts device.Facts) []Launch {
 		v.pointer("arrived", workspace, counterBytes)
 		v.pointer("parts", workspace+device.Address(c.parts), c.Form.partBytes(facts.Multiprocessors))
 	}
-	if c.Form.Kernel == Warp {
+	switch c.Form.Kernel {
+	case Warp:
 		c.addWarp(v, workspace, facts)
+	case Warp8:
+		c.addWarp8(v, &p, workspace, facts)
 	}
 	if c.countsTiles() {
 		v.pointer("counters", workspace, tileCounterBytes)

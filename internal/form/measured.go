@@ -28,7 +28,16 @@ type Measured struct {
 	Arch            string           `json:"arch"`
 	Multiprocessors int              `json:"multiprocessors"`
 	Choices         []MeasuredChoice `json:"choices"`
+
+	Attune string          `json:"attune,omitempty"` // the version that measured it
+	Time   string          `json:"time,omitempty"`
+	Driver string          `json:"driver,omitempty"` // newest CUDA version
+	Probe  json.RawMessage `json:"probe,omitempty"`  // rates of the GPU, which the libraries do not read
+	Times  json.RawMessage `json:"times,omitempty"`  // that the choices follow from
 }
+
+// MeasuredVersion is the version of the file.
+const MeasuredVersion = 1
 
 // MeasuredChoice is a form, and the condition under which it computes a problem; empty for all. Of the
 // choices whose forms compute a problem the first one counts.
@@ -40,8 +49,18 @@ type MeasuredChoice struct {
 	rule *rule.Rule // nil for all
 }
 
-// measuredNames are what conditions see: properties of the problem, by the names of warp's axes.
-var measuredNames = []string{"batch", "kv_heads", "group", "queries", "keys", "causal"}
+// MeasuredNames are what conditions see: properties of the problem, by the names of warp's axes. `rows`
+// are the query rows of a K/V head, and `tiles` those of 64 rows of a query head.
+var MeasuredNames = []string{"head_dim", "batch", "kv_heads", "group", "queries", "keys", "causal", "rows", "tiles"}
+
+// Properties are the values of MeasuredNames.
+func (p *Problem) Properties() []int {
+	tiles := p.Batch * p.Heads * ceilDiv(p.Queries, measuredRows)
+	return []int{p.HeadDim, p.Batch, p.KVHeads, p.Heads / p.KVHeads, p.Queries, p.Keys, toInt(p.Causal), p.rows(), tiles}
+}
+
+// measuredRows are those of the tiles that conditions count.
+const measuredRows = 64
 
 // MeasuredPath is the file of the selection for a device: that of ATTUNE_SELECTION, or one in the cache.
 func MeasuredPath(facts device.Facts) (path string, named bool, err error) {
@@ -55,8 +74,8 @@ func MeasuredPath(facts device.Facts) (path string, named bool, err error) {
 	return filepath.Join(cache, "selections", fmt.Sprintf("%s-%d.json", facts.Arch, facts.Multiprocessors)), false, nil
 }
 
-// findMeasured reads the selection for a device; nil without one.
-func findMeasured(facts device.Facts) (*Measured, error) {
+// findMeasured reads the selection for a device whose table has some forms; nil without one.
+func findMeasured(facts device.Facts, forms []*Form) (*Measured, error) {
 	path, named, err := MeasuredPath(facts)
 	if errors.Is(err, toolchain.ErrNoCacheDir) {
 		return nil, nil
@@ -68,19 +87,39 @@ func findMeasured(facts device.Facts) (*Measured, error) {
 	if errors.Is(err, fs.ErrNotExist) && !named {
 		return nil, nil
 	}
-	if err != nil || m.Arch != facts.Arch || m.Multiprocessors != facts.Multiprocessors {
+	if err != nil {
 		return nil, err
 	}
-	return m, nil
+	return m, m.check(path, facts, forms)
 }
+
+// check refuses a selection of another version, for another GPU, or with forms that do not exist.
+func (m *Measured) check(path string, facts device.Facts, forms []*Form) error {
+	switch {
+	case m.SchemaVersion != MeasuredVersion:
+		return fmt.Errorf("%s has version %d, and this library reads %d; write it again by its attune tune", path, m.SchemaVersion, MeasuredVersion)
+	case m.Arch != facts.Arch || m.Multiprocessors != facts.Multiprocessors:
+		return fmt.Errorf("%s is for %s with %d multiprocessors, and the GPU is %s with %d; unset %s, or tune this GPU",
+			path, m.Arch, m.Multiprocessors, facts.Arch, facts.Multiprocessors, SelectionVariable)
+	}
+	for _, c := range m.Choices {
+		if !slices.ContainsFunc(forms, func(f *Form) bool { return withoutFP16(f.Variant()) == withoutFP16(c.Variant) }) {
+			return fmt.Errorf("%s chooses %s, which this library does not have; write it again by its attune tune", path, c.Variant)
+		}
+	}
+	return nil
+}
+
+// maxMeasured are the bytes of a file.
+const maxMeasured = 1 << 20
 
 // ReadMeasured reads the file of a selection.
 func ReadMeasured(path string) (*Measured, error) {
-	text, err := os.ReadFile(path)
+	text, err := regular.Read(path, maxMeasured)
 	if err != nil {
 		return nil, fmt.Errorf("the selection cannot be opened: %w", err)
 	}
-	m := &Measured{}
+	m := &Measured{SchemaVersion: MeasuredVersion}
 	if err := json.Unmarshal(text, m); err != nil {
 		return nil, fmt.Errorf("%s is no selection of attune tune: %w; write it again, or delete it", path, err)
 	}
@@ -107,23 +146,28 @@ func Install(facts device.Facts, selection string, choices []MeasuredChoice) (pa
 	if m.Arch != facts.Arch || m.Multiprocessors != facts.Multiprocessors {
 		m.Choices = nil // of another GPU
 	}
-	m.SchemaVersion, m.GPU, m.Arch, m.Multiprocessors = 1, facts.Name, facts.Arch, facts.Multiprocessors
+	m.SchemaVersion, m.GPU, m.Arch, m.Multiprocessors = MeasuredVersion, facts.Name, facts.Arch, facts.Multiprocessors
 	m.Choices = slices.DeleteFunc(m.Choices, func(c MeasuredChoice) bool { return c.Selection == selection })
 	for _, c := range choices {
 		c.Selection = selection
 		m.Choices = append(m.Choices, c)
 	}
+	return path, m.Write(path)
+}
+
+// Write writes the file of a selection.
+func (m *Measured) Write(path string) error {
 	if err := m.compile(); err != nil {
-		return "", err
+		return err
 	}
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
 	encoder.SetEscapeHTML(false) // attune_selection.c reads no other escapes than those of a quote
-	encoder.SetIndent("", "  ")
+	encoder.SetIndent("", " ")
 	if err := errors.Join(encoder.Encode(m), os.MkdirAll(filepath.Dir(path), 0o755)); err != nil {
-		return "", err
+		return err
 	}
-	return path, regular.Write(path, text.Bytes())
+	return regular.Write(path, text.Bytes())
 }
 
 // compile compiles the conditions.
@@ -133,7 +177,7 @@ func (m *Measured) compile() error {
 		if c.When == "" {
 			continue
 		}
-		compiled, problems := rule.Parse(c.When, rule.Vocabulary{Names: measuredNames})
+		compiled, problems := rule.Parse(c.When, rule.Vocabulary{Names: MeasuredNames})
 		if len(problems) > 0 {
 			return fmt.Errorf("the condition %q: %w", c.When, problems[0])
 		}
@@ -142,18 +186,39 @@ func (m *Measured) compile() error {
 	return nil
 }
 
+// Holds reports whether the condition of a choice holds for a problem. One that is no condition does not.
+func (c *MeasuredChoice) Holds(p *Problem) bool {
+	one := Measured{Choices: []MeasuredChoice{*c}}
+	return one.compile() == nil && one.Choices[0].holds(p)
+}
+
+func (c *MeasuredChoice) holds(p *Problem) bool {
+	values := make([]rule.Value, len(MeasuredNames))
+	for i, n := range p.Properties() {
+		values[i] = rule.Int(int64(n))
+	}
+	return c.rule == nil || c.rule.Holds(values)
+}
+
+// Comparisons are those of the condition.
+func (c *MeasuredChoice) Comparisons() int {
+	if c.When == "" {
+		return 0
+	}
+	return 1 + strings.Count(c.When, " and ")
+}
+
+// withoutFP16 is the variant in whose place one for FP16 counts.
+func withoutFP16(variant string) string { return strings.Replace(variant, "_fp16", "", 1) }
+
 // rank is the place of a form among those of the selection that take a problem; of others their number.
 // A form for FP16 has the place of that for BF16.
 func (m *Measured) rank(p *Problem, f *Form) int {
 	if m == nil {
 		return 0
 	}
-	values := make([]rule.Value, len(measuredNames))
-	for i, n := range []int{p.Batch, p.KVHeads, p.Heads / p.KVHeads, p.Queries, p.Keys, toInt(p.Causal)} {
-		values[i] = rule.Int(int64(n))
-	}
 	for i, c := range m.Choices {
-		if c.Variant == strings.Replace(f.Variant(), "_fp16", "", 1) && (c.rule == nil || c.rule.Holds(values)) {
+		if withoutFP16(c.Variant) == withoutFP16(f.Variant()) && c.holds(p) {
 			return i
 		}
 	}

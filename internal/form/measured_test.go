@@ -74,10 +74,13 @@ func TestMeasuredFiles(t *testing.T) {
 		text, want string
 		choices    int
 	}{
-		"right":     {`{"arch": "sm_89", "multiprocessors": 58, "choices": [{"when": "keys > 9", "variant": "a"}]}`, "", 1},
-		"other":     {`{"arch": "sm_89", "multiprocessors": 59, "choices": [{"variant": "a"}]}`, "", 0},
+		"right":     {`{"arch": "sm_89", "multiprocessors": 58, "choices": [{"when": "keys > 9 and head_dim == 64 and rows > 2 and tiles <= 9", "variant": "warp_d64"}]}`, "", 1},
+		"other":     {`{"arch": "sm_89", "multiprocessors": 59, "choices": [{"variant": "warp_d64"}]}`, "other is for sm_89 with 59 multiprocessors, and the GPU is sm_89 with 58; unset ATTUNE_SELECTION, or tune this GPU", 0},
+		"newer":     {`{"schema_version": 2, "arch": "sm_89", "multiprocessors": 58}`, "newer has version 2, and this library reads 1; write it again by its attune tune", 0},
+		"stage":     {`{"arch": "sm_89", "multiprocessors": 58, "choices": [{"variant": "warp_d65"}]}`, "stage chooses warp_d65, which this library does not have; write it again by its attune tune", 0},
 		"broken":    {`{"arch": `, "broken is no selection of attune tune: unexpected end of JSON input; write it again, or delete it", 0},
 		"condition": {`{"choices": [{"when": "pages > 9", "variant": "a"}]}`, `condition is no selection of attune tune: the condition "pages > 9": `, 0},
+		"large":     {strings.Repeat("[", 1<<20+1), "the selection cannot be opened: ", 0},
 		"missing":   {"", "the selection cannot be opened: open ", 0},
 	} {
 		path := filepath.Join(t.TempDir(), name)
@@ -102,13 +105,13 @@ func TestMeasuredFiles(t *testing.T) {
 	// Without a name the cache has it; without a cache there is none.
 	t.Setenv(SelectionVariable, "")
 	t.Setenv("ATTUNE_CACHE", t.TempDir())
-	if m, err := findMeasured(l4); m != nil || err != nil {
+	if m, err := findMeasured(l4, nil); m != nil || err != nil {
 		t.Errorf("an empty cache: %v, %v", m, err)
 	}
 	for _, name := range []string{"ATTUNE_CACHE", "XDG_CACHE_HOME", "HOME"} {
 		t.Setenv(name, "")
 	}
-	if m, err := findMeasured(l4); m != nil || err != nil {
+	if m, err := findMeasured(l4, nil); m != nil || err != nil {
 		t.Errorf("no cache: %v, %v", m, err)
 	}
 }

@@ -44,7 +44,7 @@ const (
 type Table struct {
 	selection *spec.Selection
 	folder    fs.FS        // of the selection's kernel
-	arch      string       // of the images
+	arch      string       // of the images, PortableArch for portable ones
 	facts     device.Facts // of the device
 	measured  *Measured    // of portable forms; nil without one
 	declared  []*Form
@@ -67,25 +67,29 @@ const maxChosen = 1024
 // ErrUnsupported.
 func NewTable(selection *spec.Selection, folder fs.FS, declared, portable []fs.FS, facts device.Facts) (*Table, error) {
 	t := &Table{selection: selection, folder: folder, facts: facts, chosen: map[tensor.Shape]choice{}}
+	archs := PortableArchs
 	index := slices.IndexFunc(selection.Archs, func(a string) bool { return arch.Runs(a, true, facts.Arch) })
 	switch {
 	case index >= 0:
 		t.arch = selection.Archs[index]
+		archs = []string{t.arch}
 	case arch.Runs(PortableArch, true, facts.Arch):
-		var err error
-		if t.measured, err = findMeasured(facts); err != nil {
-			return nil, err
-		}
 		t.arch, declared = PortableArch, portable
 	default:
 		return nil, unsupported("%s is %s and the kernels are for %s and later", facts.Name, facts.Arch, PortableArch)
 	}
 	for _, folder := range declared {
-		forms, err := Declared(folder, t.arch)
+		forms, err := Declared(folder, archs...)
 		if err != nil {
 			return nil, err
 		}
 		t.declared = append(t.declared, forms...)
+	}
+	if t.arch == PortableArch {
+		var err error
+		if t.measured, err = findMeasured(facts, t.declared); err != nil {
+			return nil, err
+		}
 	}
 	for _, v := range selection.Variants() {
 		dim, _ := v.Value(HeadDimKnob)
@@ -152,6 +156,10 @@ type cast struct {
 	yQ, yK, yV                   int
 	descaleQ, descaleK, descaleV int
 	bf16                         bool
+
+	// Of quantize8. Smooth-K is always on.
+	keepsV         bool
+	mean, qDotMean int // the latter 0 without a log-sum-exp
 }
 
 // Plan chooses the forms of a problem as the C library does with a workspace: attune_sdpa.c explains
@@ -162,7 +170,10 @@ func (t *Table) Plan(p Problem) (*Call, error) {
 		return nil, err
 	}
 	p.simplify()
-	if t.arch == PortableArch {
+	switch {
+	case t.arch == PortableArch && p.isIn8Bits():
+		return t.planWarp8(p)
+	case t.arch == PortableArch:
 		return t.planWarp(p)
 	}
 	if !t.hasHeadDim(&p) {
@@ -456,29 +467,34 @@ func (c *Call) layOut(multiprocessors int) {
 	if c.Quantiser == nil && c.Form.Kernel != Decode {
 		return
 	}
-	end := ZeroedBytes
-	reserve := func(bytes int) int {
-		start := (end + 255) / 256 * 256
-		end = start + bytes
-		return start
-	}
+	w := layout{ZeroedBytes}
 	if z := &c.cast; c.Quantiser != nil {
 		row, factors, kvHeads := z.batch*c.problem.HeadDim, 4*c.problem.Batch, c.problem.KVHeads
 		if z.qRows > 0 {
-			z.yQ = reserve(row * z.heads * z.qRows)
-			z.descaleQ = reserve(factors * z.heads)
+			z.yQ = w.reserve(row * z.heads * z.qRows)
+			z.descaleQ = w.reserve(factors * z.heads)
 		}
 		if z.kvRows > 0 {
-			z.yK = reserve(row * kvHeads * z.kvRows)
-			z.yV = reserve(row * kvHeads * z.kvRows)
-			z.descaleK = reserve(factors * kvHeads)
-			z.descaleV = reserve(factors * kvHeads)
+			z.yK = w.reserve(row * kvHeads * z.kvRows)
+			z.yV = w.reserve(row * kvHeads * z.kvRows)
+			z.descaleK = w.reserve(factors * kvHeads)
+			z.descaleV = w.reserve(factors * kvHeads)
 		}
 	}
 	if c.Form.Kernel == Decode {
-		c.parts = reserve(c.Form.partBytes(multiprocessors))
+		c.parts = w.reserve(c.Form.partBytes(multiprocessors))
 	}
-	c.WorkspaceBytes = end
+	c.WorkspaceBytes = w.end
+}
+
+// layout divides a workspace.
+type layout struct{ end int }
+
+// reserve sets aside bytes at the next multiple of 256, and returns where.
+func (w *layout) reserve(bytes int) int {
+	start := (w.end + 255) / 256 * 256
+	w.end = start + bytes
+	return start
 }
 
 // partBytes are two parts of each block of a decode form: rows of O with the max and the sum of each.
@@ -497,8 +513,10 @@ func (c *Call) place(workspace device.Address) Problem {
 		p.Q.Address, p.DescaleQ = at(z.yQ), at(z.descaleQ)
 	}
 	if z.kvRows > 0 {
-		p.K.Address, p.V.Address = at(z.yK), at(z.yV)
-		p.DescaleK, p.DescaleV = at(z.descaleK), at(z.descaleV)
+		p.K.Address, p.DescaleK = at(z.yK), at(z.descaleK)
+	}
+	if z.kvRows > 0 && !z.keepsV {
+		p.V.Address, p.DescaleV = at(z.yV), at(z.descaleV)
 	}
 	return p
 }

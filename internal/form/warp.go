@@ -15,18 +15,39 @@ const (
 
 	minSplitSteps = 2 // of a block that divides the keys of a tile with others (docs/warp.md)
 
-	// A tile takes the time of its rows and of the loads of K and V, which is that of as many more: so
-	// tiles of 64 rows have 0.83 of the rate of those of 128 (docs/experiments.md, W1: 0.84).
-	rowsOfLoads   = 32
-	costFractions = 840
+	// Blocks fill the multiprocessors this often at most where they divide the keys of tiles: causal
+	// ones are shorter than the longest.
+	mostFillings = 2
+
+	mostShortKeys = 320 // of heads that need not be in sections
+
+	// Packed heads are for few rows over more keys.
+	mostPackedRows = 128
+
+	// A step takes the time of its rows and of the loads of K and V, which is that of as many more, and
+	// that of its keys and of as many more. A block takes that of some keys more, and the merge of its
+	// part too. Fitted to times of an H200 (docs/experiments.md, W7).
+	rowsOfLoads = 32
+	keysOfStep  = 24
+	keysOfBlock = 192
+	keysOfMerge = 512
+	keysOfPart  = 64
+
+	// Times are in fifteenths of those of a multiprocessor that its blocks keep busy. A block alone on one
+	// has 3/4 of that rate.
+	busy  = 15
+	alone = 20
+
+	mostAmpere = 128 // multiprocessors of a GPU of sm_80
 )
 
-// sharedBytes is the shared memory of a multiprocessor.
-func sharedBytes(device string) int {
-	switch number, _ := arch.Number(device); {
-	case number == 80 || number == 87:
+// sharedBytes is the shared memory of a multiprocessor. More multiprocessors than there are on sm_80
+// are of a Hopper GPU, which ATTUNE_ARCH names so.
+func sharedBytes(facts device.Facts) int {
+	switch number, _ := arch.Number(facts.Arch); {
+	case number == 80 && facts.Multiprocessors <= mostAmpere || number == 87:
 		return 164 << 10
-	case number >= 90 && number < 120:
+	case number == 80 || number >= 90 && number < 120:
 		return 228 << 10
 	}
 	return 100 << 10
@@ -48,8 +69,8 @@ func (f *Form) hasColumns(p *Problem) bool {
 }
 
 // blocksOn are the blocks that a multiprocessor holds.
-func (f *Form) blocksOn(device string) int {
-	return min(f.BlocksPerMultiprocessor, sharedBytes(device)/(f.SharedBytes+blockSharedBytes))
+func (f *Form) blocksOn(facts device.Facts) int {
+	return min(f.BlocksPerMultiprocessor, sharedBytes(facts)/(f.SharedBytes+blockSharedBytes))
 }
 
 // warpTiles are the tiles of query rows. With packed heads a tile has rows of all query heads of a K/V
@@ -62,40 +83,87 @@ func (f *Form) warpTiles(p *Problem) float64 {
 	return float64(p.Batch) * float64(p.Heads/packed) * float64(ceilDiv(p.Queries*packed, f.QueryRows))
 }
 
-// splits are the blocks that divide the keys of a tile: as many as the multiprocessors hold at once, each
-// with some steps.
-func (f *Form) splits(p *Problem, facts device.Facts) int {
-	tiles := f.warpTiles(p)
-	if !f.Splits || tiles > maxDecodeCounters {
-		return 1
-	}
-	blocks := facts.Multiprocessors * f.blocksOn(facts.Arch)
-	return max(min(blocks/int(tiles), p.Keys/(minSplitSteps*f.StepKeys)), 1)
+// hasFewRows reports whether the query heads of a K/V head have so few rows that they share tiles.
+func (p *Problem) hasFewRows() bool {
+	rows := p.Heads / p.KVHeads * p.Queries
+	return rows <= mostPackedRows && 2*rows <= p.Keys
 }
 
-// cost is the time of the multiprocessor that has the most tiles. Causal tiles have half the keys on
-// average, and long ones come first, with short ones beside them.
-func (f *Form) cost(p *Problem, splits int, facts device.Facts) int {
-	blocks := int(f.warpTiles(p)) * splits
-	if p.Causal && p.Keys/2 < p.Queries {
-		blocks = ceilDiv(blocks, 2)
+// splits are the blocks that divide the keys of a tile, each with some steps, and the cost of the
+// problem with them. Few rows are read at the rate of the memory: as many blocks as the multiprocessors
+// hold at once are best. Other problems have the number of the least cost.
+func (f *Form) splits(p *Problem, facts device.Facts) (splits, cost int) {
+	tiles, most := f.warpTiles(p), p.Keys/(minSplitSteps*f.StepKeys)
+	if !f.Splits || tiles > maxDecodeCounters {
+		return 1, f.cost(p, 1, facts)
 	}
-	return ceilDiv(blocks, facts.Multiprocessors) * (f.QueryRows + rowsOfLoads) * f.HeadDim * costFractions / splits
+	room := facts.Multiprocessors * f.blocksOn(facts)
+	if f.PacksHeads {
+		splits = max(min(room/int(tiles), most), 1)
+		return splits, f.cost(p, splits, facts)
+	}
+	splits, cost = 1, f.cost(p, 1, facts)
+	for n := 2; n <= min(mostFillings*room/int(tiles), most); n += 1 + n/8 {
+		if c := f.cost(p, n, facts); c < cost {
+			splits, cost = n, c
+		}
+	}
+	return splits, cost
+}
+
+// cost is the time of a problem with some blocks for each tile, in units that are the same for all
+// forms of a GPU.
+func (f *Form) cost(p *Problem, splits int, facts device.Facts) int {
+	blocks, steps := int(f.warpTiles(p))*splits, ceilDiv(p.Keys, f.StepKeys)
+	var time int
+	if p.Causal && p.Keys/2 < p.Queries {
+		time = f.triangleTime(blocks, steps*(f.StepKeys+keysOfStep)/splits+keysOfBlock, facts)
+	} else {
+		time = f.wavesTime(blocks, ceilDiv(steps, splits)*(f.StepKeys+keysOfStep)+keysOfBlock, facts)
+	}
+	if splits > 1 && !f.PacksHeads {
+		time += busy * (keysOfMerge + keysOfPart*splits)
+	}
+	if f.PacksHeads && !p.hasFewRows() {
+		time *= 4
+	}
+	return time * ((f.QueryRows + rowsOfLoads) / 16) * (f.HeadDim / 32)
+}
+
+// wavesTime is the time of equal blocks: of those that fill the multiprocessors, and of the rest.
+func (f *Form) wavesTime(blocks, keys int, facts device.Facts) int {
+	resident := f.blocksOn(facts)
+	wave := facts.Multiprocessors * resident
+	rest := ceilDiv(blocks%wave, facts.Multiprocessors)
+	return (blocks/wave*resident*rate(resident) + rest*rate(rest)) * keys
+}
+
+// triangleTime is the time of causal blocks. On average they have half the keys of the longest, and half
+// a step more. Long ones come first, so that the time is that of the longest or of all, and some of the
+// other.
+func (f *Form) triangleTime(blocks, longest int, facts device.Facts) int {
+	all := blocks * ((longest + keysOfBlock + f.StepKeys) / 2) / facts.Multiprocessors
+	return max(alone*longest, rate(f.blocksOn(facts))*4/5*all) + busy/3*min(longest, all)
+}
+
+// rate is the time of a block on a multiprocessor that has some at a time.
+func rate(resident int) int {
+	if resident == 1 {
+		return alone
+	}
+	return busy
 }
 
 // planWarp plans a problem on a GPU that the other kernels are not for.
 func (t *Table) planWarp(p Problem) (*Call, error) {
-	switch {
-	case p.Q.Type == array.E4M3 || p.O.Type != p.Q.Type:
+	if p.O.Type != p.Q.Type {
 		return nil, unsupported("q is %s and o %s; on %s both are F16 or both BF16", p.Q.Type, p.O.Type, t.facts.Arch)
-	case p.Precision == FP8 && p.K.Type != array.E4M3:
-		return nil, unsupported("the precision is FP8; on %s nothing is quantised", t.facts.Arch)
 	}
 	c := &Call{problem: p}
 	var ofHeadDim *Form
 	least, first := math.MaxInt, math.MaxInt
 	for _, f := range t.declared {
-		if !f.hasTypes(&p) || !f.hasColumns(&p) || f.blocksOn(t.facts.Arch) < 1 {
+		if f.Kernel != Warp || !f.hasTypes(&p) || !f.hasColumns(&p) || f.blocksOn(t.facts) < 1 {
 			continue
 		}
 		if ofHeadDim == nil || f.HasOptions {
@@ -104,8 +172,8 @@ func (t *Table) planWarp(p Problem) (*Call, error) {
 		if f.warpTiles(&p) > math.MaxInt32 || p.hasOptions() && !f.HasOptions {
 			continue
 		}
-		splits := f.splits(&p, t.facts)
-		cost, rank := f.cost(&p, splits, t.facts), t.measured.rank(&p, f)
+		splits, cost := f.splits(&p, t.facts)
+		rank := t.measured.rank(&p, f)
 		if rank < first || rank == first && cost < least {
 			first, least, c.Form, c.problem.splits = rank, cost, f, splits
 		}
@@ -130,16 +198,25 @@ func (f *Form) warpPartBytes(p *Problem) int {
 	return int(f.warpTiles(p)) * f.QueryRows * (f.HeadDim + 2) * 4
 }
 
-// section are the heads whose tiles follow each other: with a causal mask, those whose K and V fill
-// half of the L2 cache at most.
+// section are the heads whose tiles follow each other. With a causal mask their K and V fill three
+// quarters of the L2 cache at most, and sections are equally large: blocks of the last one end together
+// where it has many tiles. Heads of few keys have few tiles, and one follows the other.
 func (f *Form) section(p *Problem, facts device.Facts) int {
+	if !p.Causal {
+		return 1
+	}
 	group := p.Heads / p.KVHeads
 	if f.PacksHeads {
 		group = 1
 	}
-	fitting := int(facts.L2Bytes) / 2 / (p.K.Type.Bytes() * (p.HeadDim + p.VHeadDim) * p.Keys) * group
-	if !p.Causal || fitting < 1 {
+	heads := p.Batch * p.KVHeads
+	headBytes := (p.K.Type.Bytes()*p.HeadDim + p.V.Type.Bytes()*p.VHeadDim) * p.Keys
+	sections := heads
+	if fillings := float64(headBytes) * float64(heads) * 4 / 3 / float64(facts.L2Bytes); fillings < float64(heads) {
+		sections = int(fillings) + 1
+	}
+	if sections > 1 && p.Keys <= mostShortKeys {
 		return 1
 	}
-	return min(fitting, p.Batch*p.KVHeads*group)
+	return ceilDiv(heads, sections) * group
 }

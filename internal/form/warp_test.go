@@ -2,6 +2,7 @@ package form
 
 import (
 	"errors"
+	"math"
 	"strings"
 	"testing"
 
@@ -81,9 +82,7 @@ func TestWarp(t *testing.T) {
 		}
 	}
 	for want, p := range map[string]Problem{
-		"q is e4m3 and o f16; on sm_89 both are F16 or both BF16": typed(long, array.E4M3, array.E4M3, array.F16),
-		"q is bf16 and o f16":                      typed(long, array.BF16, array.BF16, array.F16),
-		"on sm_89 nothing is quantised":            with(half(long), func(p *Problem) { p.Precision = FP8 }),
+		"q is bf16 and o f16; on sm_89 both are F16 or both BF16": typed(long, array.BF16, array.BF16, array.F16),
 		"k is f16, the head dim 128":               typed(long, array.F16, array.F16, array.F16),
 		"k is bf16, the head dim 256 and that of":  half(with(long, func(p *Problem) { p.HeadDim = 256 })), // 160 KB
 		"k is bf16, the head dim 68 and that of v": half(with(long, func(p *Problem) { p.HeadDim = 68 })),
@@ -97,6 +96,74 @@ func TestWarp(t *testing.T) {
 	dense.declared = dense.declared[:1]
 	if _, err := dense.Plan(with(half(long), func(p *Problem) { p.WindowLeft = 9 })); !errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), "no form for sm_89 has this option") {
 		t.Errorf("a window without a form: %v", err)
+	}
+}
+
+// Sections are equally large, and their K and V fit the L2 cache.
+func TestWarpSections(t *testing.T) {
+	for _, test := range []struct {
+		batch, kvHeads, group, keys int
+		causal, packs               bool
+		want                        int
+	}{
+		{3, 16, 1, 1792, false, false, 1},
+		{3, 16, 1, 1792, true, false, 48},    // 42 MB of 45
+		{1, 96, 1, 2325, true, false, 32},    // 109 MB
+		{6, 8, 4, 3351, true, false, 4 * 24}, // 78 MB
+		{58, 16, 1, 320, true, false, 1},     // 145 MB of short heads
+		{58, 16, 1, 321, true, false, 232},
+		{1, 2, 8, 1 << 24, true, true, 1}, // one head is larger than the cache
+		{1, 2, 8, 1 << 24, true, false, 8},
+	} {
+		p := typed(Problem{Batch: test.batch, Heads: test.kvHeads * test.group, KVHeads: test.kvHeads, Queries: test.keys, Keys: test.keys, HeadDim: 128, VHeadDim: 128, Causal: test.causal}, array.BF16, array.BF16, array.BF16)
+		if got := (&Form{PacksHeads: test.packs}).section(&p, h200); got != test.want {
+			t.Errorf("%+v: sections of %d heads, want %d", test, got, test.want)
+		}
+	}
+}
+
+// What the choice was fitted to: the fastest stage and splits of some problems on an H200 that runs code
+// for sm_80, and what one block on a multiprocessor changes.
+func TestWarpTimes(t *testing.T) {
+	asAmpere, a100 := h200, device.Facts{Name: "NVIDIA A100", Arch: "sm_80", Multiprocessors: 108, L2Bytes: 40 << 20}
+	asAmpere.Arch = "sm_80"
+	d64 := []*Form{
+		{HeadDim: 64, QueryRows: 128, SharedBytes: 65536, BlocksPerMultiprocessor: 2, StepKeys: 64},
+		{HeadDim: 64, QueryRows: 64, SharedBytes: 40960, BlocksPerMultiprocessor: 3, StepKeys: 64, Splits: true},
+	}
+	d128 := []*Form{
+		{HeadDim: 128, QueryRows: 128, SharedBytes: 98304, BlocksPerMultiprocessor: 2, StepKeys: 64},
+		{HeadDim: 128, QueryRows: 64, SharedBytes: 81920, BlocksPerMultiprocessor: 2, StepKeys: 64, Splits: true},
+	}
+	for _, test := range []struct {
+		facts        device.Facts
+		forms        []*Form
+		batch, heads int
+		length       int
+		causal       bool
+		rows, splits int
+	}{
+		{asAmpere, d64, 2, 2, 4992, true, 64, 2},
+		{asAmpere, d64, 10, 1, 2112, true, 64, 2},
+		{asAmpere, d128, 2, 4, 1600, true, 64, 2},
+		{asAmpere, d64, 2, 8, 444, false, 64, 1},
+		{asAmpere, d128, 4, 12, 393, true, 64, 1},
+		{asAmpere, d128, 2, 1, 874, false, 64, 4},
+		{asAmpere, d128, 1, 1, 8576, true, 64, 3},
+		{asAmpere, d128, 3, 16, 1792, true, 128, 1},
+		{asAmpere, d128, 8, 16, 4096, false, 128, 1},
+		{a100, d128, 8, 16, 4096, false, 64, 1}, // two blocks of 64 rows, one of 128
+	} {
+		p := typed(Problem{Batch: test.batch, Heads: test.heads, KVHeads: test.heads, Queries: test.length, Keys: test.length, Causal: test.causal}, array.BF16, array.BF16, array.BF16)
+		least, rows, splits := math.MaxInt, 0, 0
+		for _, f := range test.forms {
+			if n, cost := f.splits(&p, test.facts); cost < least {
+				least, rows, splits = cost, f.QueryRows, n
+			}
+		}
+		if rows != test.rows || splits != test.splits {
+			t.Errorf("%+v: %d rows in %d parts", test, rows, splits)
+		}
 	}
 }
 

@@ -23,6 +23,7 @@ type accessInfo struct {
 	readOnly   bool // ld.global.nc: no race check, because the bytes must not change at all
 	onlyCopied bool // the value read is only copied, so unwritten bytes are no defect
 	taints     bool // unwritten bytes taint the registers that they are loaded to (taint.go)
+	carries    bool // the caller carries unwritten bytes on
 	releases   bool // it has published what its thread did, and is part of that itself
 	usesOld    bool // an atomic operation whose old value is used
 }
@@ -137,7 +138,7 @@ func (w *warp) accessShared(o *op, a accessInfo, address uint64, lane int, d mem
 	}
 	w.checkWritten(o, a, marks, address, lane, d, bad)
 	if w.taint != nil && d == mem.Write {
-		w.storeTainted(o, ptx.Shared, marks, lane)
+		w.storeTainted(o, ptx.Shared, address, marks, lane)
 	}
 	return data
 }
@@ -208,7 +209,7 @@ func (w *warp) checkWritten(o *op, a accessInfo, marks []byte, address uint64, l
 	if marks == nil {
 		return
 	}
-	if d != mem.Write && !skip {
+	if d != mem.Write && !skip && !a.carries {
 		if bytes.IndexByte(marks, mem.Unwritten) >= 0 {
 			w.readUnwritten(o, a, marks, address, lane, d)
 		}
@@ -306,7 +307,7 @@ func (w *warp) accessGlobal(o *op, a accessInfo, address uint64, lane int, d mem
 		w.checkWritten(o, a, b.Marks[offset:offset+a.bytes], address, lane, d, bad)
 	}
 	if w.taint != nil && d == mem.Write {
-		w.storeTainted(o, ptx.Global, nil, lane)
+		w.storeTainted(o, ptx.Global, address, nil, lane)
 	}
 	return data
 }
@@ -369,8 +370,12 @@ func (w *warp) reportConflict(o *op, a accessInfo, c order.Conflict, address uin
 		kind = finding.MissingWait
 	}
 	severity, relation := finding.Error, "nothing orders the two"
-	if kind == finding.Race && w.clocks.KnowsByShuffle(&e, uint8(lane)) { // cooperative groups do so
+	switch {
+	case kind != finding.Race:
+	case w.clocks.KnowsByShuffle(&e, uint8(lane)): // cooperative groups do so
 		severity, relation = finding.Strict, "only a shuffle with a lane that has acquired it orders the two"
+	case uint64(e.Block) == w.block.index && int(e.Warp) < len(w.block.warps) && w.exited>>e.Warp&1 != 0:
+		severity, relation = finding.Strict, "only a barrier that completed after its warp had ended orders the two"
 	}
 	other := w.block.launch.program.ops[e.Op]
 	occurrence := finding.Occurrence{Kind: kind, Severity: severity, Missing: w.missingOrder(&e, a.space)}
@@ -482,7 +487,7 @@ func (w *warp) accessLocal(o *op, a accessInfo, address uint64, lane int, d mem.
 		marks := l.Marks[address : address+uint64(a.bytes)]
 		w.checkWritten(o, a, marks, address, lane, d, a.onlyCopied)
 		if w.taint != nil && d == mem.Write {
-			w.storeTainted(o, ptx.Local, marks, lane)
+			w.storeTainted(o, ptx.Local, address, marks, lane)
 		}
 	}
 	return l.Data[address : address+uint64(a.bytes)]

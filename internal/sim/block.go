@@ -32,6 +32,9 @@ type block struct {
 
 	warpgroups []warpgroup
 	tiles      tiles
+	operands   *keptOperands
+
+	undefinedStores map[uint32]undefinedStore // by the address of a byte of shared memory
 
 	held order.Held // pages of global memory, for the duration of one instruction
 
@@ -59,7 +62,7 @@ type block struct {
 
 func (r *launch) newBlock() *block {
 	threads := r.threads[0] * r.threads[1] * r.threads[2]
-	b := &block{launch: r, mbarriers: map[uint32]*mbarrier{}, tiles: tiles{}, marks: make(marks, len(r.program.ops)), executed: make([]uint64, len(r.executed))}
+	b := &block{launch: r, mbarriers: map[uint32]*mbarrier{}, tiles: tiles{}, operands: &keptOperands{}, marks: make(marks, len(r.program.ops)), executed: make([]uint64, len(r.executed))}
 	n := (threads + 31) / 32
 	for i := range n {
 		w := &warp{block: b, index: i, sharing: everyLane, isNew: true}
@@ -84,6 +87,7 @@ func (b *block) start(index uint64) {
 	b.random = rand.New(rand.NewPCG(r.options.Seed, index))
 	b.shared.Reset(r.layout, r.dynamic, uint64(r.shared), r.options.Checks)
 	clear(b.mbarriers)
+	clear(b.undefinedStores)
 	b.reserved = nil
 	b.locations, b.outgoing = order.Locations{}, b.outgoing[:0]
 	clear(b.warpgroups)
@@ -116,7 +120,7 @@ func (w *warp) start() {
 	}
 	w.isNew = false
 	w.fillSpecials(entry)
-	w.groups, w.carry, w.counters, w.retired = w.groups[:0], 0, count.Counters{}, 0
+	w.groups, w.carry, w.counters, w.retired, w.exited = w.groups[:0], 0, count.Counters{}, 0, 0
 	w.clocks = order.NewWarp(uint32(b.index), w.index, b.agents())
 	w.fences, w.polledBarrier, w.lastBuffer = order.Fences{}, nil, nil
 	w.copies, w.bulk, w.inits = copyQueue{}, bulkQueue{}, initializations{}

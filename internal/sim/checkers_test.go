@@ -287,9 +287,9 @@ func TestUnwritten(t *testing.T) {
 	})
 	check(defect{
 		name: "a matrix", declarations: sharedArray,
-		wrong: "st.shared.u32 [s], 1;\n bar.warp.sync -1;\n mov.u32 %r3, s;\n ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r4}, [%r3];",
-		right: fillShared + "mov.u32 %r3, s;\n ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r4}, [%r3];",
-		at:    "ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r4}, [%r3]", contains: []string{"(s+4)"},
+		wrong: "st.shared.u32 [s], 1;\n bar.warp.sync -1;\n mov.u32 %r3, s;\n ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r4}, [%r3];\n st.global.u32 [%rd31], %r4;",
+		right: fillShared + "mov.u32 %r3, s;\n ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r4}, [%r3];\n st.global.u32 [%rd31], %r4;",
+		at:    "ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r4}, [%r3]", with: "st.global.u32 [%rd31], %r4", contains: []string{"(s+4)", "it is stored"},
 	})
 	// The output of a launch is uninitialised.
 	text := kernel("ld.global.u16 %r1, [%rd0+6];\n st.global.u32 [%rd31], %r0;\n ret;")

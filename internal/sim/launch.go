@@ -468,13 +468,14 @@ type interleaving struct {
 	spare    []*block // ended blocks, to be used again
 	cluster  *cluster // of the blocks that are started now
 	tiles    tiles    // of all blocks: one runs at a time
-	idle     int      // rounds in which nothing has changed
+	operands *keptOperands
+	idle     int // rounds in which nothing has changed
 }
 
 // runInterleaved runs blocks one after another in time slices.
 func (r *launch) runInterleaved(ctx context.Context, total uint64) error {
 	s := &interleaving{
-		launch: r, total: total, room: min(residentBlocks, r.maxBlocks), tiles: tiles{},
+		launch: r, total: total, room: min(residentBlocks, r.maxBlocks), tiles: tiles{}, operands: &keptOperands{},
 		clusters: newBlockOrder(r.options.Seed, total/uint64(r.clusterSize())), ranks: newBlockOrder(r.options.Seed, uint64(r.clusterSize())),
 	}
 	switch {
@@ -502,7 +503,7 @@ func (s *interleaving) startBlocks() {
 			b, s.spare = s.spare[n-1], s.spare[:n-1]
 		} else {
 			b = r.newBlock()
-			b.tiles = s.tiles
+			b.tiles, b.operands = s.tiles, s.operands
 		}
 		index, rank := r.inClusters(s.clusters.at(s.started/size)*size + s.ranks.at(s.started%size))
 		if size > 1 {

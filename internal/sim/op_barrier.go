@@ -234,7 +234,9 @@ func (b *block) completeIfReady(id int, w *warp, o *op) {
 	if !bar.active || !b.isComplete(bar, w, o) {
 		return
 	}
+	exited := b.exitedFor(bar)
 	for _, s := range bar.waiters {
+		s.warp.exited |= exited
 		if b.launch.options.Checks {
 			s.warp.clocks.Learn(&bar.clock, s.group.lanes, s.warp.alive)
 			if s.group.lanes == s.warp.alive {
@@ -256,6 +258,20 @@ func (b *block) completeIfReady(id int, w *warp, o *op) {
 		}
 		bar.met = bar.lanes
 	}
+}
+
+// exitedFor returns the warps that count towards a barrier of all threads because they have ended. PTX
+// gives the barrier no meaning for what they did. Hardware completes their accesses first.
+func (b *block) exitedFor(bar *barrier) (warps uint32) {
+	if bar.count != 0 {
+		return 0
+	}
+	for i, w := range b.warps {
+		if w.alive == 0 && bar.lanes[i] == 0 {
+			warps |= 1 << i
+		}
+	}
+	return warps
 }
 
 // isComplete reports whether all expected threads have arrived. Ended threads are not expected.

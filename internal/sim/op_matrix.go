@@ -226,9 +226,8 @@ func resized(buffer *[]uint32, n int) []uint32 {
 	return (*buffer)[:n]
 }
 
-// gatherMatrix reads a matrix from registers.
-func (w *warp) gatherMatrix(o *op, f *mma.Fragment, registers []slot, into []uint32) {
-	same := true
+// gatherMatrix reads a matrix from registers. It reports whether all copies of every element are equal.
+func (w *warp) gatherMatrix(o *op, f *mma.Fragment, registers []slot, into []uint32) (same bool) {
 	if registers[0].file == file64 {
 		w.mats.ptr64 = w.mats.ptr64[:0]
 		for _, s := range registers {
@@ -247,6 +246,7 @@ func (w *warp) gatherMatrix(o *op, f *mma.Fragment, registers []slot, into []uin
 			return "a fragment holds several copies of an element, and they differ"
 		})
 	}
+	return same
 }
 
 // scatterMatrix writes a matrix to registers.
@@ -271,14 +271,63 @@ func runProduct(w *warp, o *op, mask uint32) {
 		return
 	}
 	m, p := o.mat, w.block.launch.plans[o.number]
-	a, b := resized(&w.mats.a, p.a.Words()), resized(&w.mats.b, p.b.Words())
+	a, b := w.keptOperand(o, p, mma.A), w.keptOperand(o, p, mma.B)
 	c, d := resized(&w.mats.c, p.c.Words()), resized(&w.mats.d, p.d.Words())
-	w.gatherMatrix(o, p.a, m.a, a)
-	w.gatherMatrix(o, p.b, m.b, b)
 	w.gatherMatrix(o, p.c, m.c, c)
-	p.product.Multiply(&w.mats.scratch, d, a, b, c)
+	p.product.MultiplyOperands(&w.mats.scratch, d, a, b, c)
 	w.scatterMatrix(p.d, m.d, d)
 	w.counters.Product(m.in, p.machine, m.in.Shape.M)
+}
+
+// keptOperand is an operand of a product that was decoded from registers.
+type keptOperand struct {
+	plan  *matrixPlan
+	raw   []lanes.V32
+	ready mma.Operand
+}
+
+// keptOperands are the operands that products have decoded last, by their first register. A kernel
+// that multiplies a row of fragments by a column decodes each of them once. Only one goroutine uses
+// them.
+type keptOperands struct{ a, b [32]keptOperand }
+
+// keptOperand returns an operand of a product, decoded. It decodes the registers anew unless they have
+// the values of the last time.
+func (w *warp) keptOperand(o *op, p *matrixPlan, matrix mma.Matrix) *mma.Operand {
+	f, registers, kept := p.a, o.mat.a, &w.block.operands.a
+	if matrix == mma.B {
+		f, registers, kept = p.b, o.mat.b, &w.block.operands.b
+	}
+	k := &kept[uint(registers[0].index)%uint(len(kept))]
+	if k.plan == p && w.holds(registers, k.raw) {
+		return &k.ready
+	}
+	units := resized(&w.mats.a, f.Words())
+	same := w.gatherMatrix(o, f, registers, units)
+	if matrix == mma.A {
+		p.product.PrepareA(&k.ready, units)
+	} else {
+		p.product.Prepare(&k.ready, units)
+	}
+	k.plan, k.raw = p, k.raw[:0]
+	if !same || registers[0].file != file32 { // which is reported each time
+		k.plan = nil
+		return &k.ready
+	}
+	for _, s := range registers {
+		k.raw = append(k.raw, w.R32[s.index])
+	}
+	return &k.ready
+}
+
+// holds reports whether registers have the given values.
+func (w *warp) holds(registers []slot, raw []lanes.V32) bool {
+	for i, s := range registers {
+		if s.file != file32 || w.R32[s.index] != raw[i] {
+			return false
+		}
+	}
+	return true
 }
 
 func runLoadMatrix(w *warp, o *op, mask uint32) {
@@ -290,17 +339,54 @@ func runLoadMatrix(w *warp, o *op, mask uint32) {
 	w.rowAddresses(m, rows)
 	w.counters.MatrixRows(&w.addr, rows, mem.Read)
 	matrix := resized(&w.mats.d, p.d.Words())
+	win := w.openRows(o, rows)
+	var unwritten [32]uint16 // bytes of each row
+	tainted := false
 	for row := range rows {
-		data := w.access(o, accessInfo{space: ptx.Shared, bytes: count.MatrixRowBytes, flags: order.WarpWide}, w.addr[row], allLanes, mem.Read)
-		for col := range 8 {
-			value := uint32(0)
-			if data != nil {
-				value = uint32(binary.LittleEndian.Uint16(data[2*col:]))
+		var data []byte
+		if win != nil {
+			data = win.read(w.addr[row], allLanes)
+		}
+		if data == nil {
+			data = w.access(o, accessInfo{space: ptx.Shared, bytes: count.MatrixRowBytes, flags: order.WarpWide, carries: true}, w.addr[row], allLanes, mem.Read)
+			unwritten[row] = w.unwrittenOf(w.addr[row])
+			tainted = tainted || unwritten[row] != 0
+		}
+		if data == nil {
+			data = w.zeros[:count.MatrixRowBytes]
+		}
+		if m.in.Transposed {
+			for col := range 8 {
+				matrix[row*8+col] = uint32(binary.LittleEndian.Uint16(data[2*col:]))
 			}
-			matrix[row*8+col] = value
+			continue
+		}
+		register := &w.R32[m.d[row/8].index]
+		for i := range 4 {
+			register[row%8*4+i] = binary.LittleEndian.Uint32(data[4*i:])
 		}
 	}
-	w.scatterMatrix(p.d, m.d, matrix)
+	if m.in.Transposed {
+		w.scatterMatrix(p.d, m.d, matrix)
+	}
+	if tainted {
+		w.taintMatrix(o, &unwritten)
+	}
+}
+
+// unwrittenOf returns which of the 16 bytes at an address of the block's shared memory were never
+// written.
+func (w *warp) unwrittenOf(address uint64) (bytes uint16) {
+	s := &w.block.shared
+	if !w.block.launch.options.Checks || !s.Holds(address, count.MatrixRowBytes) {
+		return 0
+	}
+	for i, m := range s.Marks[address-s.First:][:count.MatrixRowBytes] {
+		if m == mem.Unwritten {
+			bytes |= 1 << i
+		}
+	}
+	return bytes
 }
 
 func runStoreMatrix(w *warp, o *op, mask uint32) {
@@ -320,6 +406,9 @@ func runStoreMatrix(w *warp, o *op, mask uint32) {
 		if data := w.access(o, accessInfo{space: ptx.Shared, bytes: count.MatrixRowBytes}, w.addr[row], allLanes, mem.Write); data != nil {
 			copy(data, w.value[:count.MatrixRowBytes])
 		}
+	}
+	if w.taint != nil {
+		w.storeTaintedMatrix(o, p.d)
 	}
 	w.block.changes++
 }

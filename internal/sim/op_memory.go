@@ -319,8 +319,15 @@ func runLoad(w *warp, o *op, mask uint32) {
 			}
 			return
 		}
+		win := w.openWindow(o, space, mask, mem.Read)
 		for l := mask; l != 0; l &= l - 1 {
 			lane := firstLane(l)
+			if win != nil {
+				if data := win.read(w.addr[lane], lane); data != nil {
+					w.setElements(m, lane, data)
+					continue
+				}
+			}
 			data := w.accessLane(o, m, space, lane, mem.Read)
 			if m.strong || m.expected {
 				data = w.weaken(o, space, w.addr[lane], lane, data)
@@ -366,9 +373,17 @@ func runStore(w *warp, o *op, mask uint32) {
 	changed := false
 	w.inSpaces(m, mask, func(space ptx.Space, mask uint32) {
 		w.counters.Access(&w.addr, space, mask, m.bytes, mem.Write)
+		win := w.openWindow(o, space, mask, mem.Write)
 		for l := mask; l != 0; l &= l - 1 {
 			lane := firstLane(l)
 			w.putElements(m, lane, w.value[:])
+			if win != nil {
+				if data := win.write(w.addr[lane], lane); data != nil {
+					changed = changed || !bytes.Equal(data, w.value[:m.bytes])
+					copy(data, w.value[:m.bytes])
+					continue
+				}
+			}
 			if data := w.accessLane(o, m, space, lane, mem.Write); data != nil {
 				changed = changed || space != ptx.Local && !bytes.Equal(data, w.value[:m.bytes])
 				if m.strong && w.isWeak(space) {

@@ -46,6 +46,24 @@ func TestSeverities(t *testing.T) {
 	check("an unused part of a load", "", local+"st.local.u32 [l], 1;\n ld.local.v2.u32 {%r2, _}, [l];\n st.global.u32 [%rd31], %r2;\n", finding.Uninitialized, finding.Strict)
 	check("a used load", "", local+"ld.local.u32 %r2, [l+4];\n st.global.u32 [%rd31], %r2;\n", finding.Uninitialized, finding.Error)
 
+	// A warp stores and ends. The others wait at a barrier, or do not, and load.
+	const (
+		words  = ".shared .align 4 .b8 s[4];\n"
+		ending = "setp.lt.u32 %p1, %r0, 96;\n @%p1 bra OTHER;\n setp.ne.u32 %p2, %r0, 96;\n @%p2 bra END;\n st.shared.u32 [s], 5;\n bra END;\nOTHER:\n"
+		load   = "setp.ne.u32 %p2, %r0, 0;\n @%p2 bra END;\n ld.shared.u32 %r1, [s];\n st.global.u32 [%rd31], %r1;\nEND:\n"
+	)
+	check("a store of a warp that ends before a barrier", words, ending+"bar.sync 0;\n"+load, finding.Race, finding.Strict)
+	check("a store of a warp that ends, and a barrier for others", words, ending+"bar.sync 1, 96;\n"+load, finding.Race, finding.Error)
+
+	// A block ends while a bulk store may still read its shared memory.
+	const (
+		source = ".shared .align 16 .b8 s[512];\n"
+		bulk   = "mov.u32 %r2, s;\n mad.lo.u32 %r3, %r0, 4, %r2;\n st.shared.u32 [%r3], %r0;\n fence.proxy.async;\n bar.sync 0;\n setp.ne.u32 %p1, %r0, 0;\n @%p1 bra END;\n" +
+			"cp.async.bulk.global.shared::cta.bulk_group [%rd0], [%r2], 512;\n"
+	)
+	check("a committed store at the end", source, bulk+"cp.async.bulk.commit_group;\n"+end, finding.MissingWait, finding.Strict)
+	check("a store that was not committed", source, bulk+end, finding.MissingWait, finding.Error)
+
 	// Lane 0 of warp 0 acquires what warp 1 has released. Lane 1 reads it.
 	const (
 		shared  = ".shared .align 4 .b8 v[4];\n.shared .align 4 .b8 flag[4];\n"

@@ -15,18 +15,20 @@ import (
 //
 // Compilers load speculatively: they hoist a load above its condition and discard the value with
 // selp. A load of bytes that were never written is therefore no defect. It taints its registers,
-// lane by lane. Arithmetic passes the taint on, and a store to local memory leaves its bytes
-// unwritten. A finding is made where the value is used: as an address, in a predicate that decides a
-// branch or an access, in a store that other threads can see, in an operation of several lanes, or
-// as an argument of a call. It names the load and the use.
+// lane by lane and bit by bit. Arithmetic passes the taint on, and a store to local or to shared
+// memory leaves its bytes unwritten. Shuffles, ldmatrix and mma.sync pass it on as well: a kernel may
+// multiply padded rows and discard the result. A finding is made where the value is used: as an
+// address, in a predicate that decides a branch or an access, in a store to global memory, in another
+// operation of several lanes, or as an argument of a call. It names the load and the use.
 //
-// The taint of a result is exact for selections and for bitwise operations with one tainted
-// operand. Otherwise a result is tainted if any operand is. A load whose register no instruction
-// reads is reported at once, as a strict finding: it is harmless.
+// The tainted bits of a result are exact for selections, and for operations of which each bit of the
+// result depends on one bit of an operand (taint_bits.go). Otherwise a result is tainted if any
+// operand is. A load whose register no instruction reads is reported at once, as a strict finding: it
+// is harmless.
 //
 // Registers start tainted too, if some path reads them before it sets them. Compilers leave such
-// registers where the value does not matter, so a shuffle passes their taint on, and an argument of
-// a call is no use. Taint ends at the start of a basic block where the register is dead.
+// registers where the value does not matter, so an argument of a call is no use. Taint ends at the
+// start of a basic block where the register is dead.
 //
 // A warp without tainted registers pays for one comparison per instruction.
 
@@ -37,6 +39,8 @@ type taint struct {
 	tainted                  []slot // registers with tainted lanes, and some that had
 	live                     int    // registers with tainted lanes
 	loads                    map[int32]*unwrittenLoad
+	bits                     map[slot]*[32]uint64 // tainted bits of each tainted lane; no entry for a register where they are all
+	spare                    []*[32]uint64
 }
 
 // unwrittenLoad is where a tainted value comes from: a load of unwritten bytes, or a register that
@@ -83,12 +87,14 @@ func (t *taint) set(s slot, mask, tainted uint32, from *unwrittenLoad) {
 	if tainted&mask != 0 {
 		*origin = from
 	}
+	t.setAllBits(s, tainted&mask)
 	switch {
 	case before == 0 && *at != 0:
 		t.live++
 		t.tainted = append(t.tainted, s)
 	case before != 0 && *at == 0:
 		t.live--
+		t.dropBits(s)
 	}
 }
 
@@ -104,7 +110,7 @@ func (f *frame) liveTaint() *taint {
 func (w *warp) readUnwritten(o *op, a accessInfo, marks []byte, address uint64, lane int, d mem.Direction) {
 	first := address + uint64(bytes.IndexByte(marks, mem.Unwritten))
 	text := func() string {
-		return fmt.Sprintf("%s %d bytes; %s was never written", d, a.bytes, w.describeByte(a.space, first))
+		return fmt.Sprintf("%s %d bytes; %s", d, a.bytes, w.describeUnwritten(a.space, first))
 	}
 	if !a.taints {
 		w.reportMemory(finding.Occurrence{Kind: finding.Uninitialized}, o, position{}, lane, a.space, address, text)
@@ -124,6 +130,7 @@ func (w *warp) readUnwritten(o *op, a accessInfo, marks []byte, address uint64, 
 		default:
 			t := w.frame.newTaint()
 			t.set(e.slot, mask, mask, t.load(w, o, mask, a.space, address, text))
+			t.taintLoaded(e, marks[i*o.mem.size:(i+1)*o.mem.size], mask)
 		}
 	}
 	if unused {
@@ -222,6 +229,7 @@ type flow struct {
 	dst, src  []slot // results and operands
 	addresses []slot // registers of addresses
 	data      int    // of a bitwise operation or a selection: the number of operands that are data, not control
+	upward    bool   // a sum or a product of integers: no bit of the result depends on a higher bit of an operand
 	shuffles  bool   // shfl: the first operand goes to other lanes
 	combines  string // of setp with a third operand: how it is combined with the comparison
 }
@@ -232,10 +240,10 @@ type flows struct {
 	list []flow
 }
 
-// dataOperands lists the operations whose result depends on a data operand exactly if the
-// complement of the operand changes it.
+// dataOperands lists the operations of which each bit of the result depends on one bit of each data
+// operand at most.
 var dataOperands = map[string]int{
-	"and": 2, "or": 2, "lop3": 3, "selp": 2, "slct": 2, "prmt": 2, "bfi": 2, "bfe": 1, "shl": 1, "shr": 1, "shf": 2,
+	"and": 2, "or": 2, "xor": 2, "not": 1, "lop3": 3, "selp": 2, "slct": 2, "prmt": 2, "bfi": 2, "bfe": 1, "brev": 1, "shl": 1, "shr": 1, "shf": 2,
 }
 
 func (c *code) flow(pc int) *flow {
@@ -255,6 +263,13 @@ func (c *code) newFlow(in *ptx.Instruction, o *op) flow {
 	case "prefetch", "prefetchu", "nanosleep", "applypriority": // nothing depends on their operands
 		return f
 	default:
+		if a := o.alu; a != nil && !isFloat(a.Result) && a.Carry == nil {
+			saturates := slices.Contains(in.Modifiers, "sat")
+			if in.Opcode == "cvt" && !isFloat(a.Args[0]) && !saturates {
+				f.data = 1
+			}
+			f.upward = !saturates && !slices.Contains(in.Modifiers, "hi") && slices.Contains([]string{"add", "sub", "mul", "mad", "neg"}, in.Opcode)
+		}
 		f.pure = o.mem == nil && o.sync == nil && o.ctl == nil && o.mat == nil && o.wgmma == nil
 	}
 	operands := in.Operands
@@ -290,9 +305,11 @@ func (w *warp) passTaint(o *op, mask uint32) {
 		guard = slot{filePred, o.guard}
 	}
 	inDoubt := t.lanes(guard) & w.lanes // it is open whether they execute the instruction
-	if f.pure {
+	switch {
+	case f.pure:
 		w.passToResult(t, o, f, mask, guard, inDoubt)
-	} else {
+	case o.mat != nil && w.passMatrix(t, o, mask):
+	default:
 		w.useTainted(guard, inDoubt, o, useOf(o))
 		for _, s := range f.addresses {
 			w.useTainted(s, mask, o, "its address")
@@ -307,51 +324,45 @@ func (w *warp) passTaint(o *op, mask uint32) {
 
 // passToResult sets the taint of the results of an operation on each lane by itself.
 func (w *warp) passToResult(t *taint, o *op, f *flow, mask uint32, guard slot, inDoubt uint32) {
-	var tainted, several uint32
+	var tainted uint32
 	var from *unwrittenLoad
 	for _, s := range f.src {
 		if m := t.lanes(s) & mask; m != 0 {
-			several |= tainted & m
 			tainted |= m
 			_, origin := t.at(s)
 			from = *origin
-		}
-	}
-	if tainted != 0 && o.alu != nil {
-		for m := tainted &^ several; m != 0; m &= m - 1 {
-			if lane := firstLane(m); !w.dependsOnTaint(t, o.alu, f, lane) {
-				tainted &^= 1 << lane
-			}
 		}
 	}
 	if inDoubt != 0 {
 		_, origin := t.at(guard)
 		from = *origin
 	}
-	for _, s := range f.dst {
-		t.set(s, mask|inDoubt, tainted|inDoubt, from)
-	}
-}
-
-// dependsOnTaint reports whether the result of an operation with one tainted operand depends on it.
-func (w *warp) dependsOnTaint(t *taint, a *aluOp, f *flow, lane int) bool {
-	var x [5]uint64
-	index := -1
-	for i := range a.n {
-		x[i] = w.get(&a.args[i], lane)
-		if t.lanes(a.args[i].slot)>>lane&1 != 0 {
-			index = i
+	var undefined [32]uint64 // bits of the result of an operation, or of a mov
+	var high [32]uint64      // bits of a mov of 128 bits
+	byBit := o.alu != nil || o.mov != nil
+	if byBit {
+		for m := tainted; m != 0; m &= m - 1 {
+			lane := firstLane(m)
+			if o.mov != nil {
+				undefined[lane], high[lane] = t.gather(o.mov, lane)
+			} else if undefined[lane] = w.undefinedResult(t, o.alu, f, lane); undefined[lane] == 0 {
+				tainted &^= 1 << lane
+			}
 		}
 	}
-	if index >= f.data {
-		// Of setp: false and a comparison is false, true or a comparison is true.
-		decided := f.combines == "and" && x[2] == 0 || f.combines == "or" && x[2] == 1
-		return index == 2 || !decided
+	if o.mov != nil {
+		for _, p := range o.mov.dst {
+			t.scatter(&p, mask, tainted, &undefined, &high, from)
+			t.set(p.slot, inDoubt, inDoubt, from)
+		}
+		return
 	}
-	x[3] |= x[4] << 8 // the predicate of lop3 follows its table
-	before := a.Func(x[0], x[1], x[2], x[3])
-	x[index] = ^x[index] & a.args[index].mask
-	return a.Func(x[0], x[1], x[2], x[3]) != before
+	for _, s := range f.dst {
+		t.set(s, mask|inDoubt, tainted|inDoubt, from)
+		if byBit && s.file != filePred {
+			t.setBits(s, tainted&^inDoubt, &undefined)
+		}
+	}
 }
 
 // useOperands reports the operands of an instruction that are tainted. A store decides itself, when
@@ -373,7 +384,7 @@ func (w *warp) useOperands(t *taint, o *op, f *flow, mask uint32) (shuffled uint
 		lanes, origin := t.at(s)
 		switch {
 		case lanes == nil || *lanes&mask == 0:
-		case (*origin).isUnset() && f.shuffles && i == 0:
+		case f.shuffles && i == 0:
 			shuffled, from = w.shuffledTaint(o, *lanes, mask), *origin
 		case (*origin).isUnset() && o.isStore():
 		default:
@@ -383,12 +394,9 @@ func (w *warp) useOperands(t *taint, o *op, f *flow, mask uint32) (shuffled uint
 	return shuffled, from
 }
 
-// shuffledTaint returns the lanes that a shuffle gives a tainted value to. If some lanes of the warp
-// are elsewhere, their values are not known yet, and no lane counts.
+// shuffledTaint returns the lanes that a shuffle gives a tainted value to. The values of lanes that are
+// elsewhere are not known yet, and do not count.
 func (w *warp) shuffledTaint(o *op, tainted, mask uint32) uint32 {
-	if mask != w.alive {
-		return 0
-	}
 	s, lanes := o.sync, uint32(0)
 	where, limit := &w.R32[s.b.index], &w.R32[s.mask.index]
 	for m := mask; m != 0; m &= m - 1 {
@@ -397,7 +405,7 @@ func (w *warp) shuffledTaint(o *op, tainted, mask uint32) uint32 {
 		if !inside {
 			source = uint32(lane)
 		}
-		lanes |= tainted >> (source & 31) & 1 << lane
+		lanes |= (tainted & mask) >> (source & 31) & 1 << lane
 	}
 	return lanes
 }
@@ -451,9 +459,10 @@ func (t *taint) end(from *unwrittenLoad, lanes uint32) {
 	}
 }
 
-// storeTainted handles the store of tainted values by a lane. Local memory stays unwritten, since no
-// other thread can see it. Other stores are uses.
-func (w *warp) storeTainted(o *op, space ptx.Space, marks []byte, lane int) {
+// storeTainted handles the store of tainted values by a lane. Local and shared memory stay unwritten:
+// the value is undefined for a thread that loads it, and only its use is a defect. Other stores are
+// uses.
+func (w *warp) storeTainted(o *op, space ptx.Space, address uint64, marks []byte, lane int) {
 	if !o.isStore() {
 		return
 	}
@@ -461,8 +470,18 @@ func (w *warp) storeTainted(o *op, space ptx.Space, marks []byte, lane int) {
 		s := o.mem.regs[i].slot
 		switch {
 		case w.taint == nil || w.taint.lanes(s)>>lane&1 == 0:
-		case space == ptx.Local:
-			mem.Fill(marks[i*o.mem.size:(i+1)*o.mem.size], mem.Unwritten)
+		case space == ptx.Local || space == ptx.Shared:
+			undefined := w.taint.undefined(s, lane)
+			for j := range o.mem.size {
+				if undefined>>(8*min(j, 7))&0xFF == 0 {
+					continue
+				}
+				if at := i*o.mem.size + j; marks[at] == mem.Written {
+					marks[at] = mem.Unwritten
+					w.noteUndefinedStore(o, space, address+uint64(at), lane)
+				}
+			}
+		case o.mem.size < 8 && w.taint.undefined(s, lane)&(1<<(8*o.mem.size)-1) == 0: // of a wider register
 		default:
 			w.useTainted(s, 1<<lane, o, "stored")
 			w.taint = w.frame.liveTaint()

@@ -90,21 +90,115 @@ func TestUninitializedUses(t *testing.T) {
 	check("a shift by it", "mov.u32 %r3, 1;\n shl.b32 %r1, %r3, %r2;\n"+store+";\n", store)
 	check("a carry", "add.cc.u32 %r1, %r2, 1;\n"+store+";\n", store)
 	check("a generic store", "cvta.global.u64 %rd4, %rd31;\n add.u32 %r3, %r2, 1;\n st.u32 [%rd4], %r3;\n", "st.u32 [%rd4], %r3")
-	check("a store to shared memory", "mov.u32 %r3, s;\n mad.lo.u32 %r3, %r0, 4, %r3;\n st.shared.u32 [%r3], %r2;\n", "st.shared.u32 [%r3], %r2")
 	check("an address", "and.b32 %r3, %r2, 0;\n and.b32 %r4, %r2, 60;\n cvt.u64.u32 %rd4, %r4;\n add.u64 %rd4, %rd4, %rd0;\n ld.global.u32 %r5, [%rd4];\n", "ld.global.u32 %r5, [%rd4]", "its address")
 	check("a branch", "setp.eq.u32 %p2, %r2, 0;\n @%p2 bra L;\n mov.u32 %r1, 2;\nL:\n", "@%p2 bra L", "the condition of the branch")
 	check("the guard of a store", "setp.eq.u32 %p2, %r2, 0;\n @%p2 st.global.u32 [%rd31], 1;\n", "@%p2 st.global.u32 [%rd31], 1", "its condition")
 	check("an atomic operation", "red.global.add.u32 [%rd0], %r2;\n", "red.global.add.u32 [%rd0], %r2", "an operand")
-	check("a shuffle", "shfl.sync.bfly.b32 %r3, %r2, 1, 31, -1;\n", "shfl.sync.bfly.b32 %r3, %r2, 1, 31, -1")
+	check("a shuffle", "shfl.sync.bfly.b32 %r1, %r2, 1, 31, -1;\n"+store+";\n", store, "(31 times)")
 	check("a vote", "setp.eq.u32 %p2, %r2, 0;\n vote.sync.ballot.b32 %r3, %p2, -1;\n", "vote.sync.ballot.b32 %r3, %p2, -1")
 	check("a barrier", "and.b32 %r3, %r2, 1;\n bar.sync %r3;\n", "bar.sync %r3")
 	check("a call", ".param .b32 p;\n st.param.b32 [p], %r2;\n add.u32 %r3, %r2, 1;\n call f, (p);\n", "st.param.b32 [p], %r2")
-	check("a matrix", zeroed(3, 7)+"mov.f32 %f5, 0f00000000;\n mov.f32 %f6, %f5;\n mov.f32 %f7, %f5;\n mov.f32 %f8, %f5;\n mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f1,%f2,%f3,%f4}, {%r2,%r3,%r4,%r5}, {%r6,%r7}, {%f5,%f6,%f7,%f8};\n",
-		"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f1,%f2,%f3,%f4}, {%r2,%r3,%r4,%r5}, {%r6,%r7}, {%f5,%f6,%f7,%f8}")
+	check("a matrix", zeroed(3, 7)+zeroSums+padded+"st.global.f32 [%rd31], %f1;\n", "st.global.f32 [%rd31], %f1")
 	copied := "st.local.u32 [l+8], %r2;\n add.u32 %r6, %r2, 1;\n ld.local.u32 %r3, [l+8];\n st.global.u32 [%rd31], %r3;\n"
 	defect{
 		name: "a copy on the stack", kind: finding.Uninitialized, wrong: taintLocal + loadLocal + copied, right: right + loadLocal + copied,
 		at: "ld.local.u32 %r3, [l+8]", with: "st.global.u32 [%rd31], %r3", contains: []string{"byte 8 of local memory"},
+	}.check(t)
+}
+
+const (
+	zeroSums = "mov.f32 %f5, 0f00000000;\n mov.f32 %f6, %f5;\n mov.f32 %f7, %f5;\n mov.f32 %f8, %f5;\n"
+	// padded multiplies by an A of which %r2 has unwritten elements.
+	padded = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f1,%f2,%f3,%f4}, {%r2,%r3,%r4,%r5}, {%r6,%r7}, {%f5,%f6,%f7,%f8};\n"
+)
+
+// TestUndefinedBits packs, shifts and masks values of which some bits are undefined: an unset register,
+// and a word of local memory of which two bytes were never written.
+func TestUndefinedBits(t *testing.T) {
+	t.Parallel()
+	want := each(32, func(uint32) uint32 { return 7 })
+	const half = ".local .align 4 .b8 l[4];\n st.local.u16 [l], 7;\n ld.local.u32 %r2, [l];\n"
+	bodies := map[string]string{
+		"a pair, shifted":       "mov.b64 %rd2, {%r9, %r8};\n shr.u64 %rd3, %rd2, 32;\n cvt.u32.u64 %r1, %rd3;\n",
+		"a pair, unpacked":      "mov.b64 %rd2, {%r9, %r8};\n mov.b64 {%r3, %r1}, %rd2;\n",
+		"a pair, narrowed":      "mov.b64 %rd2, {%r8, %r9};\n cvt.u32.u64 %r1, %rd2;\n",
+		"a pair, stored":        "mov.b64 %rd2, {%r8, %r9};\n st.global.u32 [%rd31], %rd2;\n mov.u32 %r1, 7;\n",
+		"a mask":                "and.b32 %r1, %r2, 0xFFFF;\n",
+		"ones":                  "or.b32 %r3, %r2, 0xFFFF0000;\n xor.b32 %r1, %r3, 0xFFFF0000;\n",
+		"a shift":               "shl.b32 %r3, %r2, 16;\n shr.u32 %r1, %r3, 16;\n",
+		"bytes":                 "prmt.b32 %r1, %r2, 0, 0x4410;\n",
+		"a field":               "bfe.u32 %r1, %r2, 0, 16;\n",
+		"a field put into zero": "bfi.b32 %r1, %r2, 0, 0, 16;\n",
+		"a conversion":          "cvt.u32.u16 %r1, %r2;\n",
+		"halves":                "mov.b32 {%h1, %h2}, %r2;\n cvt.u32.u16 %r1, %h1;\n",
+		"a sum":                 "add.u32 %r3, %r2, 0x10000;\n and.b32 %r1, %r3, 0xFFFF;\n",
+		"lop3 of two":           "lop3.b32 %r1, %r2, %r9, 0xFFFF, 0x80;\n and.b32 %r1, %r1, 0;\n add.u32 %r1, %r1, 7;\n",
+		"a byte stored":         "st.global.u8 [%rd31], %r2;\n mov.u32 %r1, 7;\n",
+		"a comparison":          "and.b32 %r3, %r2, 255;\n setp.eq.u32 %p1, %r3, 7;\n mov.u32 %r1, 7;\n @%p1 bra L;\n mov.u32 %r1, 3;\nL:\n",
+	}
+	for name, body := range bodies {
+		if strings.Contains(body, "%r2,") || strings.Contains(body, "%r2;") {
+			body = half + body
+		}
+		schedules(t, name, setup{text: kernel(storing("mov.u32 %r8, 7;\n" + body))}, want)
+	}
+	check := func(name, wrong, right string, contains ...string) {
+		t.Helper()
+		const store = "st.global.u32 [%rd31], %r1"
+		defect{
+			name: name, kind: finding.Uninitialized, wrong: half + wrong + store + ";\n", right: half + right + store + ";\n",
+			at: "ld.local.u32 %r2, [l]", with: store, contains: append(contains, "it is stored"),
+		}.check(t)
+	}
+	check("the other half", "shr.u32 %r1, %r2, 16;\n", "shl.b32 %r1, %r2, 16;\n")
+	check("a mask of one byte more", "and.b32 %r1, %r2, 0x1FFFF;\n", "and.b32 %r1, %r2, 0xFFFF;\n")
+	check("a sign", "bfe.s32 %r1, %r2, 8, 9;\n", "bfe.s32 %r1, %r2, 7, 9;\n")
+	check("a byte", "prmt.b32 %r1, %r2, 0, 0x4421;\n", "prmt.b32 %r1, %r2, 0, 0x4411;\n")
+	check("a rotation", "shf.l.wrap.b32 %r1, %r2, %r2, 4;\n", "and.b32 %r3, %r2, 0xFFFF;\n shf.l.wrap.b32 %r1, %r3, %r3, 4;\n")
+	check("a product of the high halves", "mul.hi.u32 %r1, %r2, 5;\n", "and.b32 %r3, %r2, 255;\n mul.hi.u32 %r1, %r3, 5;\n")
+}
+
+// TestUndefinedStores stores undefined values to shared memory. Only their use is a defect, and the
+// finding names the store.
+func TestUndefinedStores(t *testing.T) {
+	t.Parallel()
+	const (
+		words  = ".shared .align 16 .b8 s[512];"
+		begin  = ".local .align 4 .b8 l[4];\n setp.lt.u32 %p1, %r0, 16;\n @%p1 st.local.u32 [l], 7;\n ld.local.u32 %r2, [l];\n mov.u32 %r3, s;\n mad.lo.u32 %r4, %r0, 4, %r3;\n st.shared.u32 [%r4], %r2;\n bar.sync 0;\n"
+		mirror = "xor.b32 %r5, %r0, 31;\n mad.lo.u32 %r5, %r5, 4, %r3;\n ld.shared.u32 %r1, [%r5];\n"
+		store  = "st.global.u32 [%rd31], %r1"
+	)
+	schedules(t, "padding", setup{text: kernelWith(words, storing(begin+mirror+"setp.ge.u32 %p2, %r0, 16;\n selp.u32 %r1, %r1, 7, %p2;\n"))},
+		each(32, func(uint32) uint32 { return 7 }))
+	defect{
+		name: "a use", kind: finding.Uninitialized, declarations: words, wrong: begin + mirror + store + ";\n",
+		right: strings.Replace(begin, "@%p1", "", 1) + mirror + store + ";\n", at: "ld.shared.u32 %r1, [%r5]", with: store,
+		contains: []string{"thread 31 has stored an undefined value to byte 124 of shared memory (s+124) (ptx:26)", "(16 times)"},
+	}.check(t)
+	defect{
+		name: "an atomic operation", kind: finding.Uninitialized, declarations: words, wrong: begin + "red.shared.add.u32 [%r4], 1;\n",
+		right: begin + "@%p1 red.shared.add.u32 [%r4], 1;\n", at: "red.shared.add.u32 [%r4], 1", contains: []string{"has stored an undefined value"},
+	}.check(t)
+}
+
+// TestPaddedRows multiplies a matrix of which the last eight rows were never written. The rows of the
+// product are discarded, or stored.
+func TestPaddedRows(t *testing.T) {
+	t.Parallel()
+	const (
+		words = ".shared .align 16 .b8 s[512];"
+		fill  = "mov.u32 %r3, s;\n mad.lo.u32 %r4, %r0, 8, %r3;\n mov.u64 %rd2, 0;\n setp.lt.u32 %p1, %r0, 32;\n st.shared.u64 [%r4], %rd2;\n LAST bar.sync 0;\n"
+		load  = "and.b32 %r5, %r0, 15;\n shr.u32 %r6, %r0, 4;\n mad.lo.u32 %r7, %r6, 128, %r3;\n and.b32 %r5, %r0, 7;\n mad.lo.u32 %r7, %r5, 16, %r7;\n shr.u32 %r6, %r0, 3;\n and.b32 %r6, %r6, 1;\n mad.lo.u32 %r7, %r6, 256, %r7;\n" +
+			"ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r10, %r11, %r12, %r13}, [%r7];\n mov.u32 %r14, 0;\n mov.u32 %r15, 0;\n" + zeroSums +
+			"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f1,%f2,%f3,%f4}, {%r10,%r11,%r12,%r13}, {%r14,%r15}, {%f5,%f6,%f7,%f8};\n"
+		last = "st.shared.u64 [%r4+256], %rd2;\n"
+	)
+	padded, whole := strings.Replace(fill, "LAST", "", 1)+load, strings.Replace(fill, "LAST", last, 1)+load
+	schedules(t, "discarded", setup{text: kernelWith(words, storing(padded+"mov.b32 %r1, %f1;\n"))}, each(32, func(uint32) uint32 { return 0 }))
+	defect{
+		name: "stored", kind: finding.Uninitialized, declarations: words, wrong: padded + "st.global.f32 [%rd31], %f3;\n", right: whole + "st.global.f32 [%rd31], %f3;\n",
+		at: "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r10, %r11, %r12, %r13}, [%r7]", with: "st.global.f32 [%rd31], %f3",
+		contains: []string{"reads a row of 16 bytes", "was never written", "it is stored"},
 	}.check(t)
 }
 

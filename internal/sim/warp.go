@@ -59,6 +59,7 @@ type warp struct {
 	counters      count.Counters
 	local         [32]mem.Local
 	value         [256]byte // the bytes that a lane stores
+	window        window    // of the load or the store that runs (window.go)
 	zeros         [32]byte
 	polledBarrier *mbarrier   // that the last unsuccessful wait was for
 	waits         bool        // a wait has failed in this time slice, and ends it: another warp must come first
@@ -68,6 +69,7 @@ type warp struct {
 	sharing       uint32      // these lanes; everyLane for the whole group
 	whole         bool        // all lanes that are left make the access that runs
 	retired       uint64      // instructions
+	exited        uint32      // warps that had ended when a barrier completed that this one has waited at
 	lastClock     uint64
 }
 

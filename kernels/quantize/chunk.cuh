@@ -11,6 +11,11 @@
 constexpr int kChunkElements = 8;
 constexpr float kLargestE4M3 = 448;
 
+// Of Q, K or V.
+struct Strides {
+  long long batch, head, row;  // in elements
+};
+
 // The element types. A Pair holds two elements in 32 bits.
 struct FP16 {
   using Pair = __half2;
@@ -61,13 +66,35 @@ __device__ typename Type::Pair larger_magnitudes(typename Type::Pair amax, uint4
   return amax;
 }
 
+// The E4M3 code of x: to nearest even, saturating at 448, NaN 0x7f. For chips without an instruction
+// for it (before sm_89).
+__device__ inline uint32_t e4m3_code(float x) {
+  const uint32_t sign = __float_as_uint(x) >> 24 & 0x80;
+  const float magnitude = fminf(fabsf(x), kLargestE4M3);
+  // From 2^-6 on the code is the exponent, with another bias, and the first 3 bits of the mantissa.
+  // Below it the code is a multiple of 2^-9, which the sum with 1.5 * 2^14 rounds to.
+  const uint32_t bits = __float_as_uint(magnitude);
+  const uint32_t normal = ((bits + 0x7ffff + (bits >> 20 & 1)) >> 20) - ((127 - 7) << 3);
+  const uint32_t subnormal = __float_as_uint(__fadd_rn(magnitude, 24576.0f)) & 0xff;
+  const uint32_t code = magnitude < 0x1p-6f ? subnormal : normal;
+  return isnan(x) ? 0x7f : sign | code;
+}
+
+// The codes of two values, the first in the lower byte.
+__device__ inline uint32_t e4m3_pair(float low, float high) {
+#if __CUDA_ARCH__ >= 890
+  return ptx::cvt_rn_satfinite_e4m3x2_f32(low, high);
+#else
+  return e4m3_code(low) | e4m3_code(high) << 8;
+#endif
+}
+
 // E4M3 codes of x * scale. The product is rounded to FP32 first, as the reference does it.
 __device__ inline uint2 e4m3_codes(Floats x, float scale) {
   uint32_t pairs[4];
 #pragma unroll
   for (int i = 0; i < 4; i++) {
-    pairs[i] = ptx::cvt_rn_satfinite_e4m3x2_f32(__fmul_rn(x.v[2 * i], scale),
-                                                __fmul_rn(x.v[2 * i + 1], scale));
+    pairs[i] = e4m3_pair(__fmul_rn(x.v[2 * i], scale), __fmul_rn(x.v[2 * i + 1], scale));
   }
   return {pairs[0] | pairs[1] << 16, pairs[2] | pairs[3] << 16};
 }

@@ -1,4 +1,4 @@
-"""Attention for PyTorch on NVIDIA GPUs: on Hopper in FP8 and 16 bits, on others since Ampere in 16 bits.
+"""Attention for PyTorch on NVIDIA GPUs: on Hopper in FP8 and 16 bits, on others since Ampere in 8 and 16 bits.
 
 >>> import attune
 >>> o = attune.sdpa(q, k, v, causal=True)  # q, k, v: CUDA tensors [batch, heads, rows, head_dim]

@@ -19,7 +19,7 @@ class Explanation:
     """What a call does on a GPU. Without a kernel PyTorch computes it, with fallback=True."""
 
     form: Optional[str]  # the variant of the kernel; None without one
-    kernel: str  # dense, decode, prefill, prefill16, native, pingpong, mixed or warp; pytorch; none where no query sees a key
+    kernel: str  # dense, decode, prefill, prefill16, native, pingpong, mixed, warp or warp8; pytorch; none where no query sees a key
     precision: Optional[str]  # of k and v: "fp8" or "16"; None without a kernel
     launches: int  # of kernels of attune
     workspace_bytes: int
@@ -156,7 +156,7 @@ def _gpu(q: Tensor, arch: Optional[str], multiprocessors: Optional[int]) -> tupl
 
 
 def _explain(call: Call, gpu: tuple[int, int]) -> Explanation:
-    if call.smooth_k and call.return_lse:
+    if call.smooth_k and call.return_lse and (gpu == (0, 0) or _library.is_hopper(gpu[0])):
         return _explain_smooth(call, gpu)
     call = _readable(call)
     try:

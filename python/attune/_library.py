@@ -23,6 +23,7 @@ except ImportError as problem:
 DTYPES = {torch.float8_e4m3fn: 1, torch.float16: 2, torch.bfloat16: 3, torch.float32: 4, torch.int32: 5, torch.int64: 6,
           torch.uint64: 6}  # fmt: skip
 _CUDA = 2  # the device type of DLPack
+_HOPPER = 90
 
 
 def _empty(shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> Tensor:
@@ -49,6 +50,11 @@ def gpu(device: int) -> tuple[int, int]:
     """The architecture that calls on a device are planned for, 89 for sm_89, and its multiprocessors."""
     facts = torch.cuda.get_device_properties(device)
     return planned_arch(facts.major, facts.minor), facts.multi_processor_count
+
+
+def is_hopper(arch: int) -> bool:
+    """Whether calls that are planned for an architecture run the kernels for Hopper."""
+    return arch == _HOPPER
 
 
 def planned_arch(major: int, minor: int) -> int:

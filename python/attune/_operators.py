@@ -104,8 +104,8 @@ def is_empty(call: Call) -> bool:
 
 def _launch(call: Call) -> Result:
     library = _library.load_for_launch()
-    if call.smooth_k and call.return_lse:
-        return _launch_smooth(call)
+    if call.smooth_k and call.return_lse and _library.is_hopper(_library.gpu(call.q.device.index)[0]):
+        return _launch_smooth(call)  # kernels for other GPUs correct it themselves
     call = _readable(without_subclasses(call))
     with torch.cuda.device(call.q.device):
         try:

@@ -52,7 +52,7 @@ def quantize(
     and k by the Hadamard matrix over sqrt(head_dim). return_mean: the last result is that mean,
     float32 [batch, kv_heads, head_dim].
 
-    FP16 and BF16 on a Hopper GPU take one launch; elsewhere, and of float32 and float64, PyTorch
+    FP16 and BF16 on a GPU since Ampere take one launch; elsewhere, and of float32 and float64, PyTorch
     computes the same in float32.
     """
     _check_tensors(q, k, v)

@@ -13,8 +13,9 @@ from typing import Any, Optional
 import torch
 from torch import Tensor
 
-from attune import _check
+from attune import _check, _library
 from attune._cache import decode, prefill
+from attune._explain import explain
 
 try:
     _base: Any = importlib.import_module("vllm.v1.attention.backend")
@@ -28,7 +29,7 @@ except (ImportError, AttributeError) as problem:
 
 _E4M3 = ("fp8", "fp8_e4m3")  # vLLM's names of a cache in E4M3
 _HEAD_DIMS = [64, 128, 256]
-_HOPPER = 9
+_AMPERE = 8
 
 
 def register() -> None:
@@ -65,7 +66,7 @@ class Backend(_base.AttentionBackend):  # type: ignore[misc]
 
     @classmethod
     def supports_compute_capability(cls, capability: Any) -> bool:
-        return bool(capability.major == _HOPPER)
+        return bool(capability.major >= _AMPERE)
 
     @classmethod
     def supports_sink(cls) -> bool:
@@ -86,7 +87,24 @@ class Backend(_base.AttentionBackend):  # type: ignore[misc]
         halves = {"float16": torch.float16, "bfloat16": torch.bfloat16}
         if halves.get(kv_cache_dtype or "auto", dtype) != dtype:
             return f"the cache is in {kv_cache_dtype}, and the model in {dtype}"
+        cache = _check.FP8 if kv_cache_dtype in _E4M3 else dtype
+        gpus = (x for x in (*others, *named.values()) if hasattr(x, "major"))
+        return next((reason for gpu in gpus if (reason := _unsupported(head_size, dtype, cache, gpu))), None)
+
+
+def _unsupported(head_size: int, dtype: torch.dtype, cache: torch.dtype, gpu: Any) -> Optional[str]:
+    """Why the library has no kernel for prefills over pages on a GPU; None if it has one, or is not there to be asked."""
+    if _library._call is None:
         return None
+
+    def new(*shape: int, dtype: torch.dtype = torch.int32) -> Tensor:
+        return torch.empty(shape, dtype=dtype, device="meta")
+
+    pages = new(2, 1, 16, head_size, dtype=cache)
+    factors = (new(1, 1, dtype=torch.float32),) * 2 if cache == _check.FP8 else None
+    found = explain(new(20, 1, head_size, dtype=dtype), pages, pages, cu_seqlens_q=new(2), max_seqlen_q=20, lengths=new(1),
+                    page_table=new(1, 2), descale=factors, arch=f"sm_{gpu.major}{gpu.minor}", multiprocessors=1)  # fmt: skip
+    return None if found.form is not None else found.reason.partition("; fallback=True")[0]
 
 
 @dataclasses.dataclass

@@ -815,6 +815,8 @@ typedef struct gpu {
 enum { MAX_GPUS = 64 };
 static gpu gpus[MAX_GPUS];
 
+enum { HOPPER = 90 };
+
 /* Tells the library which GPU a call is for: plans are made on threads that have no context yet. */
 static void set_gpu(int device, attune_sdpa_params *p) {
   if (device < 0 || device >= MAX_GPUS) return;
@@ -916,10 +918,13 @@ static PyObject *attend(PyObject *module, PyObject *const *args, Py_ssize_t coun
   a.look = look;
   int32_t wants_lse = 0;
   if (!read_flag(args[RETURN_LSE], &wants_lse) || !read_arguments(args, &a)) Py_RETURN_NONE;
-  /* Smoothing shifts the scores, but not the sinks; and the log-sum-exp has to be shifted back. */
-  if (a.p.smooth_k && (wants_lse || a.p.sinks != NULL)) Py_RETURN_NONE;
+  /* Smoothing shifts the scores, but not the sinks. */
+  if (a.p.smooth_k && a.p.sinks != NULL) Py_RETURN_NONE;
   if (current_device() != a.q.device) return PyErr_Clear(), Py_NewRef(Py_None);
   set_gpu(a.q.device, &a.p);
+  /* On Hopper the log-sum-exp has to be shifted back; the kernels for other GPUs do that. */
+  const bool other_gpu = a.p.arch != 0 && a.p.arch != HOPPER;
+  if (a.p.smooth_k && wants_lse && !other_gpu) Py_RETURN_NONE;
   PyObject *o = args[OUT], *lse = NULL, *result = NULL;
   if (o != Py_None) {
     if (!set_output(o, &a)) Py_RETURN_NONE;

@@ -286,12 +286,13 @@ class Selection(WithVllm):
                      {"has_sink": True, "has_sliding_window": True}, {"block_size": 32},
                      {"kv_cache_dtype": "bfloat16"}, {"use_kv_connector": True}]  # fmt: skip
         for changed in supported:
-            self.assertEqual(self.invalid(**changed), [], changed)
+            for major in (8, 9, 10, 12):
+                self.assertEqual(self.invalid(major, **changed), [], changed)
 
     def test_refused(self):
         refused = [{"head_size": 80}, {"dtype": torch.float32}, {"kv_cache_dtype": "fp8_e5m2"}, {"block_size": 24},
                    {"use_mla": True}, {"attn_type": "encoder_only"}, {"use_non_causal": True}, {"use_dcp": True},
-                   {"use_mm_prefix": True}, {"major": 8}, {"major": 10},
+                   {"use_mm_prefix": True}, {"major": 7},
                    {"use_adaptive_verification": True}]  # fmt: skip
         for changed in refused:
             self.assertEqual(len(self.invalid(**changed)), 1, changed)

@@ -1,10 +1,14 @@
 package mma
 
-import "math"
+import (
+	"math"
 
-// In mode Exact, products with an f32 accumulator run in assembly if the host has AVX2: eight
-// columns of B by one row of A at a time. exact.go computes all other products, and a test compares
-// the two.
+	"attune/internal/half"
+)
+
+// In mode Exact, products whose accumulators are all f32, or all f16, run in assembly if the host has
+// AVX2: eight columns of B by one row of A at a time. Sums in f16 are float32 meanwhile. exact.go
+// computes all other products, and a test compares the two.
 
 // stepPlan holds the parameters of the assembly, which reads the fields by offset.
 type stepPlan struct {
@@ -14,6 +18,13 @@ type stepPlan struct {
 	rows       int
 	sumsStride int // bytes between rows of sums
 	aStride    int // bytes between rows of A
+
+	leastExponent int64 // of a sum, biased as in a float32
+
+	// Of sums in f16; zero for f32.
+	smallest      float64 // normal number
+	shifter       float64 // times a power of two: a float64 whose last place is that of an f16
+	largestSquare float64
 }
 
 // assemblyColumns is the number of columns per call of the assembly, and maxAssemblyRows the limit
@@ -26,7 +37,8 @@ const (
 // supportsAssembly reports whether the assembly can compute the product. A step's sum must fit into
 // 32 bits, and each of its products is below 4 in units of the largest.
 func (p *Product) supportsAssembly() bool {
-	return p.useAssembly && p.plan.accumulator == F32 && p.c == F32 && p.d == F32 && p.plan.terms<<(p.plan.fraction+2) <= 1<<31 &&
+	t := p.plan.accumulator
+	return p.useAssembly && p.c == t && p.d == t && p.plan.terms<<(p.plan.fraction+2) <= 1<<31 &&
 		p.n%assemblyColumns == 0 && p.m <= maxAssemblyRows
 }
 
@@ -35,8 +47,18 @@ func (p *Product) stepPlan() stepPlan {
 	if p.plan.coarse {
 		cut = 52 - 13
 	}
-	return stepPlan{keepMask: ^uint64(0) << cut, fraction: int64(p.plan.fraction), terms: p.plan.paddedTerms(), rows: p.m, sumsStride: 4 * p.n, aStride: 4 * p.rowLength}
+	s := stepPlan{keepMask: ^uint64(0) << cut, fraction: int64(p.plan.fraction), terms: p.plan.paddedTerms(), rows: p.m, sumsStride: 4 * p.n, aStride: 4 * p.rowLength}
+	s.leastExponent = float32MinimumExp + float32Bias
+	if p.plan.accumulator == F16 {
+		const largest = 65504
+		s.keepMask = 0x7FF << 52 // the exponent of a total
+		s.leastExponent = float16MinimumExp + float32Bias
+		s.smallest, s.shifter, s.largestSquare = 0x1p-14, 0x1.8p42, largest*largest
+	}
+	return s
 }
+
+const float32Bias = 127
 
 // maxAssemblyExponent bounds the exponents of elements in the assembly, so products, sums and
 // powers of two stay within float32. Formats with 5 exponent bits are always within the bound.
@@ -71,6 +93,14 @@ func (t *decodedRows[T]) decodeInterleaved(p *Product, matrix []uint32, f *forma
 			}
 			continue
 		}
+		if f.shift != 0 {
+			for k, at := range p.termIndexes {
+				value, exponent := f.decodeShifted(codes[k])
+				values[at*assemblyColumns], exponents[at*assemblyColumns] = T(value), exponent
+				fit = fit && fitsAssembly(exponent)
+			}
+			continue
+		}
 		for k, at := range p.termIndexes {
 			value, exponent := decodeElement[float32](f, codes[k])
 			values[at*assemblyColumns], exponents[at*assemblyColumns] = T(value), exponent
@@ -83,13 +113,17 @@ func (t *decodedRows[T]) decodeInterleaved(p *Product, matrix []uint32, f *forma
 // multiplyAssembly is multiplyRows in assembly.
 func (p *Product) multiplyAssembly(s *Scratch, d []uint32, a, b *decodedRows[float32], c []uint32) {
 	sums := d[:p.m*p.n]
-	switch {
-	case p.plan.emulated:
+	if p.plan.emulated || p.plan.accumulator == F16 {
 		s.sums = resize(s.sums, len(sums))
 		sums = s.sums
+	}
+	switch {
+	case p.plan.emulated || c == nil:
 		clear(sums)
-	case c == nil:
-		clear(sums)
+	case p.plan.accumulator == F16:
+		for i := range sums {
+			sums[i] = math.Float32bits(half.Float16(c[i]).Float32())
+		}
 	default:
 		copy(sums, c)
 	}
@@ -105,11 +139,26 @@ func (p *Product) multiplyAssembly(s *Scratch, d []uint32, a, b *decodedRows[flo
 			}
 		}
 	}
-	if p.plan.emulated {
+	switch {
+	case p.plan.emulated:
 		for i, sum := range sums {
 			d[i] = p.encodeResult(float64(math.Float32frombits(sum)) + p.accumulatorAt(c, i))
 		}
+	case p.plan.accumulator == F16:
+		for i, sum := range sums {
+			d[i] = encodeExactFloat16(sum)
+		}
 	}
+}
+
+// encodeExactFloat16 encodes a float32 that is the value of an f16.
+func encodeExactFloat16(bits uint32) uint32 {
+	const rebias = 0x1p-112
+	value := math.Float32frombits(bits &^ (1 << 31))
+	if value-value != 0 {
+		return uint32(half.Float16FromFloat32(math.Float32frombits(bits)))
+	}
+	return math.Float32bits(value*rebias)>>13 | bits>>16&0x8000
 }
 
 // addStepColumns computes a step of eight columns that the assembly skipped. row and columns are
@@ -125,7 +174,9 @@ func (p *Product) addStepColumns(sums []uint32, a, b *decodedRows[float32], row,
 			vb[k], eb[k] = float64(b.values[at]), b.exponents[at]
 		}
 		sum := addStep(&p.plan, float64(math.Float32frombits(sums[j])), va[:step], vb[:step], ea[:step], eb[:step])
-		sums[j] = p.encodeResult(sum)
+		if sums[j] = math.Float32bits(float32(sum)); sum != sum {
+			sums[j] = canonicalNaN
+		}
 	}
 }
 

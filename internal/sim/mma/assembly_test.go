@@ -55,6 +55,12 @@ var assemblyProducts = []string{
 	"mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32",
 	"mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32",
 	"mma.sync.aligned.m16n8k4.row.col.f32.tf32.tf32.f32",
+	"mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16",
+	"mma.sync.aligned.m16n8k8.row.col.f16.f16.f16.f16",
+	"mma.sync.aligned.m16n8k32.row.col.f16.e4m3.e5m2.f16",
+	"wmma.mma.sync.aligned.row.col.m16n16k16.f16.f16",
+	"wgmma.mma_async.sync.aligned.m64n24k16.f16.f16.f16",
+	"wgmma.mma_async.sync.aligned.m64n16k32.f16.e5m2.e4m3",
 }
 
 func TestAssemblySupport(t *testing.T) {
@@ -130,7 +136,7 @@ func FuzzAssembly(f *testing.F) {
 			return m
 		}
 		s := in.Shape
-		a, b, c := draw(s.M*s.K, in.A, rowBytes), draw(s.N*s.K, in.B, columnBytes), draw(s.M*s.N, F32, nil)
+		a, b, c := draw(s.M*s.K, in.A, rowBytes), draw(s.N*s.K, in.B, columnBytes), draw(s.M*s.N, in.C, nil)
 		if seed%3 == 0 {
 			c = nil
 		}

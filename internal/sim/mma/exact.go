@@ -54,6 +54,14 @@ func (t *decodedRows[T]) decode(p *Product, matrix []uint32, f *format, negate b
 			}
 			continue
 		}
+		if f.shift != 0 {
+			for k, at := range p.termIndexes {
+				value, exponent := f.decodeShifted(codes[k])
+				values[at], exponents[at] = T(value)*sign, exponent
+				fit = fit && fitsAssembly(exponent)
+			}
+			continue
+		}
 		for k, at := range p.termIndexes {
 			value, exponent := decodeElement[float32](f, codes[k])
 			values[at], exponents[at] = T(value)*sign, exponent
@@ -64,24 +72,37 @@ func (t *decodedRows[T]) decode(p *Product, matrix []uint32, f *format, negate b
 }
 
 // multiplyExact uses the assembly if it supports the operands.
-func (p *Product) multiplyExact(s *Scratch, d, a []uint32, b *Operand, c []uint32) {
-	a = a[:p.m*p.k]
-	if b.interleaved {
-		if fit := s.narrowA.decode(p, a, p.formatOf(p.a), p.negate); fit {
-			p.multiplyAssembly(s, d, &s.narrowA, &b.narrow, c)
-			return
-		}
-		if !b.wideDecoded { // A does not fit the assembly, so B must be decoded for multiplyRows
-			b.wide.decode(p, b.words, p.formatOf(p.b), false)
-			b.wideDecoded = true
-		}
-	} else if p.narrowProducts {
-		s.narrowA.decode(p, a, p.formatOf(p.a), p.negate)
-		multiplyRows(p, &s.narrowA, &b.narrow, d, c)
+func (p *Product) multiplyExact(s *Scratch, d []uint32, a, b *Operand, c []uint32) {
+	switch {
+	case b.interleaved && a.fits:
+		p.multiplyAssembly(s, d, &a.narrow, &b.narrow, c)
+		return
+	case !b.interleaved && p.narrowProducts:
+		multiplyRows(p, &a.narrow, &b.narrow, d, c)
 		return
 	}
-	s.wideA.decode(p, a, p.formatOf(p.a), p.negate)
-	multiplyRows(p, &s.wideA, &b.wide, d, c)
+	// One of the operands does not fit the assembly, so both must be decoded for multiplyRows.
+	if !a.wideDecoded {
+		a.wide.decode(p, a.words, p.formatOf(p.a), p.negate)
+		a.wideDecoded = true
+	}
+	if !b.wideDecoded {
+		b.wide.decode(p, b.words, p.formatOf(p.b), false)
+		b.wideDecoded = true
+	}
+	multiplyRows(p, &a.wide, &b.wide, d, c)
+}
+
+// prepareExactA decodes A.
+func (p *Product) prepareExactA(a *Operand) {
+	f := p.formatOf(p.a)
+	a.fits, a.wideDecoded = false, false
+	switch {
+	case p.supportsAssembly():
+		a.fits = a.narrow.decode(p, a.words, f, p.negate)
+	case p.narrowProducts:
+		a.narrow.decode(p, a.words, f, p.negate)
+	}
 }
 
 // prepareExact decodes B.
@@ -92,8 +113,6 @@ func (p *Product) prepareExact(b *Operand) {
 	case b.interleaved:
 	case p.narrowProducts:
 		b.narrow.decode(p, b.words, f, false)
-	default:
-		b.wide.decode(p, b.words, f, false)
 	}
 }
 
@@ -248,9 +267,12 @@ func (p *Product) encodeResult(x float64) uint32 {
 		return uint32(half.Float16FromFloat64(x))
 	}
 	if x != x {
-		return 0x7FFFFFFF
+		return canonicalNaN
 	}
 	return math.Float32bits(float32(x))
 }
+
+// canonicalNaN is the f32 that every NaN becomes.
+const canonicalNaN = 0x7FFFFFFF
 
 func powerOfTwo(n int) float64 { return math.Float64frombits(uint64(n+1023) << 52) }

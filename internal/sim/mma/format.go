@@ -14,6 +14,8 @@ type format struct {
 	mantissaMask uint32
 	binades      []binade
 	table        *[256]element // all encodings of an 8-bit format; nil otherwise
+	shift        uint          // of a 16-bit format: from an encoding to a float32 with a wrong bias; else 0
+	rebias       float32       // corrects the bias
 }
 
 // element is a decoded element.
@@ -31,8 +33,8 @@ type binade struct {
 
 // The formats. Widened to f16, E5M2 keeps its exponents and E4M3 has no subnormals (plan.emulated).
 var (
-	formatF16      = newFormat(5, 10, 0)
-	formatBF16     = newFormat(8, 7, 0)
+	formatF16      = newFormat(5, 10, 0).shifted(13, 0x1p112)
+	formatBF16     = newFormat(8, 7, 0).shifted(16, 1)
 	formatTF32     = newFormat(8, 10, 13)
 	formatE5M2     = newFormat(5, 2, 0).withTable()
 	formatE4M3     = formatOfE4M3(-6).withTable()
@@ -106,6 +108,23 @@ func (f *format) withTable() *format {
 		f.table[code].value, f.table[code].exponent = decodeElement[float32](f, uint32(code))
 	}
 	return f
+}
+
+// shifted sets how an encoding becomes a float32.
+func (f *format) shifted(shift uint, rebias float32) *format {
+	f.shift, f.rebias = shift, rebias
+	return f
+}
+
+// decodeShifted is decodeElement for a format of 16 bits.
+func (f *format) decodeShifted(code uint32) (float32, int32) {
+	magnitude := code & 0x7FFF
+	exponent := f.binades[code>>(f.mantissa&31)&uint32(len(f.binades)-1)].exponent
+	if magnitude == 0 || exponent == nonFiniteExponent {
+		return decodeElement[float32](f, code)
+	}
+	value := math.Float32frombits(magnitude<<(f.shift&31)) * f.rebias
+	return math.Float32frombits(math.Float32bits(value) | code<<16&(1<<31)), exponent
 }
 
 // decodeElement returns the value of an encoding and its exponent.

@@ -51,6 +51,25 @@ func Gather[W uint32 | uint64](f *Fragment, matrix []uint32, registers []*[32]W)
 	}
 	mask := uint32(1)<<f.bits - 1
 	at := f.position
+	if f.perRegister == 1 && f.Copies == 1 {
+		for _, register := range registers[:f.Registers] {
+			for lane, p := range at[:32] {
+				matrix[p] = uint32(register[lane])
+			}
+			at = at[32:]
+		}
+		return true
+	}
+	if f.perRegister == 2 && f.Copies == 1 {
+		for _, register := range registers[:f.Registers] {
+			for lane, pair := 0, at[:64]; len(pair) >= 2; lane, pair = lane+1, pair[2:] {
+				word := uint32(register[lane])
+				matrix[pair[0]], matrix[pair[1]] = word&0xFFFF, word>>16
+			}
+			at = at[64:]
+		}
+		return true
+	}
 	for _, register := range registers[:f.Registers] {
 		for lane := range register {
 			word := uint32(register[lane])
@@ -85,6 +104,24 @@ func Scatter[W uint32 | uint64](f *Fragment, registers []*[32]W, matrix []uint32
 		return
 	}
 	at := f.position
+	if f.perRegister == 1 {
+		for _, register := range registers[:f.Registers] {
+			for lane, p := range at[:32] {
+				register[lane] = W(matrix[p])
+			}
+			at = at[32:]
+		}
+		return
+	}
+	if f.perRegister == 2 {
+		for _, register := range registers[:f.Registers] {
+			for lane, pair := 0, at[:64]; len(pair) >= 2; lane, pair = lane+1, pair[2:] {
+				register[lane] = W(matrix[pair[0]] | matrix[pair[1]]<<16)
+			}
+			at = at[64:]
+		}
+		return
+	}
 	for _, register := range registers[:f.Registers] {
 		for lane := range register {
 			word := uint32(0)

@@ -40,17 +40,18 @@ type Scratch struct {
 	wideA, wideB         decodedRows[float64]
 	integersA, integersB []int32
 	sums                 []uint32
-	operand              Operand
+	operandA, operandB   Operand
 }
 
-// Operand is a matrix B decoded once for any number of products of the same kind. It must not be
-// shared between goroutines.
+// Operand is a matrix A or B decoded once for any number of products of the same kind. It must not
+// be shared between goroutines.
 type Operand struct {
 	words       []uint32 // encoded elements; nil if no product will need them again
 	ownWords    []uint32 // backing store of words after Prepare
 	narrow      decodedRows[float32]
 	wide        decodedRows[float64]
-	interleaved bool // narrow is in the interleaved order of the assembly
+	interleaved bool // of B: narrow is in the interleaved order of the assembly
+	fits        bool // of A: the assembly can process narrow
 	wideDecoded bool // wide is valid as well
 }
 
@@ -113,10 +114,12 @@ func (p *Product) Multiply(s *Scratch, d, a, b, c []uint32) {
 		p.multiplyOther(p, s, d, a, b, c)
 		return
 	}
-	s.operand.words = b[:p.n*p.k]
-	p.prepareExact(&s.operand)
-	p.multiplyExact(s, d, a, &s.operand, c)
-	s.operand.words = nil
+	s.operandB.words = b[:p.n*p.k]
+	p.prepareExact(&s.operandB)
+	s.operandA.words = a[:p.m*p.k]
+	p.prepareExactA(&s.operandA)
+	p.multiplyExact(s, d, &s.operandA, &s.operandB, c)
+	s.operandA.words, s.operandB.words = nil, nil
 }
 
 // skip sets D to C, or to zero where they differ in type.
@@ -139,13 +142,38 @@ func (p *Product) Prepare(o *Operand, b []uint32) {
 	}
 }
 
+// PrepareA decodes A for MultiplyOperands.
+func (p *Product) PrepareA(o *Operand, a []uint32) {
+	o.words = a[:p.m*p.k]
+	if p.exact {
+		p.prepareExactA(o)
+	}
+	if o.words = nil; !p.exact || !p.narrowProducts {
+		o.ownWords = append(o.ownWords[:0], a...)
+		o.words = o.ownWords
+	}
+}
+
 // MultiplyPrepared is Multiply with a B that Prepare of the same Product has decoded.
 func (p *Product) MultiplyPrepared(s *Scratch, d, a []uint32, b *Operand, c []uint32) {
+	if p.exact {
+		s.operandA.words = a[:p.m*p.k]
+		p.prepareExactA(&s.operandA)
+		p.multiplyExact(s, d, &s.operandA, b, c)
+		s.operandA.words = nil
+		return
+	}
+	p.multiplyOther(p, s, d, a, b.words, c)
+}
+
+// MultiplyOperands is Multiply with operands that PrepareA and Prepare of the same Product have
+// decoded.
+func (p *Product) MultiplyOperands(s *Scratch, d []uint32, a, b *Operand, c []uint32) {
 	if p.exact {
 		p.multiplyExact(s, d, a, b, c)
 		return
 	}
-	p.multiplyOther(p, s, d, a, b.words, c)
+	p.multiplyOther(p, s, d, a.words, b.words, c)
 }
 
 // resize returns a slice of n elements. It reuses the memory of s if that is large enough.

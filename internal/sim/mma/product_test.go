@@ -283,3 +283,16 @@ func TestSkip(t *testing.T) {
 		t.Error("D is not zero without C")
 	}
 }
+
+// TestDecodeShifted compares the two ways to decode a 16-bit format.
+func TestDecodeShifted(t *testing.T) {
+	for name, f := range map[string]*format{"f16": formatF16, "bf16": formatBF16} {
+		for code := range uint32(1 << 16) {
+			want, wantExponent := decodeElement[float32](f, code)
+			got, exponent := f.decodeShifted(code)
+			if math.Float32bits(got) != math.Float32bits(want) || exponent != wantExponent {
+				t.Fatalf("%s %#x: %v with exponent %d, want %v with %d", name, code, got, exponent, want, wantExponent)
+			}
+		}
+	}
+}

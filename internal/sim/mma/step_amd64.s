@@ -7,7 +7,7 @@
 // addStep for eight columns, one row at a time:
 //   1. find the largest exponent of the products and of the sum;
 //   2. scale the products by it, truncate them to integers and add them;
-//   3. add the sum and truncate the total to the bits that the accumulator keeps.
+//   3. add the sum and truncate the total to the bits that the accumulator keeps, or round it to f16.
 TEXT ·stepAssembly(SB), NOSPLIT, $0-56
 	MOVQ sums+0(FP), DI
 	MOVQ a+8(FP), SI
@@ -22,7 +22,7 @@ TEXT ·stepAssembly(SB), NOSPLIT, $0-56
 	VPBROADCASTD 8(R13), Y15       // fraction
 	CONSTANT($127, X14, Y14)
 	CONSTANT($-101, X12, Y12)
-	CONSTANT($1, X11, Y11)
+	VPBROADCASTD 48(R13), Y11      // least exponent of a sum, biased
 	CONSTANT($-10000, X10, Y10)    // zeroExponent
 	CONSTANT($-5000, X9, Y9)       // zeroThreshold
 	MOVQ 40(R13), R13              // stride between rows of a, bytes
@@ -122,6 +122,9 @@ products:
 	// Add the truncated sum in float64, which holds the total exactly, and truncate.
 	VMULPS Y2, Y3, Y7
 	VCVTTPS2DQ Y7, Y7
+	MOVQ p+40(FP), AX
+	CMPQ 56(AX), $0
+	JNE  half
 	VCVTDQ2PD X4, Y0
 	VCVTDQ2PD X7, Y1
 	VADDPD Y1, Y0, Y0
@@ -147,6 +150,51 @@ next:
 	JNE  rows
 	VZEROUPPER
 	RET
+
+half:
+	// Y0, Y5: the total in float64.
+	VCVTDQ2PD X4, Y0
+	VCVTDQ2PD X7, Y1
+	VADDPD Y1, Y0, Y0
+	VEXTRACTI128 $1, Y4, X4
+	VEXTRACTI128 $1, Y7, X7
+	VCVTDQ2PD X4, Y5
+	VCVTDQ2PD X7, Y1
+	VADDPD Y1, Y5, Y5
+	VCVTPS2PD X6, Y1
+	VMULPD Y1, Y0, Y0
+	VEXTRACTF128 $1, Y6, X6
+	VCVTPS2PD X6, Y1
+	VMULPD Y1, Y5, Y5
+
+	// Round to nearest even: add a number whose last place is that of the f16, and subtract it.
+	VBROADCASTSD 56(AX), Y1        // smallest normal f16
+	VBROADCASTSD 64(AX), Y2        // shifter of 1
+	VANDPD Y13, Y0, Y3             // power of two of the total
+	VANDPD Y13, Y5, Y4
+	VMAXPD Y1, Y3, Y3
+	VMAXPD Y1, Y4, Y4
+	VMULPD Y2, Y3, Y3
+	VMULPD Y2, Y4, Y4
+	VADDPD Y3, Y0, Y0
+	VADDPD Y4, Y5, Y5
+	VSUBPD Y3, Y0, Y0
+	VSUBPD Y4, Y5, Y5
+
+	// The caller computes rows that overflow.
+	VMULPD Y0, Y0, Y3
+	VMULPD Y5, Y5, Y4
+	VMAXPD Y3, Y4, Y3
+	VBROADCASTSD 72(AX), Y4        // square of the largest f16
+	VCMPPD $0x0E, Y4, Y3, Y3       // greater
+	VMOVMSKPD Y3, CX
+	TESTL CX, CX
+	JNE  skip
+	VCVTPD2PSY Y0, X0
+	VCVTPD2PSY Y5, X5
+	VINSERTF128 $1, X5, Y0, Y0
+	VMOVUPS Y0, (DI)
+	JMP  next
 
 skip:
 	ORQ BX, skipped+48(FP)

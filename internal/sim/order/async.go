@@ -73,7 +73,7 @@ func (s *Shadow) SettleWrite(offset, size int, o *Observer) {
 
 // SettleReads ends the pending reads of a product that were recorded under a stamp.
 func (s *Shadow) SettleReads(offset, size int, stamp *Access) {
-	if c := &s.cells[offset/Granule*granuleCells]; offset%Granule == 0 && size == Granule && !c.apart {
+	if c := &s.cells[offset/Granule*granuleCells]; offset%Granule == 0 && size == Granule && !c.isApart() {
 		s.settleReads(c, stamp)
 		return
 	}
@@ -103,7 +103,7 @@ func (u *use) settleRead(stamp *Access) {
 // remembered.
 func (s *Shadow) ReadGranule(number int, o *Observer, stamp, ordered *Access) bool {
 	c := &s.cells[number*granuleCells]
-	if c.apart || s.wroteSince(c) {
+	if c.isApart() || s.wroteSince(c) {
 		return false
 	}
 	if c.write != *ordered {

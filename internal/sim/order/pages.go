@@ -19,11 +19,12 @@ type page struct {
 	dirty  atomic.Bool // the page has been written
 }
 
-const pageBytes = 4096
+// PageBytes is the size of a page.
+const PageBytes = 4096
 
 // NewPages makes the shadow of a buffer with a number of bytes. The bytes that it takes are added to held.
 func NewPages(size int, held *atomic.Int64) *Pages {
-	return &Pages{size: size, pages: make([]page, (size+pageBytes-1)/pageBytes), held: held}
+	return &Pages{size: size, pages: make([]page, (size+PageBytes-1)/PageBytes), held: held}
 }
 
 // Forget drops what was remembered, between launches.
@@ -39,15 +40,15 @@ func (p *Pages) Forget() {
 
 // bytesOf returns the size of the shadow of a page.
 func (p *Pages) bytesOf(i int) int64 {
-	return int64(min(pageBytes, p.size-i*pageBytes) * ShadowBytes)
+	return int64(min(PageBytes, p.size-i*PageBytes) * ShadowBytes)
 }
 
 // Dirty reports whether the page at an offset has been written. The caller need not hold the page.
-func (p *Pages) Dirty(offset int) bool { return p.pages[offset/pageBytes].dirty.Load() }
+func (p *Pages) Dirty(offset int) bool { return p.pages[offset/PageBytes].dirty.Load() }
 
-// markDirty notes a write to a range.
-func (p *Pages) markDirty(offset, size int) {
-	for i := offset / pageBytes; i <= (offset+size-1)/pageBytes; i++ {
+// MarkDirty notes a write to a range.
+func (p *Pages) MarkDirty(offset, size int) {
+	for i := offset / PageBytes; i <= (offset+size-1)/PageBytes; i++ {
 		if page := &p.pages[i]; !page.dirty.Load() {
 			page.dirty.Store(true)
 		}
@@ -72,6 +73,9 @@ func (p *Pages) FirstWrite(offset, size int) (earlier Access, found bool) {
 
 // Read is Shadow.Read.
 func (p *Pages) Read(offset, size int, o *Observer) (first Conflict, bad bool) {
+	if s, at := p.Within(offset, size); s != nil && s.ReadInOrder(at, size, o) {
+		return first, false
+	}
 	p.do(offset, size, func(s *Shadow, offset, size int) {
 		if c, races := s.Read(offset, size, o); races && !bad {
 			first, bad = c, true
@@ -82,7 +86,10 @@ func (p *Pages) Read(offset, size int, o *Observer) (first Conflict, bad bool) {
 
 // Write is Shadow.Write.
 func (p *Pages) Write(offset, size int, o *Observer, same Repeats) (first Conflict, bad bool) {
-	p.markDirty(offset, size)
+	p.MarkDirty(offset, size)
+	if s, at := p.Within(offset, size); s != nil && s.WriteInOrder(at, size, o) {
+		return first, false
+	}
 	p.do(offset, size, func(s *Shadow, offset, size int) {
 		if c, races := s.Write(offset, size, o, same); races && !bad {
 			first, bad = c, true
@@ -94,7 +101,7 @@ func (p *Pages) Write(offset, size int, o *Observer, same Repeats) (first Confli
 // Async is Shadow.Async.
 func (p *Pages) Async(offset, size int, o *Observer, stamp Access, writes bool, same Repeats) AsyncResult {
 	if writes {
-		p.markDirty(offset, size)
+		p.MarkDirty(offset, size)
 	}
 	var v AsyncResult
 	p.do(offset, size, func(s *Shadow, offset, size int) {
@@ -110,16 +117,25 @@ func (p *Pages) SettleAsync(offset, size int, stamp Access, epoch uint32) {
 	p.do(offset, size, func(s *Shadow, offset, size int) { s.SettleAsync(offset, size, stamp, epoch) })
 }
 
+// Within returns the shadow of the page that holds a range, and the offset in it; nil where the range
+// has parts of several pages, or the page has no shadow yet. The caller holds the page.
+func (p *Pages) Within(offset, size int) (*Shadow, int) {
+	if offset/PageBytes != (offset+size-1)/PageBytes {
+		return nil, 0
+	}
+	return p.pages[offset/PageBytes].shadow, offset % PageBytes
+}
+
 // do calls f for the part of each page that a range covers. The caller holds the pages.
 func (p *Pages) do(offset, size int, f func(s *Shadow, offset, size int)) {
 	for end := offset + size; offset < end; {
-		page := &p.pages[offset/pageBytes]
-		first := offset / pageBytes * pageBytes
-		next := min(first+pageBytes, end)
+		page := &p.pages[offset/PageBytes]
+		first := offset / PageBytes * PageBytes
+		next := min(first+PageBytes, end)
 		if page.shadow == nil {
 			page.shadow = &Shadow{global: true}
-			page.shadow.Reset(min(pageBytes, p.size-first))
-			p.held.Add(p.bytesOf(first / pageBytes))
+			page.shadow.Reset(min(PageBytes, p.size-first))
+			p.held.Add(p.bytesOf(first / PageBytes))
 		}
 		f(page.shadow, offset-first, next-offset)
 		offset = next
@@ -150,9 +166,9 @@ func (h *Held) Lock(p *Pages, offset, size int) { h.hold(p, offset, size, false)
 func (h *Held) Share(p *Pages, offset, size int) { h.hold(p, offset, size, true) }
 
 func (h *Held) hold(p *Pages, offset, size int, shared bool) {
-	first, end := offset/pageBytes, (offset+size+pageBytes-1)/pageBytes
+	first, end := offset/PageBytes, (offset+size+PageBytes-1)/PageBytes
 	h.Unlock()
-	h.of, h.low, h.high, h.shared = p, first*pageBytes, end*pageBytes, shared
+	h.of, h.low, h.high, h.shared = p, first*PageBytes, end*PageBytes, shared
 	pages := p.pages[first:end]
 	for i := range pages {
 		if shared {

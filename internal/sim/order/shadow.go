@@ -2,10 +2,12 @@ package order
 
 import "unsafe"
 
-// use is a read, or a strong write, and the lanes of its warp that made it.
+// use is a read, or a strong write, and the lanes of its warp that made it. Several warps that make
+// the same plain read in epochs of one number are one use.
 type use struct {
 	Access
 	lanes uint32
+	warps uint32 // that made the read, each with these lanes; 0 for the warp of the access alone
 }
 
 // cell remembers the accesses to four bytes or, in a split cell, to one byte. While 16 bytes are
@@ -14,9 +16,16 @@ type cell struct {
 	write Access // the last write that was not strong
 	since use    // a read or a strong write since
 	many  int32  // index in Shadow.uses, plus 1, where there are several
-	parts int32  // index in Shadow.split, plus 1
-	apart bool   // of the first cell of a granule: each cell remembers its own accesses
+	parts uint32 // index in Shadow.split, plus 1; and apartBit
 }
+
+// apartBit of the first cell of a granule says that each cell remembers its own accesses.
+const apartBit = 1 << 31
+
+func (c *cell) isApart() bool { return c.parts&apartBit != 0 }
+
+// split returns the index in Shadow.split, plus 1; 0 for none.
+func (c *cell) split() uint32 { return c.parts &^ apartBit }
 
 // Granule is the number of bytes that one cell remembers while they are only accessed together.
 const Granule = 16
@@ -32,7 +41,7 @@ type Shadow struct {
 	uses      [][]use // tables of cells with several uses
 	freeUses  []int32
 	split     [][4]cell
-	freeSplit []int32
+	freeSplit []uint32
 
 	global bool // of global memory
 }
@@ -51,6 +60,13 @@ func (s *Shadow) Reset(size int) {
 
 // Read records a read and returns the first conflict.
 func (s *Shadow) Read(offset, size int, o *Observer) (Conflict, bool) {
+	if s.ReadInOrder(offset, size, o) {
+		return Conflict{}, false
+	}
+	return s.checkRead(offset, size, o)
+}
+
+func (s *Shadow) checkRead(offset, size int, o *Observer) (Conflict, bool) {
 	var found Conflict
 	bad := false
 	s.each(offset, size, func(c *cell) {
@@ -71,6 +87,13 @@ type Repeats interface {
 // where the bytes written equal those that were there. Two such writes do not conflict if same
 // says so for their instructions.
 func (s *Shadow) Write(offset, size int, o *Observer, same Repeats) (Conflict, bool) {
+	if s.WriteInOrder(offset, size, o) {
+		return Conflict{}, false
+	}
+	return s.checkWrite(offset, size, o, same)
+}
+
+func (s *Shadow) checkWrite(offset, size int, o *Observer, same Repeats) (Conflict, bool) {
 	var found Conflict
 	bad := false
 	s.each(offset, size, func(c *cell) {
@@ -110,12 +133,12 @@ func (s *Shadow) unorderedWrite(c *cell, o *Observer) (Access, bool) {
 // unorderedRead finds a read since the last plain write that races with the observer.
 func (s *Shadow) unorderedRead(c *cell, o *Observer) (Access, bool) {
 	if c.many == 0 {
-		return c.since.Access, c.since.Flags&wrote == 0 && o.races(&c.since.Access, c.since.lanes)
+		return o.racesWithRead(&c.since)
 	}
 	list := s.uses[c.many-1]
 	for i := range list {
-		if u := &list[i]; u.Flags&wrote == 0 && o.races(&u.Access, u.lanes) {
-			return u.Access, true
+		if e, races := o.racesWithRead(&list[i]); races {
+			return e, true
 		}
 	}
 	return Access{}, false
@@ -126,12 +149,12 @@ func (s *Shadow) Each(offset, size int, visit func(a *Access, lanes uint32)) {
 	s.each(offset, size, func(c *cell) {
 		visit(&c.write, c.write.Lanes())
 		if c.many == 0 {
-			visit(&c.since.Access, c.since.lanes)
+			c.since.each(visit)
 			return
 		}
 		list := s.uses[c.many-1]
 		for i := range list {
-			visit(&list[i].Access, list[i].lanes)
+			list[i].each(visit)
 		}
 	})
 }
@@ -145,7 +168,7 @@ func (s *Shadow) each(offset, size int, visit func(*cell)) {
 		if next-offset < Granule {
 			s.separate(first)
 			s.eachWord(offset, next, visit)
-		} else if c := &s.cells[first]; !c.apart {
+		} else if c := &s.cells[first]; !c.isApart() {
 			visit(c)
 		} else {
 			s.eachWord(offset, next, visit)
@@ -161,14 +184,14 @@ func (s *Shadow) eachWord(offset, end int, visit func(*cell)) {
 		word := offset / 4
 		c := &s.cells[word]
 		next := min((word+1)*4, end)
-		if c.parts == 0 && next-offset < 4 {
+		if c.split() == 0 && next-offset < 4 {
 			s.splitCell(c)
 		}
-		if c.parts == 0 {
+		if c.split() == 0 {
 			visit(c)
 		} else {
 			for i := offset % 4; i < offset%4+next-offset; i++ {
-				visit(&s.split[c.parts-1][i])
+				visit(&s.split[c.split()-1][i])
 			}
 			if next-offset == 4 {
 				s.uniteCell(c)
@@ -181,24 +204,24 @@ func (s *Shadow) eachWord(offset, end int, visit func(*cell)) {
 // separate has each of the four cells of a granule remember its own accesses.
 func (s *Shadow) separate(first int) {
 	c := &s.cells[first]
-	if c.apart {
+	if c.isApart() {
 		return
 	}
 	for i := 1; i < granuleCells; i++ {
 		s.cells[first+i] = s.copyOf(c)
 	}
-	c.apart = true
+	c.parts |= apartBit
 }
 
 // unite has the first cell of a granule remember the accesses for all, if the four cells are equal.
 func (s *Shadow) unite(first int) {
 	cells := s.cells[first:][:granuleCells]
 	for i := range cells {
-		if c := &cells[i]; c.parts != 0 || c.many != 0 || c.write != cells[0].write || c.since != cells[0].since {
+		if c := &cells[i]; c.split() != 0 || c.many != 0 || c.write != cells[0].write || c.since != cells[0].since {
 			return
 		}
 	}
-	cells[0].apart = false
+	cells[0].parts = 0
 }
 
 // copyOf makes a cell that remembers the same accesses as another.
@@ -219,27 +242,29 @@ func (s *Shadow) splitCell(c *cell) {
 		parts[i] = s.copyOf(c)
 	}
 	s.forgetUses(c)
+	var number uint32
 	if n := len(s.freeSplit); n > 0 {
-		c.parts = s.freeSplit[n-1] + 1
+		number = s.freeSplit[n-1]
 		s.freeSplit = s.freeSplit[:n-1]
-		s.split[c.parts-1] = parts
+		s.split[number] = parts
 	} else {
+		number = uint32(len(s.split))
 		s.split = append(s.split, parts)
-		c.parts = int32(len(s.split))
 	}
+	c.parts = c.parts&apartBit | (number + 1)
 }
 
 // uniteCell merges the cells of the bytes of a word, if they are equal.
 func (s *Shadow) uniteCell(c *cell) {
-	parts := &s.split[c.parts-1]
+	parts := &s.split[c.split()-1]
 	for i := range parts {
 		if parts[i].many != 0 || parts[i].write != parts[0].write || parts[i].since != parts[0].since {
 			return
 		}
 	}
-	s.freeSplit = append(s.freeSplit, c.parts-1)
+	s.freeSplit = append(s.freeSplit, c.split()-1)
 	whole := parts[0]
-	whole.apart = c.apart
+	whole.parts = c.parts & apartBit
 	*c = whole
 }
 
@@ -261,7 +286,7 @@ func (s *Shadow) newUses() int32 {
 
 // record remembers a read or a strong write.
 func (s *Shadow) record(c *cell, o *Observer, extra Flags) {
-	now := use{o.Access, o.mask()}
+	now := use{Access: o.Access, lanes: o.mask()}
 	now.Flags |= extra
 	if o.UsesOld {
 		s.forgetPassed(c, o, &now)
@@ -270,8 +295,7 @@ func (s *Shadow) record(c *cell, o *Observer, extra Flags) {
 		switch {
 		case c.since.Flags&Present == 0:
 			c.since = now
-		case c.since.matches(&now):
-			c.since.add(&now)
+		case c.since.merge(&now):
 		case o.replaces(&now, &c.since):
 			c.since = now
 		default:
@@ -283,8 +307,7 @@ func (s *Shadow) record(c *cell, o *Observer, extra Flags) {
 	}
 	list := s.uses[c.many-1]
 	for i := len(list) - 1; i >= 0; i-- {
-		if list[i].matches(&now) {
-			list[i].add(&now)
+		if list[i].merge(&now) {
 			return
 		}
 	}
@@ -334,17 +357,79 @@ func (s *Shadow) maxUses() int {
 	return 32
 }
 
-// matches reports whether two uses are of one warp and one epoch.
-func (u *use) matches(now *use) bool {
-	return u.Epoch == now.Epoch && sameWarp(&u.Access, &now.Access) && u.Flags == now.Flags
+// groupWarpLimit is the number of warps whose reads may be one use. A block has no more.
+const groupWarpLimit = 32
+
+// merge makes a new use part of an earlier one and reports whether it could: uses of one warp in one
+// epoch, or the same plain read of several warps in epochs of one number.
+func (u *use) merge(now *use) bool {
+	switch {
+	case u.Epoch != now.Epoch || u.Block != now.Block || u.Flags != now.Flags:
+		return false
+	case u.warps == 0 && u.Warp == now.Warp:
+		u.Op = now.Op
+		u.lanes |= now.lanes
+		if u.Lane != now.Lane {
+			u.Lane = AllLanes
+		}
+		return true
+	case u.Flags&^WarpWide != Present || u.lanes != now.lanes || u.Lane != now.Lane || u.Warp >= groupWarpLimit || now.Warp >= groupWarpLimit:
+		return false
+	case u.warps>>now.Warp&1 != 0:
+		return true
+	case u.Op != now.Op:
+		return false
+	case u.warps == 0:
+		u.warps = 1 << u.Warp
+	}
+	u.warps |= 1 << now.Warp
+	return true
 }
 
-func (u *use) add(now *use) {
-	u.Op = now.Op
-	u.lanes |= now.lanes
-	if u.Lane != now.Lane {
-		u.Lane = AllLanes
+// each calls visit for the access of each warp of a use.
+func (u *use) each(visit func(a *Access, lanes uint32)) {
+	if u.warps == 0 {
+		visit(&u.Access, u.lanes)
+		return
 	}
+	one := u.Access
+	for m := u.warps; m != 0; m &= m - 1 {
+		one.Warp = uint16(firstLane(m))
+		visit(&one, u.lanes)
+	}
+}
+
+// racesWithRead finds a read of a use that races with the observer's access.
+func (o *Observer) racesWithRead(u *use) (Access, bool) {
+	switch {
+	case u.Flags&wrote != 0:
+		return Access{}, false
+	case u.warps == 0:
+		return u.Access, o.races(&u.Access, u.lanes)
+	}
+	one := u.Access
+	for m := u.warps; m != 0; m &= m - 1 {
+		one.Warp = uint16(firstLane(m))
+		if o.races(&one, u.lanes) {
+			return one, true
+		}
+	}
+	return Access{}, false
+}
+
+// afterUse reports whether a use of earlier accesses happens before the observer's access.
+func (o *Observer) afterUse(u *use) bool {
+	if u.warps == 0 {
+		return o.After(&u.Access, u.lanes)
+	}
+	one := u.Access
+	for m := u.warps; m != 0; m &= m - 1 {
+		one.Warp = uint16(firstLane(m))
+		if !o.After(&one, u.lanes) {
+			return false
+		}
+	}
+	return true
 }
 
 // replaces reports whether the new use makes the earlier one redundant. The new use is ordered
@@ -357,7 +442,7 @@ func (o *Observer) replaces(now, earlier *use) bool {
 	case earlier.Flags&(wrote|BlockScope|Volatile)&^now.Flags != 0, now.Flags&Strong&^earlier.Flags != 0:
 		return false
 	}
-	return o.After(&earlier.Access, earlier.lanes)
+	return o.afterUse(earlier)
 }
 
 func (s *Shadow) forgetUses(c *cell) {

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "include/e4m3.cuh"
+#include "e4m3_operand.cuh"
 #include "include/output.cuh"
 #include "include/ptx.cuh"
 #include "softmax.cuh"
@@ -15,12 +15,14 @@ namespace attention::warp {
 struct Query {
   uint32_t words[Traits::kQInRegisters ? kDepthSteps : 1][kRowTiles][4];
   RowAddress address;
+  E4m3Query over_e4m3;  // reads Q for K in E4M3
 
   // Row tiles are 16 rows apart.
   __device__ __forceinline__ Query()
       : address(row_warp() * kWarpRows + threadIdx.x % 16, threadIdx.x % 32 / 16) {}
 
   __device__ __forceinline__ void load(const Storage& storage) {
+    if constexpr (kE4m3) over_e4m3.find_scale();
     if constexpr (Traits::kQInRegisters) {
 #pragma unroll
       for (int i = 0; i < kDepthSteps; ++i) load_step(storage, i, words[i]);
@@ -38,26 +40,11 @@ struct Query {
                                             uint32_t (&step)[kRowTiles][4]) const {
 #pragma unroll
     for (int m = 0; m < kRowTiles; ++m) {
-      ptx::ldmatrix_x4(step[m], address.at(storage.q(), 16 * m, 2 * i));
-      if constexpr (kE4m3) order_as_e4m3(step[m]);
-    }
-  }
-  // K in E4M3 has columns 4t, 4t+2 and 4t+1, 4t+3 of each 16 in the lane that has columns 2t, 2t+1
-  // and 2t+8, 2t+9 of K in 16 bits. Q has these columns in lanes 2t % 4 and 2t % 4 + 1 of the quad.
-  __device__ __forceinline__ static void order_as_e4m3(uint32_t (&a)[4]) {
-    const int lane = threadIdx.x % 32, source = lane / 4 * 4 + lane % 2 * 2;
-    const bool upper = lane % 4 >= 2;  // columns 8 to 15
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      uint32_t words[2];
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const uint32_t low = __shfl_sync(0xFFFFFFFF, a[half], source + i);
-        const uint32_t high = __shfl_sync(0xFFFFFFFF, a[half + 2], source + i);
-        words[i] = upper ? high : low;
+      if constexpr (kE4m3) {
+        over_e4m3.load(step[m], m, i);
+      } else {
+        ptx::ldmatrix_x4(step[m], address.at(storage.q(), 16 * m, 2 * i));
       }
-      a[half] = __byte_perm(words[0], words[1], 0x5410);
-      a[half + 2] = __byte_perm(words[0], words[1], 0x7632);
     }
   }
 };
@@ -75,11 +62,10 @@ __device__ __forceinline__ void multiply_qk_e4m3(float (&s)[kRowTiles][kScores],
       ptx::ldmatrix_x4(k, address.at(storage.k(stage), 16 * j, i));
 #pragma unroll
       for (int n = 0; n < 4; ++n) {
-        const uint32_t even = e4m3::decode_even<kBf16>(k[n]);
-        const uint32_t odd = e4m3::decode_odd<kBf16>(k[n]);
+        const uint2 columns = decode_columns(k[n]);
 #pragma unroll
         for (int m = 0; m < kRowTiles; ++m) {
-          ptx::mma_m16n8k16<kBf16>(&s[m][8 * j + 4 * n], q[m], even, odd);
+          ptx::mma_m16n8k16<kBf16Products>(&s[m][8 * j + 4 * n], q[m], columns.x, columns.y);
         }
       }
     }
@@ -111,7 +97,7 @@ __device__ __forceinline__ void multiply_qk(float (&s)[kRowTiles][kScores], Quer
       for (int m = 0; m < kRowTiles; ++m) {
 #pragma unroll
         for (int n = 0; n < 2; ++n) {
-          ptx::mma_m16n8k16<kBf16>(&s[m][8 * j + 4 * n], q[m], k[2 * n], k[2 * n + 1]);
+          ptx::mma_m16n8k16<kBf16Products>(&s[m][8 * j + 4 * n], q[m], k[2 * n], k[2 * n + 1]);
         }
       }
     }
@@ -129,15 +115,8 @@ __device__ __forceinline__ void exponentiate(uint32_t (&p)[4], const float* s, R
     const float first = ptx::ex2_approx_ftz(fmaf(s[2 * i], softmax_scale_log2, offset));
     const float second = ptx::ex2_approx_ftz(fmaf(s[2 * i + 1], softmax_scale_log2, offset));
     rows.row_sum[half] += first + second;
-    p[i] = pack_output<kBf16>(first, second);
+    p[i] = pack_output<kBf16Products>(first, second);
   }
-}
-
-// Operand B of 16 columns: two of 8 columns, each with two of 8 keys. Over E4M3 the first has the
-// even columns. `v` is from a matrix of ldmatrix of 16 columns for each of two of 8 keys.
-__device__ __forceinline__ void decode_v(uint32_t (&b)[4], uint32_t upper, uint32_t lower) {
-  b[0] = e4m3::decode_even<kBf16>(upper), b[1] = e4m3::decode_even<kBf16>(lower);
-  b[2] = e4m3::decode_odd<kBf16>(upper), b[3] = e4m3::decode_odd<kBf16>(lower);
 }
 
 // O (kWarpRows, D) += P (kWarpRows, kTeamKeys) * V (kTeamKeys, D).
@@ -167,8 +146,8 @@ __device__ __forceinline__ void multiply_pv(Rows (&rows)[kRowTiles],
         for (int m = 0; m < kRowTiles; ++m) {
 #pragma unroll
           for (int n = 0; n < 2; ++n) {
-            ptx::mma_m16n8k16<kBf16>(&rows[m].o[8 * (i + part) + 4 * n], p[m], b[2 * n],
-                                     b[2 * n + 1]);
+            ptx::mma_m16n8k16<kBf16Products>(&rows[m].o[8 * (i + part) + 4 * n], p[m], b[2 * n],
+                                             b[2 * n + 1]);
           }
         }
       }

@@ -16,9 +16,9 @@ namespace attention::warp {
 // The steps of a warp.
 struct Mainloop {
   const Problem& p;
-  const Tile& tile;
+  Tile& tile;
   const Storage& storage;
-  const float scale_log2;
+  float scale_log2;
   Query query;
   Rows rows[kRowTiles];
 
@@ -47,7 +47,7 @@ struct Mainloop {
       await_all();  // K, and P·V of the step before
       copy_v(p, tile, storage, n_block, 0);
       ptx::cp_async_commit_group();
-      if (n_block == last) query.load(storage);
+      if (n_block == last) load_query();
       const bool hidden = hides(p, tile, n_block);
       if (!hidden) multiply_qk(s, query, storage, 0);
       await_all();  // V, and Q·K^T
@@ -69,19 +69,28 @@ struct Mainloop {
     if constexpr (kTeams > 1) {
       ptx::cp_async_wait_group<kStages - 1>();  // Q, which all teams copy
       __syncthreads();
+      load_query();
     }
 #pragma unroll 1
     for (int n_block = last, next = 0; n_block >= tile.first_step; --n_block) {
       const int stage = kStages == 2 ? first_stage(n_block, 0) : next;
       await<kStages - 2>();  // this step, and all of the step before
       copy_step(p, tile, storage, n_block - (kStages - 1), before(stage));
-      if (n_block == last) query.load(storage);
+      if (kTeams == 1 && n_block == last) load_query();
       if (!hides(p, tile, n_block)) {
         float s[kRowTiles][kScores];
         multiply_qk(s, query, storage, stage);
         softmax_and_pv(s, n_block, stage);
       }
       if (++next == kStages) next = 0;
+    }
+  }
+
+  __device__ __forceinline__ void load_query() {
+    query.load(storage);
+    if constexpr (kE4m3) {
+      tile.score_scale = query.over_e4m3.unscaled(tile.score_scale);
+      scale_log2 = scores_scale_log2(p, tile);
     }
   }
 
@@ -125,19 +134,17 @@ struct Mainloop {
 };
 
 __device__ __forceinline__ void forward(const Problem& p) {
-  const Tile tile = block_tile(p);
+  Tile tile = block_tile(p);
   if (kHasOptions && tile.rows == 0) return;
   const Storage storage;
   Mainloop mainloop = {p, tile, storage, scores_scale_log2(p, tile)};
   mainloop.run();
   Rows(&rows)[kRowTiles] = mainloop.rows;
   const Tile done = block_tile(p);
-  if constexpr (kTeams > 1) merge_teams(rows);
-  if (p.splits > 1) {
-    if (!store_parts(p, done, rows)) return;
+  if (kTeams > 1 || p.splits > 1) {
     merge_parts(p, done, rows);
+    return;
   }
-  if (team_index() > 0) return;
 #pragma unroll
   for (int m = 0; m < kRowTiles; ++m) store_output(p, rows[m], done, lane_row(m));
 }

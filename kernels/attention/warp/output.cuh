@@ -5,21 +5,28 @@
 
 #include "attention/columns16.cuh"
 #include "attention/online_softmax.cuh"
-#include "merge.cuh"
 #include "problem.cuh"
 #include "softmax.cuh"
 
 namespace attention::warp {
 
+__device__ __forceinline__ float quad_sum(float x) {
+  x += __shfl_xor_sync(0xFFFFFFFF, x, 1);
+  return x + __shfl_xor_sync(0xFFFFFFFF, x, 2);
+}
+
+struct RowState {
+  float neg_row_max_scaled, row_sum;
+};
+
 // A row as it is stored.
-struct RowResult {
+struct RowResult : RowState {
   float scale;  // of O
-  float row_sum, neg_row_max_scaled;
 
   // A row without keys is 0, with a sink too. NaN stays.
-  __device__ __forceinline__ RowResult(const Problem& p, const Tile& tile, const Rows& rows,
-                                       int half, unsigned head)
-      : row_sum(quad_sum(rows.row_sum[half])), neg_row_max_scaled(rows.neg_row_max_scaled[half]) {
+  __device__ __forceinline__ RowResult(const Problem& p, const Tile& tile, RowState state,
+                                       unsigned head)
+      : RowState(state) {
     scale = row_sum > 0.0f ? 1.0f : row_sum;
     if constexpr (kHasOptions) {
       if (p.descale_v != nullptr) {
@@ -66,7 +73,8 @@ __device__ __forceinline__ void store_output(const Problem& p, const Rows& rows,
       const RowPlace at(tile, row);
       head = at.head, query = at.query;
     }
-    const RowResult result(p, tile, rows, half, kHasOptions ? tile.head + head : 0);
+    const RowState state = {rows.neg_row_max_scaled[half], quad_sum(rows.row_sum[half])};
+    const RowResult result(p, tile, state, kHasOptions ? tile.head + head : 0);
     if (inside && p.lse != nullptr && t == 0) {
       tile.lse[p.lse_strides.head * head + query] =
           log_sum_exp(result.row_sum, result.neg_row_max_scaled);

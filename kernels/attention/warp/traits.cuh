@@ -21,14 +21,17 @@ struct Traits {
   static constexpr bool kPacksHeads = USE_PACKED_HEADS;  // rows of all query heads of a K/V head
   static constexpr bool kE4m3 = CACHE_BITS == 8;        // K and V, converted in registers
 
+  // E4M3 becomes FP16, which sm_89 has an instruction for, so that Q and P are FP16 as well.
+  static constexpr bool kBf16Products = kBf16 && !kE4m3;
+
   // The growth of the row max, in log2 units, that needs no rescale of O. P is then up to 2^16, in
   // FP16 2^15. Row sums are in FP32, so that they do not overflow.
-  static constexpr float kGrowth = kBf16 ? 8.0f : 7.0f;
+  static constexpr float kGrowth = kBf16Products ? 8.0f : 7.0f;
 };
 
 constexpr int kHeadDim = Traits::kHeadDim, kBlockM = Traits::kBlockM, kBlockN = Traits::kBlockN;
 constexpr int kStages = Traits::kStages;
-constexpr bool kBf16 = Traits::kBf16;
+constexpr bool kBf16 = Traits::kBf16, kBf16Products = Traits::kBf16Products;
 constexpr bool kHasOptions = Traits::kHasOptions, kPacksHeads = Traits::kPacksHeads;
 constexpr bool kSplits = Traits::kSplits, kE4m3 = Traits::kE4m3;
 constexpr int kThreads = 32 * Traits::kWarps;

@@ -8,15 +8,11 @@
 //
 // A row whose position is beyond the capacity, or whose page is not in the cache, is dropped. So are
 // all rows of a sequence with a negative length: captured batches mark unused slots so.
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include "include/ptx.cuh"
 #include "knobs.cuh"
+#include "quantize/chunk.cuh"
 
 namespace {
-
-constexpr int kChunkElements = 8;
 
 // K or V.
 struct Tensor {
@@ -37,24 +33,6 @@ __device__ Source source_of(unsigned chunk, int heads, int rows, int dim) {
   const unsigned all_heads = line / rows;
   return {static_cast<int>(all_heads / heads), static_cast<int>(all_heads % heads),
           static_cast<int>(line % rows), static_cast<int>(chunk % per_row) * kChunkElements};
-}
-
-__device__ float2 floats(uint32_t pair, bool bf16) {
-  return bf16 ? __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(&pair))
-              : __half22float2(*reinterpret_cast<const __half2*>(&pair));
-}
-
-// E4M3 codes of a chunk times `scale`. The product is rounded to FP32 first, as the reference does
-// it.
-__device__ uint2 e4m3_codes(uint4 chunk, bool bf16, float scale) {
-  const uint32_t words[4] = {chunk.x, chunk.y, chunk.z, chunk.w};
-  uint32_t pairs[4];
-#pragma unroll
-  for (int i = 0; i < 4; i++) {
-    const float2 x = floats(words[i], bf16);
-    pairs[i] = ptx::cvt_rn_satfinite_e4m3x2_f32(__fmul_rn(x.x, scale), __fmul_rn(x.y, scale));
-  }
-  return {pairs[0] | pairs[1] << 16, pairs[2] | pairs[3] << 16};
 }
 
 }  // namespace
@@ -92,5 +70,5 @@ append(const uint16_t* k, const uint16_t* v,                // FP16 or BF16, row
   const float scale = __frcp_rn(t.descale[s.batch * heads + s.head]);
   const size_t line = (static_cast<size_t>(page) * heads + s.head) * page_size +
                       (position - index * page_size);
-  *reinterpret_cast<uint2*>(t.cache + line * dim + s.column) = e4m3_codes(x, bf16, scale);
+  *reinterpret_cast<uint2*>(t.cache + line * dim + s.column) = e4m3_codes(unpack(bf16, x), scale);
 }

@@ -36,10 +36,6 @@ constexpr int kOfSample = 3, kOfHead = 7;
 // Lanes of a row, as a power of two.
 __device__ int row_shift_of(int dim) { return dim <= 64 ? 3 : dim <= 128 ? 4 : 5; }
 
-struct Strides {
-  long long batch, head, row;  // in elements
-};
-
 // Q, K or V.
 struct Tensor {
   const uint16_t* x;  // FP16 or BF16

@@ -13,10 +13,6 @@
 constexpr int kWarps = knob::kThreads / 32;
 constexpr int kUnitRows = 16;
 
-struct Strides {
-  long long batch, head, row;  // in elements
-};
-
 // Q, K or V.
 struct Tensor {
   const uint16_t* x;  // FP16 or BF16

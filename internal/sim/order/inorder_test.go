@@ -1,0 +1,87 @@
+package order
+
+import (
+	"math/rand/v2"
+	"testing"
+)
+
+// TestInOrder makes random accesses, barriers and warp barriers, and compares the short check of an
+// access with the full one: both find a race, or neither does, and they find it at the same byte.
+func TestInOrder(t *testing.T) {
+	t.Parallel()
+	const warps, bytes = 3, 64
+	random := rand.New(rand.NewPCG(3, 9))
+	for range 300 {
+		var short, full Shadow
+		short.Reset(bytes)
+		full.Reset(bytes)
+		var list [warps]Warp
+		for i := range list {
+			list[i] = NewWarp(0, i, warps)
+		}
+		for step := range 200 {
+			switch random.IntN(12) {
+			case 0:
+				all := NewClock(warps)
+				for i := range list {
+					list[i].Publish(&all, ^uint32(0), ^uint32(0))
+				}
+				for i := range list {
+					list[i].Reunite()
+					list[i].Learn(&all, ^uint32(0), ^uint32(0))
+				}
+			case 1:
+				list[random.IntN(warps)].Sync(^uint32(0), ^uint32(0))
+			default:
+				size := 1 << random.IntN(5)
+				lane, offset := uint8(random.IntN(3)), random.IntN(bytes/size)*size
+				if random.IntN(4) == 0 {
+					lane = AllLanes
+				}
+				flags := []Flags{Present, Present, Present | WarpWide, Present | Strong}[random.IntN(4)]
+				o := list[random.IntN(warps)].Observer(int32(random.IntN(2)), lane, ^uint32(0), flags)
+				var a, b Conflict
+				var races, wants bool
+				if random.IntN(3) > 0 {
+					a, races = short.Read(offset, size, &o)
+					b, wants = full.checkRead(offset, size, &o)
+				} else {
+					a, races = short.Write(offset, size, &o, nil)
+					b, wants = full.checkWrite(offset, size, &o, nil)
+				}
+				if races != wants || a != b {
+					t.Fatalf("step %d: the short check finds %v %v, the full one %v %v", step, races, a, wants, b)
+				}
+			}
+		}
+	}
+}
+
+// TestReadersOfOneEpoch has several warps read the same bytes. A write that some of them are not
+// ordered before races with one of those.
+func TestReadersOfOneEpoch(t *testing.T) {
+	t.Parallel()
+	const warps = 4
+	var s Shadow
+	s.Reset(16)
+	var list [warps]Warp
+	for i := range list {
+		list[i] = NewWarp(0, i, warps)
+		o := list[i].Observer(1, 5, 0, Present)
+		if c, races := s.Read(0, 4, &o); races {
+			t.Fatal(c)
+		}
+	}
+	if u := s.cells[0].since; u.warps != 1<<warps-1 {
+		t.Fatalf("the reads are those of the warps %b", u.warps)
+	}
+	known := NewClock(warps)
+	for i := range warps - 1 {
+		list[i].Publish(&known, ^uint32(0), ^uint32(0))
+	}
+	list[0].Learn(&known, ^uint32(0), ^uint32(0))
+	o := list[0].Observer(2, 0, 0, Present)
+	if c, races := s.Write(0, 4, &o, nil); !races || !c.Read || c.Earlier.Warp != warps-1 {
+		t.Errorf("the write races with %v (%v)", c, races)
+	}
+}
