@@ -199,3 +199,68 @@ half:
 skip:
 	ORQ BX, skipped+48(FP)
 	JMP next
+
+// func decodeAssembly(values *float32, exponents *int32, codes *uint32, n int, p *decodePlan) (wide uint32)
+//
+// decodeShifted for eight elements at a time.
+TEXT ·decodeAssembly(SB), NOSPLIT, $0-44
+	MOVQ values+0(FP), DI
+	MOVQ exponents+8(FP), DX
+	MOVQ codes+16(FP), SI
+	MOVQ n+24(FP), CX
+	MOVQ p+32(FP), R13
+	VMOVQ 0(R13), X15              // shift
+	VMOVQ 8(R13), X14              // mantissa bits
+	VPBROADCASTD 16(R13), Y13      // factor
+	VPBROADCASTD 20(R13), Y12      // bias
+	VPBROADCASTD 24(R13), Y11      // exponent field of infinities and NaNs
+	VPBROADCASTD 28(R13), Y10      // flip of the sign
+	CONSTANT($0x7FFF, X9, Y9)
+	CONSTANT($1, X8, Y8)
+	VPXOR Y7, Y7, Y7               // elements that do not fit
+
+elements:
+	VMOVDQU (SI), Y0
+	VPAND Y9, Y0, Y1
+	VPSRLD X14, Y1, Y2             // exponent field
+	VPMAXSD Y8, Y2, Y3
+	VPSUBD Y12, Y3, Y3             // exponent
+	VPCMPEQD Y11, Y2, Y4           // infinities and NaNs
+	VPXOR Y5, Y5, Y5
+	VPCMPEQD Y5, Y1, Y5            // zeros
+
+	// The value.
+	VPSLLD X15, Y1, Y1
+	VMULPS Y13, Y1, Y1
+	VPBROADCASTD 32(R13), Y6       // infinity
+	VPAND Y6, Y4, Y6
+	VPOR Y6, Y1, Y1
+	VPSRLD $15, Y0, Y0
+	VPSLLD $31, Y0, Y0
+	VPXOR Y10, Y0, Y0
+	VPXOR Y0, Y1, Y1
+	VMOVUPS Y1, (DI)
+
+	// Whether the exponent is within the bound.
+	VPBROADCASTD 36(R13), Y6
+	VPABSD Y3, Y2
+	VPCMPGTD Y6, Y2, Y2
+	VPOR Y4, Y5, Y6
+	VPANDN Y2, Y6, Y2
+	VPOR Y2, Y7, Y7
+
+	VPBROADCASTD 40(R13), Y6
+	VBLENDVPS Y5, Y6, Y3, Y3
+	VPBROADCASTD 44(R13), Y6
+	VBLENDVPS Y4, Y6, Y3, Y3
+	VMOVDQU Y3, (DX)
+
+	ADDQ $32, SI
+	ADDQ $32, DI
+	ADDQ $32, DX
+	SUBQ $8, CX
+	JNE  elements
+	VMOVMSKPS Y7, AX
+	MOVL AX, wide+40(FP)
+	VZEROUPPER
+	RET
