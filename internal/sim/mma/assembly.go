@@ -171,9 +171,7 @@ func (p *Product) multiplyAssembly(s *Scratch, d []uint32, a, b *decodedRows[flo
 	case p.plan.emulated || c == nil:
 		clear(sums)
 	case p.plan.accumulator == F16:
-		for i := range sums {
-			sums[i] = math.Float32bits(half.Float16(c[i]).Float32())
-		}
+		s.widen(sums, c)
 	default:
 		copy(sums, c)
 	}
@@ -195,9 +193,20 @@ func (p *Product) multiplyAssembly(s *Scratch, d []uint32, a, b *decodedRows[flo
 			d[i] = p.encodeResult(float64(math.Float32frombits(sum)) + p.accumulatorAt(c, i))
 		}
 	case p.plan.accumulator == F16:
-		for i, sum := range sums {
-			d[i] = encodeExactFloat16(sum)
+		if encodeAssembly(&d[0], &sums[0], len(sums)) != 0 {
+			for i, sum := range sums {
+				d[i] = encodeExactFloat16(sum)
+			}
 		}
+	}
+}
+
+// widen sets sums to the values of f16.
+func (s *Scratch) widen(sums, codes []uint32) {
+	t := &s.narrowA
+	decodeWords(t, codes[:len(sums)], formatF16, false)
+	for i, value := range t.values {
+		sums[i] = math.Float32bits(value)
 	}
 }
 

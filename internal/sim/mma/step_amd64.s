@@ -264,3 +264,35 @@ elements:
 	MOVL AX, wide+40(FP)
 	VZEROUPPER
 	RET
+
+// func encodeAssembly(codes *uint32, sums *uint32, n int) (special uint32)
+//
+// encodeExactFloat16 for eight finite sums at a time.
+TEXT ·encodeAssembly(SB), NOSPLIT, $0-28
+	MOVQ codes+0(FP), DI
+	MOVQ sums+8(FP), SI
+	MOVQ n+16(FP), CX
+	CONSTANT($0x7FFFFFFF, X9, Y9)
+	CONSTANT($0x7F7FFFFF, X8, Y8)  // largest finite float32
+	CONSTANT($0x07800000, X6, Y6)  // 2^-112
+	VPXOR Y7, Y7, Y7               // infinities and NaNs
+
+sums:
+	VMOVDQU (SI), Y0
+	VPAND Y9, Y0, Y1
+	VPCMPGTD Y8, Y1, Y2
+	VPOR Y2, Y7, Y7
+	VMULPS Y6, Y1, Y1
+	VPSRLD $13, Y1, Y1
+	VPSRLD $31, Y0, Y0
+	VPSLLD $15, Y0, Y0
+	VPOR Y0, Y1, Y1
+	VMOVDQU Y1, (DI)
+	ADDQ $32, SI
+	ADDQ $32, DI
+	SUBQ $8, CX
+	JNE  sums
+	VMOVMSKPS Y7, AX
+	MOVL AX, special+24(FP)
+	VZEROUPPER
+	RET
