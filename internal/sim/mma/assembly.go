@@ -62,14 +62,16 @@ const float32Bias = 127
 
 // decodePlan holds the parameters of decodeAssembly, which reads the fields by offset.
 type decodePlan struct {
-	shift, mantissa        uint64
-	rebias                 float32
-	bias                   int32
-	last                   int32 // exponent field of infinities and NaNs
-	flip                   uint32
-	infinity               uint32
-	bound                  int32
-	zero, nonFinite, spare int32 // exponents
+	shift, mantissa uint64
+	rebias          float32
+	bias            int32
+	last            int32 // exponent field of infinities and NaNs
+	flip            uint32
+	infinity        uint32
+	bound           int32
+	zero, nonFinite int32   // exponents
+	unit            float32 // of subnormals
+	subnormals      uint32  // mask: subnormals are multiplied by their unit
 }
 
 // decodeWords decodes 16-bit elements in their order. It reports whether stepAssembly can process them.
@@ -80,6 +82,9 @@ func decodeWords(t *decodedRows[float32], codes []uint32, f *format, negate bool
 		bound: maxAssemblyExponent, zero: zeroExponent, nonFinite: nonFiniteExponent,
 	}
 	plan.bias = plan.last / 2
+	if f.rebias != 1 {
+		plan.unit, plan.subnormals = f.binades[0].unit, ^uint32(0)
+	}
 	if negate {
 		plan.flip = 1 << 31
 	}

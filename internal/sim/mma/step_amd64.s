@@ -215,23 +215,32 @@ TEXT ·decodeAssembly(SB), NOSPLIT, $0-44
 	VPBROADCASTD 20(R13), Y12      // bias
 	VPBROADCASTD 24(R13), Y11      // exponent field of infinities and NaNs
 	VPBROADCASTD 28(R13), Y10      // flip of the sign
-	CONSTANT($0x7FFF, X9, Y9)
-	CONSTANT($1, X8, Y8)
+	VPBROADCASTD 48(R13), Y9       // unit of subnormals
+	VPBROADCASTD 52(R13), Y8       // mask of subnormals that are multiplied by it
 	VPXOR Y7, Y7, Y7               // elements that do not fit
 
 elements:
 	VMOVDQU (SI), Y0
-	VPAND Y9, Y0, Y1
+	VPSLLD $17, Y0, Y1
+	VPSRLD $17, Y1, Y1             // without the sign
 	VPSRLD X14, Y1, Y2             // exponent field
-	VPMAXSD Y8, Y2, Y3
+	VPXOR Y6, Y6, Y6
+	VPCMPEQD Y6, Y2, Y6            // subnormals and zeros
+	VPSUBD Y6, Y2, Y3
 	VPSUBD Y12, Y3, Y3             // exponent
 	VPCMPEQD Y11, Y2, Y4           // infinities and NaNs
 	VPXOR Y5, Y5, Y5
 	VPCMPEQD Y5, Y1, Y5            // zeros
 
-	// The value.
+	// The value. A subnormal float32 would be slow, so subnormals are converted from integers.
+	VPAND Y8, Y6, Y6
+	VCVTDQ2PS Y1, Y2
+	VPAND Y6, Y2, Y2
+	VMULPS Y9, Y2, Y2
 	VPSLLD X15, Y1, Y1
+	VPANDN Y1, Y6, Y1
 	VMULPS Y13, Y1, Y1
+	VPOR Y2, Y1, Y1
 	VPBROADCASTD 32(R13), Y6       // infinity
 	VPAND Y6, Y4, Y6
 	VPOR Y6, Y1, Y1
