@@ -29,7 +29,7 @@ func (s *session) launch(ctx context.Context, f *fields) (status, []byte, []byte
 	var printed strings.Builder
 	job := s.begin(function)
 	o := sim.Options{
-		Checks: job.checked, Tensor: s.options.Tensor, Instance: &function.module.instance, Residency: true,
+		Checks: job.checked, Tensor: s.options.Tensor, Instance: &function.module.instance, Residency: true, Heap: &s.heap,
 		Printf: func(text string) { printed.WriteString(text) },
 	}
 	result, err := function.module.program.Run(ctx, s.memory, l, o)
