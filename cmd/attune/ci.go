@@ -31,12 +31,13 @@ mutate and tune report there too:
 
 Files for other tools, of commands that have the flag:
 
-  --junit FILE      run, sim, mutate: JUnit XML. A case is a gate of a variant, a
-                    case of sim, or a kind of mutant. A gate that was not
-                    measured is skipped; outputs that could not be
-                    checked are an error. A kind with survivors has failed
-  --sarif FILE      run, sim: findings of the simulator's checkers and of the
-                    audit as SARIF 2.1.0, a rule for each kind; outputs that
+  --junit FILE      run, sim, exec, mutate: JUnit XML. A case is a gate of a
+                    variant, a case of sim, a kernel of exec, or a kind of
+                    mutant. A gate that was not measured is skipped; outputs
+                    that could not be checked are an error. A kind with
+                    survivors has failed
+  --sarif FILE      run, sim, exec: findings of the simulator's checkers and of
+                    the audit as SARIF 2.1.0, a rule for each kind; outputs that
                     could not be checked. Strict findings, which fail
                     nothing, have the level note
   --benchstat FILE  run, bench, compare: every sample as text of Go's

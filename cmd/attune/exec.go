@@ -41,6 +41,11 @@ type execOptions struct {
 	files      resultFiles
 }
 
+// runsProgram reports whether a command line is that of a command whose arguments are another program's.
+func runsProgram(args []string) bool {
+	return len(args) > 0 && (args[0] == "exec" || args[0] == "nvcc")
+}
+
 func (a *app) execCommand() *cobra.Command {
 	var o execOptions
 	cmd := &cobra.Command{
@@ -275,7 +280,7 @@ func (a *app) buildProgram(ctx context.Context, o *execOptions, library string) 
 	remove = func() { os.RemoveAll(dir) }
 	name := strings.TrimSuffix(filepath.Base(o.build), filepath.Ext(o.build))
 	program = filepath.Join(dir, name)
-	args := append(programFlags(compiler, library, o.arch), "-o", program, o.build)
+	args := append(exec.CompileFlags(compiler, library, o.arch), "-o", program, o.build)
 	cmd := osexec.CommandContext(ctx, compiler.NVCC, append(args, o.compiler...)...)
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 	a.status().Set("%s: compiling", o.build)
@@ -286,21 +291,6 @@ func (a *app) buildProgram(ctx context.Context, o *execOptions, library string) 
 		return "", nil, gateError{exitResources} // nvcc has said why
 	}
 	return program, remove, nil
-}
-
-// programFlags are the flags of nvcc for a program that runs on the simulator: PTX for the device, line
-// numbers, and attune's runtime library.
-func programFlags(c *toolchain.Compiler, library, device string) []string {
-	number := strings.TrimPrefix(device, "sm_")
-	flags := []string{
-		"-lineinfo", "-cudart", "shared", "-L" + exec.LinkFolder(library, c.Version),
-		"-gencode", fmt.Sprintf("arch=compute_%s,code=compute_%s", number, number),
-	}
-	root := filepath.Dir(filepath.Dir(c.NVCC))
-	if _, err := os.Stat(filepath.Join(root, "lib", "libcudadevrt.a")); err == nil { // where nvcc does not look
-		flags = append(flags, "-L"+filepath.Join(root, "lib"))
-	}
-	return flags
 }
 
 // ---- reports ---------------------------------------------------------------------------------------

@@ -46,7 +46,7 @@ func (a *app) execute(ctx context.Context, root *cobra.Command, args []string) i
 	root.SetArgs(args)
 	err := recovered(ctx, root)
 	a.kernels.flush()
-	a.json = a.json || slices.Contains(args, "--json") // an unknown flag before it ends the parsing
+	a.json = a.json || !runsProgram(args) && slices.Contains(args, "--json") // an unknown flag before it ends the parsing
 	code := a.exitCode(ctx, err)
 	if lost := a.written.failed(); lost != nil && code != exitInterrupted {
 		if errors.Is(lost, syscall.EPIPE) && !a.json {

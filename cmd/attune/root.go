@@ -73,7 +73,7 @@ func (a *app) rootCommand() *cobra.Command {
 		return nil
 	}
 	root.AddCommand(
-		a.initCommand(), a.runCommand(), a.watchCommand(), a.buildCommand(), a.compareCommand(), a.benchCommand(), a.profileCommand(), a.predictCommand(), a.simCommand(), a.execCommand(),
+		a.initCommand(), a.runCommand(), a.watchCommand(), a.buildCommand(), a.compareCommand(), a.benchCommand(), a.profileCommand(), a.predictCommand(), a.simCommand(), a.execCommand(), a.nvccCommand(),
 		a.mutateCommand(), a.accuracyCommand(), a.tuneCommand(), a.listCommand(), a.historyCommand(), a.showCommand(), a.reportCommand(), a.ledgerCommand(),
 		a.promoteCommand(), a.rollbackCommand(), a.reproduceCommand(), a.exportCommand(),
 		a.serveCommand(), a.toolchainCommand(), a.doctorCommand(), a.versionCommand(), a.serverCommand(),

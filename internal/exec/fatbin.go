@@ -116,11 +116,10 @@ func readFat(data []byte) ([]fatImage, error) {
 		return nil, errFat
 	}
 	header, size := uint64(le.Uint16(data[6:])), le.Uint64(data[8:])
-	if header > uint64(len(data)) {
+	if header > uint64(len(data)) || size > uint64(len(data))-header {
 		return nil, errFat
 	}
-	data = data[header:]
-	data = data[:min(size, uint64(len(data)))]
+	data = data[header : header+size]
 	var images []fatImage
 	for len(data) >= 64 {
 		header, payload := uint64(le.Uint32(data[4:])), le.Uint64(data[8:])

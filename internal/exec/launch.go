@@ -29,7 +29,7 @@ func (s *session) launch(ctx context.Context, f *fields) (status, []byte, []byte
 	var printed strings.Builder
 	job := s.begin(function)
 	o := sim.Options{
-		Checks: job.checked, Tensor: s.options.Tensor, Instance: &function.module.instance, Residency: true,
+		Checks: job.checked, Tensor: s.options.Tensor, Instance: &function.module.instance, Residency: true, Heap: &s.heap,
 		Printf: func(text string) { printed.WriteString(text) },
 	}
 	result, err := function.module.program.Run(ctx, s.memory, l, o)
@@ -103,10 +103,10 @@ func (s *session) addError(j *job, err error) status {
 	abort, isAbort := errors.AsType[*sim.AbortError](err)
 	switch {
 	case isAbort && abort.Assert:
-		s.add(j, finding.Finding{Kind: finding.AssertFailed, Severity: finding.Error, Where: abort.Where, Count: 1, Detail: abort.Text})
+		s.add(j, finding.Finding{Kind: finding.AssertFailed, Severity: finding.Error, Where: abort.Where, Count: 1, Detail: abort.Detail})
 		return assertFailed
 	case isAbort:
-		s.add(j, finding.Finding{Kind: finding.Trapped, Severity: finding.Error, Where: abort.Where, Count: 1, Detail: abort.Text})
+		s.add(j, finding.Finding{Kind: finding.Trapped, Severity: finding.Error, Where: abort.Where, Count: 1, Detail: abort.Detail})
 		return launchFailed
 	case errors.Is(err, context.Canceled):
 		return launchFailed // the program has ended

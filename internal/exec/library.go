@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+
+	"attune/internal/toolchain"
 )
 
 //go:embed client/*.c client/*.h client/runtime/*.c client/runtime/*.h client/runtime/*.ld
@@ -143,11 +145,20 @@ func buildRuntime(work, made, dir, major, name string, compile func(output, patt
 
 func linkFolder(major string) string { return "link-" + major }
 
-// LinkFolder is the folder that a linker finds the libraries in, below that of Library, for programs of
-// a compiler with a version such as 13.0.88.
-func LinkFolder(library, version string) string {
-	major, _, _ := strings.Cut(version, ".")
-	return filepath.Join(library, linkFolder(major))
+// CompileFlags are the flags of nvcc for a program that runs on the simulator: PTX for the device, line
+// numbers, and attune's runtime library in the folder of Library.
+func CompileFlags(c *toolchain.Compiler, library, device string) []string {
+	major, _, _ := strings.Cut(c.Version, ".")
+	number := strings.TrimPrefix(device, "sm_")
+	flags := []string{
+		"-lineinfo", "-cudart", "shared", "-L" + filepath.Join(library, linkFolder(major)),
+		"-gencode", fmt.Sprintf("arch=compute_%s,code=compute_%s", number, number),
+	}
+	lib := filepath.Join(filepath.Dir(filepath.Dir(c.NVCC)), "lib")
+	if _, err := os.Stat(filepath.Join(lib, "libcudadevrt.a")); err == nil { // where nvcc does not look
+		flags = append(flags, "-L"+lib)
+	}
+	return flags
 }
 
 // hostCompiler finds a C compiler: CC, or the usual names.

@@ -88,8 +88,15 @@ func (s *Server) unsupported(name string) {
 		s.outcome.Unsupported = append(s.outcome.Unsupported, name)
 	}
 	s.mu.Unlock()
+	if name == exportTable {
+		s.say("the program is linked with NVIDIA's runtime library, which runs with NVIDIA's driver alone; link it with -cudart shared, or build it with `attune nvcc`")
+		return
+	}
 	s.say("%s is not supported by attune exec", name)
 }
+
+// exportTable is the call by which NVIDIA's runtime library asks for what only NVIDIA's driver has.
+const exportTable = "cuGetExportTable"
 
 func (s *Server) crashed(p *crash.Panic) {
 	s.mu.Lock()

@@ -31,6 +31,7 @@ type session struct {
 	*Server
 	arena     *arena
 	memory    *mem.Memory
+	heap      mem.Heap       // of the kernels
 	kinds     map[uint64]int // of allocations, by their addresses
 	allocated int            // so far, of all kinds
 	modules   []*module
@@ -114,6 +115,9 @@ func (s *session) answerPlain(request uint64, f *fields) (status, []byte) {
 	case requestMemory:
 		return success, u64s(s.memoryBytes()-min(uint64(s.memory.Used()/2), s.memoryBytes()), s.memoryBytes())
 	case requestLimit:
+		if limit, value := f.u64(), f.u64(); limit == limitHeap {
+			s.heap.Bytes = int64(min(value, s.memoryBytes()))
+		}
 		return success, nil
 	case requestUnsupported:
 		s.unsupported(string(f.data))
@@ -129,6 +133,9 @@ func (s *session) capability() (major, minor int) {
 	number, _ := arch.Number(s.options.Arch)
 	return number / 10, number % 10
 }
+
+// limitHeap is the number of the limit of the heap that kernels allocate from.
+const limitHeap = 2
 
 // kindNames name allocations in findings.
 var kindNames = []string{"allocation", "managed allocation", "pinned allocation", "registered memory"}

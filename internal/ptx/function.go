@@ -15,11 +15,13 @@ func (p *parser) parseFunction(linkage linkage) {
 	if p.tok.kind == '(' && !f.Entry {
 		f.Returns = p.parameters()
 		p.defineParameters(f.Returns)
+		f.Returns = scalarParameters(f.Returns)
 	}
 	f.Name = p.name("a function name")
 	if p.tok.kind == '(' {
 		f.Params = p.parameters()
 		p.defineParameters(f.Params)
+		f.Params = scalarParameters(f.Params)
 	}
 	p.functionDirectives(f)
 	defined := p.tok.kind == '{'
@@ -83,8 +85,8 @@ func (p *parser) parameters() (params []*Variable) {
 		v := d.variable(p.tok.text, p.tok.line)
 		p.name("a parameter name")
 		p.dimensions(v)
-		if v.Space == Reg && (v.IsArray || v.Vector > 1) {
-			p.fail(v.Line, "register parameter %s must be a scalar; use .param for arrays and vectors", v.Name)
+		if v.Space == Reg && v.IsArray {
+			p.fail(v.Line, "register parameter %s must not be an array; use .param for arrays", v.Name)
 		}
 		params = append(params, v)
 		if p.tok.kind != ')' {
@@ -95,16 +97,32 @@ func (p *parser) parameters() (params []*Variable) {
 	return params
 }
 
+// scalarParameters replaces each vector register by its components. Calls pass them one by one.
+func scalarParameters(params []*Variable) (scalars []*Variable) {
+	for _, v := range params {
+		if v.Space != Reg || v.Vector == 1 {
+			scalars = append(scalars, v)
+			continue
+		}
+		for i, component := range components[:v.Vector] {
+			one := *v
+			one.Name, one.Vector, one.Register = v.Name+component, 1, v.Register+i
+			scalars = append(scalars, &one)
+		}
+	}
+	return scalars
+}
+
 // defineParameters makes the parameter names visible in the body.
 func (p *parser) defineParameters(params []*Variable) {
 	for _, v := range params {
 		meaning := binding{symbol: Symbol{Variable: v}}
 		if v.Space == Reg {
-			if p.function.Entry || !p.countRegisters(v.Line, 1) {
+			if p.function.Entry || !p.countRegisters(v.Line, v.Vector) {
 				p.fail(v.Line, "parameter %s of an .entry cannot be a register; use .param", v.Name)
 			}
-			v.Register = p.addRegister(v.Name, v.Type, 1)
-			meaning = binding{register: v.Register, vector: 1}
+			v.Register = p.addRegister(v.Name, v.Type, v.Vector)
+			meaning = binding{register: v.Register, vector: v.Vector}
 		}
 		p.defineName(v.Name, v.Line, meaning)
 	}

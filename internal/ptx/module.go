@@ -154,6 +154,7 @@ type Operand struct {
 	Number   Number
 	Value    uint64
 	Symbol   Symbol
+	Element  bool // of a SymOperand: it is an element of an array, arr[i], which ld and st access
 	Offset   int64
 	Special  string
 	Parts    []Operand

@@ -64,11 +64,41 @@ func (p *parser) namedOperand() Operand {
 		return Operand{Kind: RegOperand, Register: what.register}
 	case symbolBinding:
 		if p.tok.kind == '[' {
-			p.fail(line, "the address form %s[i] is not supported; write [%s+offset] with bytes", name, name)
+			return p.element(what.symbol, line)
 		}
 		return Operand{Kind: SymOperand, Symbol: what.symbol, Offset: p.offset()}
 	}
 	return p.specialRegister(name, line)
+}
+
+// element reads the indexes of an element of an array, arr[i][j].
+func (p *parser) element(s Symbol, line int) Operand {
+	v := s.Variable
+	if v == nil || !v.IsArray {
+		p.fail(line, "only an array has elements")
+		return Operand{}
+	}
+	o := Operand{Kind: SymOperand, Symbol: s, Element: true}
+	rest := []int{v.Count}
+	if many := p.manyDimensions[v]; many != nil {
+		rest = many
+	}
+	dimensions := len(rest)
+	for p.tok.kind == '[' {
+		p.next()
+		if len(rest) == 0 {
+			p.fail(line, "the array %s has %d dimensions", v.Name, dimensions)
+			return o
+		}
+		if p.tok.kind == identifier && p.tok.text != "WARP_SZ" {
+			p.fail(line, "an index in a register is not supported; add it to the address of %s", v.Name)
+			return o
+		}
+		rest = rest[1:]
+		o.Offset += int64(p.integer("an index", maxSize)) * int64(elementCount(rest)*v.Vector*v.Type.Size())
+		p.expect(']')
+	}
+	return o
 }
 
 // componentIndex returns the index of a selector such as .y, or its synonym .g, in a vector with
@@ -156,7 +186,11 @@ func (p *parser) callList(close tokenKind) []Operand {
 			p.failExpected("a call argument")
 			break
 		}
-		p.operandStack = append(p.operandStack, p.operand())
+		if o := p.operand(); o.Kind == VecOperand { // a vector register
+			p.operandStack = append(p.operandStack, o.Parts...)
+		} else {
+			p.operandStack = append(p.operandStack, o)
+		}
 		if !p.accept(',') {
 			break
 		}

@@ -23,6 +23,8 @@ type parser struct {
 	module *Module
 	names  map[string]Symbol // module scope
 
+	manyDimensions map[*Variable][]int // of arrays with several
+
 	function        *Function       // the function being read, or nil
 	scopes          []scope         // innermost last; the first one also holds the parameters
 	pendingBranches []pendingBranch // branches whose label is not resolved yet
@@ -49,11 +51,13 @@ func Parse(text []byte) (*Module, error) {
 		return nil, &SyntaxError{Line: 1, Text: lineOf(string(text[:200]), 1), Msg: msg}
 	}
 	p := &parser{
-		lexer:       lexer{text: strings.TrimRight(string(text), "\x00"), line: 1},
-		module:      &Module{Files: map[int]string{}},
-		names:       map[string]Symbol{},
-		opcodes:     map[string]*opcode{},
-		debugLabels: map[string]int{},
+		lexer:   lexer{text: strings.TrimRight(string(text), "\x00"), line: 1},
+		module:  &Module{Files: map[int]string{}},
+		names:   map[string]Symbol{},
+		opcodes: map[string]*opcode{},
+
+		manyDimensions: map[*Variable][]int{},
+		debugLabels:    map[string]int{},
 	}
 	p.next()
 	p.header()

@@ -328,13 +328,13 @@ func (p *parser) prototype() *Function {
 	f := &Function{Line: p.tok.line}
 	p.next()
 	if p.tok.kind == '(' {
-		f.Returns = p.parameters()
+		f.Returns = scalarParameters(p.parameters())
 	}
 	if name := p.name("_"); name != "_" {
 		p.fail(f.Line, "expected _ in place of the function name, found %s", name)
 	}
 	if p.tok.kind == '(' {
-		f.Params = p.parameters()
+		f.Params = scalarParameters(p.parameters())
 	}
 	p.functionDirectives(f)
 	p.expect(';')

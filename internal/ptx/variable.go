@@ -148,6 +148,9 @@ func (p *parser) dimensions(v *Variable) (dimensions []int) {
 			return nil
 		}
 	}
+	if len(dimensions) > 1 {
+		p.manyDimensions[v] = dimensions
+	}
 	return dimensions
 }
 

@@ -35,6 +35,9 @@ func TestCallRefusals(t *testing.T) {
 	check("malloc with a short size", ".extern .func (.param .b64 r) malloc(.param .b32 n);", wide+"call (a), malloc, (c);", "malloc")
 	check("__assertfail without a parameter", ".extern .func __assertfail();", "call __assertfail, ();", "__assertfail")
 
+	check("a launch by a kernel", ".extern .func (.param .b32 r) cudaLaunchDeviceV2(.param .b64 p, .param .b64 s);", wide+"call (c), cudaLaunchDeviceV2, (a, b);",
+		"cudaLaunchDeviceV2", "dynamic parallelism")
+
 	one := ".func (.param .b64 r) f(.param .b64 a)\n{ ret; }"
 	check("an entry's parameter as a result", one, wide+"call (p0), f, (a);", "the parameter p0 of the entry")
 	check("an entry's parameter as an argument", one, wide+"call (a), f, (p0);", "the parameter p0 of the entry")

@@ -26,11 +26,11 @@ func (i *Instance) Place(p *Program, memory *mem.Memory) error {
 	if err := r.placeVariables(); err != nil {
 		return err
 	}
-	if i.constantBytes = p.constants.Bytes(); i.constantBytes > 0 {
-		data, err := r.initialConstants()
-		if err != nil {
-			return err
-		}
+	data, err := r.initialConstants()
+	if err != nil {
+		return err
+	}
+	if i.constantBytes = len(data); i.constantBytes > 0 {
 		if i.constants, err = memory.Alloc(finding.Variable{Name: "the constants", Space: finding.Constant}, i.constantBytes); err != nil {
 			return err
 		}

@@ -43,6 +43,7 @@ type Options struct {
 	Printf   func(text string)
 	Memory   int       // of the memory that a caller makes for the launch, in bytes; 0 for the default
 	Instance *Instance // keeps the module's variables between launches; nil for fresh ones
+	Heap     *mem.Heap // keeps what kernels allocate between launches; nil for a heap of the launch
 	// Sample is how many blocks run; 0 for all. Blocks that communicate cannot be sampled.
 	Sample int
 	// Executed counts how often warps execute each instruction.
@@ -135,8 +136,7 @@ type launch struct {
 	parallel     bool // several blocks run at the same time
 	mu           sync.Mutex
 	fencedGlobal map[uint32]bool // blocks that have executed fence.proxy.async.global
-	heap         mem.Heap
-	allocated    map[uint64]bool // addresses of the buffers that the kernel has allocated
+	heap         *mem.Heap
 	counters     count.Counters
 	marks        marks
 	executed     []uint64 // by the numbers of the instructions; nil unless the options count them
@@ -148,10 +148,10 @@ type launch struct {
 // findings. A panic in the simulator is an error of type *crash.Panic, which names the instruction.
 func (p *Program) Run(ctx context.Context, memory *mem.Memory, l Launch, o Options) (result *Result, err error) {
 	defer crash.Catch(&err, func() string { return "the simulation of " + cmp.Or(l.Entry, "the kernel") })
-	// Variables of the module, unless it has an instance, and a kernel's allocations do not outlive
-	// the launch here.
+	// Variables of the module, unless it has an instance, and a kernel's allocations, unless it has a
+	// heap, do not outlive the launch.
 	own := memory.Next()
-	defer func() { memory.FreeFrom(max(own, o.Instance.end())) }()
+	defer func() { memory.FreeFrom(max(own, o.Instance.end()), o.Heap) }()
 	r, err := p.prepare(memory, l, o)
 	if err != nil {
 		return nil, err
@@ -185,9 +185,12 @@ func (p *Program) prepare(memory *mem.Memory, l Launch, o Options) (*launch, err
 	}
 	r := &launch{
 		program: p, memory: memory, code: c, options: o, grid: l.Grid, threads: l.Block, dynamic: l.DynamicShared, params: l.Params,
-		layout: layout, tails: map[*code]*tail{}, plans: map[int32]*matrixPlan{}, allocated: map[uint64]bool{},
+		layout: layout, tails: map[*code]*tail{}, plans: map[int32]*matrixPlan{}, heap: o.Heap,
 		reachable: reachable, marks: make(marks, len(p.ops)),
 		cluster: cluster, cooperative: l.Cooperative, explicitCluster: f.ExplicitCluster || f.ClusterBlocks[0] > 0,
+	}
+	if r.heap == nil {
+		r.heap = &mem.Heap{}
 	}
 	r.explicitCluster = r.explicitCluster || r.clusterSize() > 1
 	if o.Executed {
@@ -369,13 +372,6 @@ func (r *launch) symbolAddress(p ptx.Relocation) (uint64, error) {
 		return address, nil
 	}
 	return 0, errors.New("the address of " + v.Name + " is not allowed in an initialiser")
-}
-
-// isAllocated reports whether an address is one that malloc has returned.
-func (r *launch) isAllocated(address uint64) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.allocated[address]
 }
 
 // run runs all blocks. They run in parallel if they cannot communicate, and interleaved otherwise,

@@ -45,6 +45,9 @@ func (c *code) lowerCall(in *ptx.Instruction, o *op) error {
 		return fmt.Errorf("it calls %s, which is an entry function", callee.Name)
 	case callee.External:
 		system, ok := systemCalls[callee.Name]
+		if !ok && launchesKernels(callee.Name) {
+			return fmt.Errorf("%s: dynamic parallelism, a launch by a kernel, is not simulated", callee.Name)
+		}
 		if !ok {
 			return fmt.Errorf("the function %s is declared and not defined", callee.Name)
 		}
@@ -69,6 +72,14 @@ var systemCalls = map[string]systemCall{
 	"__assertfail": {"__assertfail", []int{8, 8, 4, 8, 8}, nil, runAssert},
 	"malloc":       {"malloc", []int{8}, []int{8}, runMalloc},
 	"free":         {"free", []int{8}, nil, runFree},
+}
+
+// launchesKernels reports whether a function is one of CUDA's device runtime, by which kernels launch
+// kernels.
+func launchesKernels(name string) bool {
+	name = strings.TrimLeft(name, "_")
+	return slices.ContainsFunc([]string{"cudaLaunchDevice", "cudaGetParameterBuffer", "cudaDeviceSynchronize", "cudaCDP2", "cudaStream", "cudaEvent"},
+		func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 
 // declaration returns the declaration of the function as compilers write it.
@@ -302,8 +313,10 @@ func runAssert(w *warp, o *op, mask uint32) {
 	args := o.ctl.args
 	text := func(i int) string { return w.cString(o, lane, fromLittleEndian(paramValue(w.frame, args[i], lane))) }
 	line := uint32(fromLittleEndian(paramValue(w.frame, args[2], lane)))
-	what := fmt.Sprintf("the kernel's assertion `%s` failed in %s:%d, %s, in %s", text(0), text(1), line, text(3), w.threads(mask))
-	w.block.abort(&AbortError{Where: positionOf(w, o).place(), Text: what, Assert: true})
+	who := w.threads(mask)
+	what := fmt.Sprintf("the kernel's assertion `%s` failed in %s:%d, %s, in %s", text(0), text(1), line, text(3), who)
+	detail := fmt.Sprintf("%s: `%s` is false, in %s", who, text(0), text(3))
+	w.block.abort(&AbortError{Where: positionOf(w, o).place(), Text: what, Detail: detail, Assert: true})
 }
 
 // runMalloc runs malloc(size). It returns a null pointer where the heap has no room.
@@ -320,9 +333,7 @@ func runMalloc(w *warp, o *op, mask uint32) {
 				w.block.abort(err)
 				return
 			}
-			r.mu.Lock()
-			r.allocated[address] = true
-			r.mu.Unlock()
+			r.heap.Add(address)
 		}
 		setParam(w.frame, o.ctl.returns[0], lane, littleEndian(address, 8))
 	}
@@ -337,7 +348,7 @@ func runFree(w *warp, o *op, mask uint32) {
 			continue
 		}
 		b := w.block.launch.memory.Find(address)
-		if b == nil || b.Base != address || !w.block.launch.isAllocated(address) || !b.Free() {
+		if b == nil || b.Base != address || !w.block.launch.heap.Has(address) || !b.Free() {
 			w.report(finding.Undefined, o, 1<<lane, func() string { return fmt.Sprintf("frees %#x, which is not an allocation", address) })
 			continue
 		}

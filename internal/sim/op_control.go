@@ -150,6 +150,7 @@ func (w *warp) unwind(f *frame) {
 type AbortError struct {
 	Where  finding.Place
 	Text   string
+	Detail string // the threads, and what they did
 	Assert bool
 }
 
@@ -157,6 +158,6 @@ func (e *AbortError) Error() string { return e.Text }
 
 func runTrap(w *warp, o *op, mask uint32) {
 	where := positionOf(w, o).place()
-	text := fmt.Sprintf("the kernel executed trap at %s, in %s%s", where, w.threads(mask), w.block.launch.missingGrid())
-	w.block.abort(&AbortError{Where: where, Text: text})
+	who := w.threads(mask) + w.block.launch.missingGrid()
+	w.block.abort(&AbortError{Where: where, Text: fmt.Sprintf("the kernel executed trap at %s, in %s", where, who), Detail: who + ": executes trap"})
 }

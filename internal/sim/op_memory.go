@@ -164,6 +164,11 @@ func (c *code) noteCommunication(m *memOp) {
 
 // lowerAddress lowers an address operand: a register or a symbol, plus an offset.
 func (c *code) lowerAddress(m *memOp, o ptx.Operand) error {
+	if o.Element { // ld and st access arr[i] as [arr+offset]
+		base := o
+		base.Offset = 0
+		o = ptx.Operand{Kind: ptx.AddrOperand, Parts: []ptx.Operand{base}, Offset: o.Offset}
+	}
 	if o.Kind != ptx.AddrOperand || len(o.Parts) != 1 {
 		return fmt.Errorf("it needs an address in brackets")
 	}

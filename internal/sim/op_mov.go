@@ -22,7 +22,12 @@ type piece struct {
 }
 
 func (c *code) lowerMov(in *ptx.Instruction, o *op) error {
-	t, err := onlyType(in)
+	mods := in.Modifiers
+	n := uint(1) // elements of a vector
+	if len(mods) == 2 && (mods[0] == "v2" || mods[0] == "v4") {
+		n, mods = uint(mods[0][1]-'0'), mods[1:]
+	}
+	t, err := onlyType(mods)
 	if err != nil {
 		return err
 	}
@@ -34,17 +39,38 @@ func (c *code) lowerMov(in *ptx.Instruction, o *op) error {
 	if t == ptx.Pred {
 		return c.lowerMovPred(in, o)
 	}
+	if n > 1 {
+		return c.lowerMovVector(in, o, n*uint(t.Bits()))
+	}
 	m := &movOp{bits: uint(t.Bits())}
 	if from.Kind == ptx.SpecialOperand && isClock(from.Special) {
 		m.clock = from.Special
-	} else if m.src, err = c.pieces(from, t); err != nil {
+	} else if m.src, err = c.pieces(from, t, m.bits); err != nil {
 		return err
 	}
-	if m.dst, err = c.pieces(in.Operands[0], t); err != nil {
+	if m.dst, err = c.pieces(in.Operands[0], t, m.bits); err != nil {
 		return err
 	}
 	o.mov, o.run = m, runMov
 	o.compactMov()
+	return nil
+}
+
+// lowerMovVector lowers a mov of a vector with a number of bits, element by element.
+func (c *code) lowerMovVector(in *ptx.Instruction, o *op, bits uint) error {
+	const most = 128
+	if in.Operands[0].Kind != ptx.VecOperand || in.Operands[1].Kind != ptx.VecOperand || len(in.Operands[0].Parts) != len(in.Operands[1].Parts) || bits > most {
+		return fmt.Errorf("unsupported form; a mov of a vector needs two vectors of up to %d bits", most)
+	}
+	m := &movOp{bits: bits}
+	var err error
+	if m.src, err = c.pieces(in.Operands[1], ptx.NoType, bits); err != nil {
+		return err
+	}
+	if m.dst, err = c.pieces(in.Operands[0], ptx.NoType, bits); err != nil {
+		return err
+	}
+	o.mov, o.run = m, runMov
 	return nil
 }
 
@@ -86,20 +112,20 @@ func (c *code) lowerMovPred(in *ptx.Instruction, o *op) error {
 }
 
 // onlyType returns the type of an instruction whose only modifier is a type.
-func onlyType(in *ptx.Instruction) (ptx.Type, error) {
-	if len(in.Modifiers) != 1 {
+func onlyType(modifiers []string) (ptx.Type, error) {
+	if len(modifiers) != 1 {
 		return 0, fmt.Errorf("unsupported instruction")
 	}
-	t, ok := ptx.ParseType(in.Modifiers[0])
+	t, ok := ptx.ParseType(modifiers[0])
 	if !ok {
-		return 0, fmt.Errorf("unsupported type .%s", in.Modifiers[0])
+		return 0, fmt.Errorf("unsupported type .%s", modifiers[0])
 	}
 	return t, nil
 }
 
-// pieces returns the registers of an operand: a value of a type, or a vector of equal parts of it.
-func (c *code) pieces(o ptx.Operand, t ptx.Type) ([]piece, error) {
-	whole := uint(t.Bits())
+// pieces returns the registers of an operand: a value of a type, or a vector of equal parts of its
+// bits.
+func (c *code) pieces(o ptx.Operand, t ptx.Type, whole uint) ([]piece, error) {
 	if o.Kind != ptx.VecOperand {
 		s, err := c.source(o, t)
 		if err != nil {
@@ -112,7 +138,7 @@ func (c *code) pieces(o ptx.Operand, t ptx.Type) ([]piece, error) {
 	}
 	n := uint(len(o.Parts))
 	if n == 0 || whole%n != 0 {
-		return nil, fmt.Errorf("a .%s cannot be split into %d equal parts", t, n)
+		return nil, fmt.Errorf("%d bits cannot be split into %d equal parts", whole, n)
 	}
 	part := whole / n
 	var list []piece

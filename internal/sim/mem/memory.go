@@ -267,14 +267,19 @@ func (m *Memory) index(base uint64) (int, bool) {
 	return slices.BinarySearchFunc(m.sorted, base, func(b *Buffer, base uint64) int { return cmp.Compare(b.Base, base) })
 }
 
-// FreeFrom removes all buffers from a base address on: those that were allocated since.
-func (m *Memory) FreeFrom(base uint64) {
+// FreeFrom removes all buffers from a base address on, those that were allocated since, but keeps the
+// live allocations of a heap. It also removes what kernels have freed of the heap. The heap may be nil.
+func (m *Memory) FreeFrom(base uint64, heap *Heap) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	i, _ := m.index(base)
-	kept := m.sorted[:i]
-	for _, b := range m.sorted[i:] {
-		if b.adopted {
+	kept := m.sorted[:0]
+	for _, b := range m.sorted {
+		onHeap := heap.Has(b.Base)
+		freed := onHeap && b.isFreed.Load()
+		if freed {
+			heap.remove(b.Base)
+		}
+		if !freed && (onHeap || b.adopted || b.Base < base) {
 			kept = append(kept, b)
 			continue
 		}

@@ -96,11 +96,11 @@ func TestLimit(t *testing.T) {
 	if _, err := m.Alloc(finding.Variable{Name: "c"}, 1232); err != nil {
 		t.Error(err)
 	}
-	m.FreeFrom(mark)
+	m.FreeFrom(mark, nil)
 	if m.Len() != 1 || m.Used() != 2*2000+bufferOverhead {
 		t.Errorf("%d buffers are left, with %d bytes", m.Len(), m.Used())
 	}
-	m.FreeFrom(m.Next())
+	m.FreeFrom(m.Next(), nil)
 	if err := m.Free(a); err != nil || m.Used() != 0 {
 		t.Errorf("%v, %d bytes are in use", err, m.Used())
 	}

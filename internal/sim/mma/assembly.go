@@ -60,6 +60,37 @@ func (p *Product) stepPlan() stepPlan {
 
 const float32Bias = 127
 
+// decodePlan holds the parameters of decodeAssembly, which reads the fields by offset.
+type decodePlan struct {
+	shift, mantissa uint64
+	rebias          float32
+	bias            int32
+	last            int32 // exponent field of infinities and NaNs
+	flip            uint32
+	infinity        uint32
+	bound           int32
+	zero, nonFinite int32   // exponents
+	unit            float32 // of subnormals
+	subnormals      uint32  // mask: subnormals are multiplied by their unit
+}
+
+// decodeWords decodes 16-bit elements in their order. It reports whether stepAssembly can process them.
+func decodeWords(t *decodedRows[float32], codes []uint32, f *format, negate bool) bool {
+	t.values, t.exponents = resize(t.values, len(codes)), resize(t.exponents, len(codes))
+	plan := decodePlan{
+		shift: uint64(f.shift), mantissa: uint64(f.mantissa), rebias: f.rebias, last: int32(len(f.binades)/2 - 1), infinity: 0x7F800000,
+		bound: maxAssemblyExponent, zero: zeroExponent, nonFinite: nonFiniteExponent,
+	}
+	plan.bias = plan.last / 2
+	if f.rebias != 1 {
+		plan.unit, plan.subnormals = f.binades[0].unit, ^uint32(0)
+	}
+	if negate {
+		plan.flip = 1 << 31
+	}
+	return decodeAssembly(&t.values[0], &t.exponents[0], &codes[0], len(codes), &plan) == 0
+}
+
 // maxAssemblyExponent bounds the exponents of elements in the assembly, so products, sums and
 // powers of two stay within float32. Formats with 5 exponent bits are always within the bound.
 const maxAssemblyExponent = 48
@@ -110,6 +141,30 @@ func (t *decodedRows[T]) decodeInterleaved(p *Product, matrix []uint32, f *forma
 	return fit
 }
 
+// decodesWords reports whether decodeWords decodes a matrix of a format: 16-bit elements in the order
+// of K, without padding.
+func (p *Product) decodesWords(f *format) bool {
+	return p.useAssembly && f.shift != 0 && p.rowLength == p.k && !p.plan.emulated
+}
+
+// interleaveWords is decodeInterleaved by decodeWords.
+func (b *Operand) interleaveWords(p *Product, f *format) bool {
+	fit := decodeWords(&b.plain, b.words, f, false)
+	t := &b.narrow
+	t.values, t.exponents = resize(t.values, len(b.words)), resize(t.exponents, len(b.words))
+	for column := 0; column < p.n; column += assemblyColumns {
+		values, exponents := b.plain.values[column*p.k:], b.plain.exponents[column*p.k:]
+		for k := range p.k {
+			at := p.interleavedIndex(column, k)
+			to, toExponents := t.values[at:at+assemblyColumns], t.exponents[at:at+assemblyColumns]
+			for i := range to {
+				to[i], toExponents[i] = values[i*p.k+k], exponents[i*p.k+k]
+			}
+		}
+	}
+	return fit
+}
+
 // multiplyAssembly is multiplyRows in assembly.
 func (p *Product) multiplyAssembly(s *Scratch, d []uint32, a, b *decodedRows[float32], c []uint32) {
 	sums := d[:p.m*p.n]
@@ -121,9 +176,7 @@ func (p *Product) multiplyAssembly(s *Scratch, d []uint32, a, b *decodedRows[flo
 	case p.plan.emulated || c == nil:
 		clear(sums)
 	case p.plan.accumulator == F16:
-		for i := range sums {
-			sums[i] = math.Float32bits(half.Float16(c[i]).Float32())
-		}
+		s.widen(sums, c)
 	default:
 		copy(sums, c)
 	}
@@ -145,9 +198,20 @@ func (p *Product) multiplyAssembly(s *Scratch, d []uint32, a, b *decodedRows[flo
 			d[i] = p.encodeResult(float64(math.Float32frombits(sum)) + p.accumulatorAt(c, i))
 		}
 	case p.plan.accumulator == F16:
-		for i, sum := range sums {
-			d[i] = encodeExactFloat16(sum)
+		if encodeAssembly(&d[0], &sums[0], len(sums)) != 0 {
+			for i, sum := range sums {
+				d[i] = encodeExactFloat16(sum)
+			}
 		}
+	}
+}
+
+// widen sets sums to the values of f16.
+func (s *Scratch) widen(sums, codes []uint32) {
+	t := &s.narrowA
+	decodeWords(t, codes[:len(sums)], formatF16, false)
+	for i, value := range t.values {
+		sums[i] = math.Float32bits(value)
 	}
 }
 

@@ -98,6 +98,8 @@ func (p *Product) prepareExactA(a *Operand) {
 	f := p.formatOf(p.a)
 	a.fits, a.wideDecoded = false, false
 	switch {
+	case p.supportsAssembly() && p.decodesWords(f):
+		a.fits = decodeWords(&a.narrow, a.words, f, p.negate)
 	case p.supportsAssembly():
 		a.fits = a.narrow.decode(p, a.words, f, p.negate)
 	case p.narrowProducts:
@@ -108,7 +110,13 @@ func (p *Product) prepareExactA(a *Operand) {
 // prepareExact decodes B.
 func (p *Product) prepareExact(b *Operand) {
 	f := p.formatOf(p.b)
-	b.interleaved, b.wideDecoded = p.supportsAssembly() && b.narrow.decodeInterleaved(p, b.words, f), false
+	b.interleaved, b.wideDecoded = false, false
+	switch {
+	case p.supportsAssembly() && p.decodesWords(f):
+		b.interleaved = b.interleaveWords(p, f)
+	case p.supportsAssembly():
+		b.interleaved = b.narrow.decodeInterleaved(p, b.words, f)
+	}
 	switch {
 	case b.interleaved:
 	case p.narrowProducts:

@@ -49,6 +49,7 @@ type Operand struct {
 	words       []uint32 // encoded elements; nil if no product will need them again
 	ownWords    []uint32 // backing store of words after Prepare
 	narrow      decodedRows[float32]
+	plain       decodedRows[float32] // before it is interleaved
 	wide        decodedRows[float64]
 	interleaved bool // of B: narrow is in the interleaved order of the assembly
 	fits        bool // of A: the assembly can process narrow
@@ -133,7 +134,7 @@ func (p *Product) skip(_ *Scratch, d, _, _, c []uint32) {
 
 // Prepare decodes B for MultiplyPrepared.
 func (p *Product) Prepare(o *Operand, b []uint32) {
-	if o.words = b; p.exact {
+	if o.words = b[:p.n*p.k]; p.exact {
 		p.prepareExact(o)
 	}
 	if o.words = nil; !p.exact || !p.narrowProducts {

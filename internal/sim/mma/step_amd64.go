@@ -10,3 +10,15 @@ var haveAssembly = cpu.X86.HasAVX2
 //
 //go:noescape
 func stepAssembly(sums *uint32, a *float32, exponentsA *int32, b *float32, exponentsB *int32, p *stepPlan) (skipped uint64)
+
+// decodeAssembly decodes n elements, a multiple of 8. It returns other than zero if an exponent is out
+// of the bounds of stepAssembly.
+//
+//go:noescape
+func decodeAssembly(values *float32, exponents *int32, codes *uint32, n int, p *decodePlan) (wide uint32)
+
+// encodeAssembly encodes n float32, a multiple of 8, that are values of f16. It returns other than zero
+// if any is not finite.
+//
+//go:noescape
+func encodeAssembly(codes *uint32, sums *uint32, n int) (special uint32)

@@ -199,3 +199,109 @@ half:
 skip:
 	ORQ BX, skipped+48(FP)
 	JMP next
+
+// func decodeAssembly(values *float32, exponents *int32, codes *uint32, n int, p *decodePlan) (wide uint32)
+//
+// decodeShifted for eight elements at a time.
+TEXT ·decodeAssembly(SB), NOSPLIT, $0-44
+	MOVQ values+0(FP), DI
+	MOVQ exponents+8(FP), DX
+	MOVQ codes+16(FP), SI
+	MOVQ n+24(FP), CX
+	MOVQ p+32(FP), R13
+	VMOVQ 0(R13), X15              // shift
+	VMOVQ 8(R13), X14              // mantissa bits
+	VPBROADCASTD 16(R13), Y13      // factor
+	VPBROADCASTD 20(R13), Y12      // bias
+	VPBROADCASTD 24(R13), Y11      // exponent field of infinities and NaNs
+	VPBROADCASTD 28(R13), Y10      // flip of the sign
+	VPBROADCASTD 48(R13), Y9       // unit of subnormals
+	VPBROADCASTD 52(R13), Y8       // mask of subnormals that are multiplied by it
+	VPXOR Y7, Y7, Y7               // elements that do not fit
+
+elements:
+	VMOVDQU (SI), Y0
+	VPSLLD $17, Y0, Y1
+	VPSRLD $17, Y1, Y1             // without the sign
+	VPSRLD X14, Y1, Y2             // exponent field
+	VPXOR Y6, Y6, Y6
+	VPCMPEQD Y6, Y2, Y6            // subnormals and zeros
+	VPSUBD Y6, Y2, Y3
+	VPSUBD Y12, Y3, Y3             // exponent
+	VPCMPEQD Y11, Y2, Y4           // infinities and NaNs
+	VPXOR Y5, Y5, Y5
+	VPCMPEQD Y5, Y1, Y5            // zeros
+
+	// The value. A subnormal float32 would be slow, so subnormals are converted from integers.
+	VPAND Y8, Y6, Y6
+	VCVTDQ2PS Y1, Y2
+	VPAND Y6, Y2, Y2
+	VMULPS Y9, Y2, Y2
+	VPSLLD X15, Y1, Y1
+	VPANDN Y1, Y6, Y1
+	VMULPS Y13, Y1, Y1
+	VPOR Y2, Y1, Y1
+	VPBROADCASTD 32(R13), Y6       // infinity
+	VPAND Y6, Y4, Y6
+	VPOR Y6, Y1, Y1
+	VPSRLD $15, Y0, Y0
+	VPSLLD $31, Y0, Y0
+	VPXOR Y10, Y0, Y0
+	VPXOR Y0, Y1, Y1
+	VMOVUPS Y1, (DI)
+
+	// Whether the exponent is within the bound.
+	VPBROADCASTD 36(R13), Y6
+	VPABSD Y3, Y2
+	VPCMPGTD Y6, Y2, Y2
+	VPOR Y4, Y5, Y6
+	VPANDN Y2, Y6, Y2
+	VPOR Y2, Y7, Y7
+
+	VPBROADCASTD 40(R13), Y6
+	VBLENDVPS Y5, Y6, Y3, Y3
+	VPBROADCASTD 44(R13), Y6
+	VBLENDVPS Y4, Y6, Y3, Y3
+	VMOVDQU Y3, (DX)
+
+	ADDQ $32, SI
+	ADDQ $32, DI
+	ADDQ $32, DX
+	SUBQ $8, CX
+	JNE  elements
+	VMOVMSKPS Y7, AX
+	MOVL AX, wide+40(FP)
+	VZEROUPPER
+	RET
+
+// func encodeAssembly(codes *uint32, sums *uint32, n int) (special uint32)
+//
+// encodeExactFloat16 for eight finite sums at a time.
+TEXT ·encodeAssembly(SB), NOSPLIT, $0-28
+	MOVQ codes+0(FP), DI
+	MOVQ sums+8(FP), SI
+	MOVQ n+16(FP), CX
+	CONSTANT($0x7FFFFFFF, X9, Y9)
+	CONSTANT($0x7F7FFFFF, X8, Y8)  // largest finite float32
+	CONSTANT($0x07800000, X6, Y6)  // 2^-112
+	VPXOR Y7, Y7, Y7               // infinities and NaNs
+
+sums:
+	VMOVDQU (SI), Y0
+	VPAND Y9, Y0, Y1
+	VPCMPGTD Y8, Y1, Y2
+	VPOR Y2, Y7, Y7
+	VMULPS Y6, Y1, Y1
+	VPSRLD $13, Y1, Y1
+	VPSRLD $31, Y0, Y0
+	VPSLLD $15, Y0, Y0
+	VPOR Y0, Y1, Y1
+	VMOVDQU Y1, (DI)
+	ADDQ $32, SI
+	ADDQ $32, DI
+	SUBQ $8, CX
+	JNE  sums
+	VMOVMSKPS Y7, AX
+	MOVL AX, special+24(FP)
+	VZEROUPPER
+	RET
