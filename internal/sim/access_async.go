@@ -128,13 +128,17 @@ func (w *warp) accessAsyncShared(a *asyncAccess, owner *block, address uint64, n
 
 // accessAsyncGlobal is accessAsyncShared for global memory. It also returns the buffer.
 func (w *warp) accessAsyncGlobal(a *asyncAccess, address uint64, n int) ([]byte, *mem.Buffer) {
-	b := w.block.launch.memory.Find(address)
+	b := w.lastBuffer
+	if b == nil || !b.Holds(address, n) {
+		b = w.block.launch.memory.Find(address)
+	}
 	info, d := a.info(ptx.Global, n)
 	if b == nil || !b.Holds(address, n) {
 		w.reportMemory(finding.Occurrence{Kind: finding.OutOfBounds}, a.op, position{}, a.lane, info.space, address,
 			func() string { return w.outsideGlobal(b, info, address, d) })
 		return nil, nil
 	}
+	w.lastBuffer = b
 	offset := int(address - b.Base)
 	data := b.Data[offset : offset+n]
 	if !w.block.launch.options.Checks {

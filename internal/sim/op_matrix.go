@@ -339,13 +339,13 @@ func runLoadMatrix(w *warp, o *op, mask uint32) {
 	w.rowAddresses(m, rows)
 	w.counters.MatrixRows(&w.addr, rows, mem.Read)
 	matrix := resized(&w.mats.d, p.d.Words())
-	win := w.openRows(o, rows)
+	win := w.openRows(o)
 	var unwritten [32]uint16 // bytes of each row
 	tainted := false
 	for row := range rows {
 		var data []byte
 		if win != nil {
-			data = win.read(w.addr[row], allLanes)
+			data = w.readLane(win, w.addr[row], allLanes)
 		}
 		if data == nil {
 			data = w.access(o, accessInfo{space: ptx.Shared, bytes: count.MatrixRowBytes, flags: order.WarpWide, carries: true}, w.addr[row], allLanes, mem.Read)

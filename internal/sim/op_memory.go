@@ -324,11 +324,11 @@ func runLoad(w *warp, o *op, mask uint32) {
 			}
 			return
 		}
-		win := w.openWindow(o, space, mask, mem.Read)
+		win := w.openWindow(o, space, mem.Read)
 		for l := mask; l != 0; l &= l - 1 {
 			lane := firstLane(l)
 			if win != nil {
-				if data := win.read(w.addr[lane], lane); data != nil {
+				if data := w.readLane(win, w.addr[lane], lane); data != nil {
 					w.setElements(m, lane, data)
 					continue
 				}
@@ -338,6 +338,7 @@ func runLoad(w *warp, o *op, mask uint32) {
 				data = w.weaken(o, space, w.addr[lane], lane, data)
 			}
 			w.setElements(m, lane, data)
+			win.leave()
 		}
 	})
 	if m.strong {
@@ -378,12 +379,12 @@ func runStore(w *warp, o *op, mask uint32) {
 	changed := false
 	w.inSpaces(m, mask, func(space ptx.Space, mask uint32) {
 		w.counters.Access(&w.addr, space, mask, m.bytes, mem.Write)
-		win := w.openWindow(o, space, mask, mem.Write)
+		win := w.openWindow(o, space, mem.Write)
 		for l := mask; l != 0; l &= l - 1 {
 			lane := firstLane(l)
 			w.putElements(m, lane, w.value[:])
 			if win != nil {
-				if data := win.write(w.addr[lane], lane); data != nil {
+				if data := w.writeLane(win, w.addr[lane], lane); data != nil {
 					changed = changed || !bytes.Equal(data, w.value[:m.bytes])
 					copy(data, w.value[:m.bytes])
 					continue
@@ -396,6 +397,7 @@ func runStore(w *warp, o *op, mask uint32) {
 				}
 				copy(data, w.value[:m.bytes])
 			}
+			win.leave()
 		}
 	})
 	if changed {

@@ -177,7 +177,7 @@ func BenchmarkRateMmaF16(b *testing.B) {
 
 // BenchmarkRateWgmma runs the FP8 product of matmul_test.go.
 func BenchmarkRateWgmma(b *testing.B) {
-	x := newMatmul(b, 256, 256, 512)
+	x := newMatmul(b, 512, 512, 1024)
 	total, before := uint64(0), processorTime()
 	for b.Loop() {
 		total += x.run(b, Options{Checks: true, Workers: 1}).Counters.WarpInstructions()

@@ -9,13 +9,14 @@ import (
 	"attune/internal/sim/order"
 )
 
-// Lanes that access one region of memory in the plain way.
+// Lanes that access memory in the plain way.
 //
 // Most loads and stores are plain, aligned, within shared memory or within one page of a buffer, and
 // in order by what all lanes of the warp know. What the checkers need for such accesses is found once
-// for the warp: the window. An access of a lane that needs more goes the long way (access.go).
+// for the warp: the window. In global memory it moves to the page of each lane. An access of a lane
+// that needs more goes the long way (access.go).
 
-// window is the memory that all lanes of a load or a store access.
+// window is the memory that lanes of a load or a store access.
 type window struct {
 	first  uint64 // address of the first byte
 	data   []byte
@@ -23,11 +24,15 @@ type window struct {
 	shadow *order.Shadow // nil for memory that no thread writes
 	me     order.Observer
 	size   int // of an access
+
+	moves    bool // the window is of global memory
+	readOnly bool // the access is ld.global.nc
+	writes   bool
 }
 
-// open finds the window of a load or a store. It returns nil where there is none, or where each lane
-// must be checked by itself.
-func (w *warp) openWindow(o *op, space ptx.Space, mask uint32, d mem.Direction) *window {
+// openWindow finds the window of a load or a store. It returns nil where there is none, or where each
+// lane must be checked by itself.
+func (w *warp) openWindow(o *op, space ptx.Space, d mem.Direction) *window {
 	m, win := o.mem, &w.window
 	if m.strong || m.expected || !w.block.launch.options.Checks || w.clocks.Separate() != 0 || d == mem.Write && w.taint != nil {
 		return nil
@@ -35,83 +40,86 @@ func (w *warp) openWindow(o *op, space ptx.Space, mask uint32, d mem.Direction) 
 	if n := m.bytes; n != 4 && n != 8 && n != 16 {
 		return nil
 	}
-	low, high, all := ^uint64(0), uint64(0), uint64(0)
-	for l := mask; l != 0; l &= l - 1 {
-		a := w.addr[firstLane(l)&31]
-		low, high, all = min(low, a), max(high, a), all|a
-	}
-	if all&uint64(m.bytes-1) != 0 {
-		return nil
-	}
 	switch space {
 	case ptx.Shared:
 		s := &w.block.shared
-		if n := int(high-low) + m.bytes; high-low > uint64(len(s.Data)) || !s.Holds(low, n) {
-			return nil
-		}
 		win.first, win.data, win.marks, win.shadow = s.First, s.Data, s.Marks, &s.Shadow
 	case ptx.Global:
-		if !w.openPage(m, low, high, d) {
-			return nil
-		}
+		win.data = nil // until the first lane moves it
 	default:
 		return nil
 	}
-	win.size = m.bytes
+	win.size, win.moves, win.readOnly, win.writes = m.bytes, space == ptx.Global, m.readOnly, d == mem.Write
 	win.me = w.observer(o, 0, order.Present)
 	return win
 }
 
+// offset returns the offset of an access in the window. It is negative where the access is misaligned
+// or has no window.
+func (w *warp) offset(win *window, address uint64) int {
+	if address&uint64(win.size-1) != 0 {
+		return -1
+	}
+	if at := address - win.first; at < uint64(len(win.data)) && at+uint64(win.size) <= uint64(len(win.data)) {
+		return int(at)
+	}
+	if !win.moves || !w.moveWindow(address) {
+		return -1
+	}
+	return int(address - win.first)
+}
+
 // openRows is openWindow for the rows of a matrix in shared memory, which the warp loads as a whole.
-func (w *warp) openRows(o *op, rows int) *window {
+func (w *warp) openRows(o *op) *window {
 	if !w.block.launch.options.Checks {
 		return nil
 	}
-	s, low, high, all := &w.block.shared, ^uint64(0), uint64(0), uint64(0)
-	for _, a := range w.addr[:rows] {
-		low, high, all = min(low, a), max(high, a), all|a
-	}
-	if all%count.MatrixRowBytes != 0 || high-low > uint64(len(s.Data)) || !s.Holds(low, int(high-low)+count.MatrixRowBytes) {
-		return nil
-	}
-	w.window = window{s.First, s.Data, s.Marks, &s.Shadow, w.observer(o, allLanes, order.WarpWide), count.MatrixRowBytes}
+	s := &w.block.shared
+	w.window = window{first: s.First, data: s.Data, marks: s.Marks, shadow: &s.Shadow, me: w.observer(o, allLanes, order.WarpWide), size: count.MatrixRowBytes}
 	return &w.window
 }
 
-// openPage makes the window one of a page of a buffer, and locks the page.
-func (w *warp) openPage(m *memOp, low, high uint64, d mem.Direction) bool {
-	if high-low >= order.PageBytes {
-		return false
+// leave has a window of global memory move again before its next access. An access that went the long
+// way may have locked other pages.
+func (win *window) leave() {
+	if win != nil && win.moves {
+		win.data = nil
 	}
-	b, n := w.lastBuffer, int(high-low)+m.bytes
-	if b == nil || !b.Holds(low, n) {
-		if b = w.block.launch.memory.Find(low); b == nil || !b.Holds(low, n) {
+}
+
+// moveWindow moves the window to the page of a buffer that holds an access, and locks the page. It
+// reports whether there is such a window.
+func (w *warp) moveWindow(address uint64) bool {
+	win, b := &w.window, w.lastBuffer
+	win.data = nil
+	if b == nil || !b.Holds(address, win.size) {
+		if b = w.block.launch.memory.Find(address); b == nil || !b.Holds(address, win.size) {
 			return false
 		}
 		w.lastBuffer = b
 	}
-	if d == mem.Write && b.ReadOnly {
+	if win.writes && b.ReadOnly {
 		return false
 	}
-	at := int(low - b.Base)
-	win, page := &w.window, at/order.PageBytes*order.PageBytes
-	if at+n > page+order.PageBytes {
-		return false
-	}
+	at := int(address - b.Base)
+	page := at / order.PageBytes * order.PageBytes
 	end := min(page+order.PageBytes, len(b.Data))
-	if m.readOnly {
-		w.block.sharePages(b, at, n)
+	if at+win.size > end {
+		return false
+	}
+	if win.readOnly {
+		w.block.sharePages(b, at, win.size)
 		if b.Shadow.Dirty(at) {
 			return false
 		}
 		win.shadow = nil
 	} else {
-		w.block.lockPages(b, at, n)
-		if win.shadow, _ = b.Shadow.Within(at, n); win.shadow == nil {
+		w.block.lockPages(b, at, win.size)
+		if win.shadow, _ = b.Shadow.Within(at, win.size); win.shadow == nil {
 			return false
 		}
-		if d == mem.Write {
-			b.Shadow.MarkDirty(at, n)
+		if win.writes {
+			b.Shadow.MarkDirty(at, win.size)
 		}
 	}
 	win.first, win.data, win.marks = b.Base+uint64(page), b.Data[page:end], nil
@@ -121,10 +129,11 @@ func (w *warp) openPage(m *memOp, low, high uint64, d mem.Direction) bool {
 	return true
 }
 
-// read checks the load of a lane and returns its bytes; nil where the lane must go the long way.
-func (win *window) read(address uint64, lane int) []byte {
-	at := int(address - win.first)
-	if win.marks != nil && !allWritten(win.marks[at:at+win.size]) {
+// readLane checks the load of a lane in the window and returns its bytes; nil where the lane must go
+// the long way.
+func (w *warp) readLane(win *window, address uint64, lane int) []byte {
+	at := w.offset(win, address)
+	if at < 0 || win.marks != nil && !allWritten(win.marks[at:at+win.size]) {
 		return nil
 	}
 	if win.me.Lane = uint8(lane); win.shadow != nil && !win.shadow.ReadInOrder(at, win.size, &win.me) {
@@ -133,10 +142,10 @@ func (win *window) read(address uint64, lane int) []byte {
 	return win.data[at : at+win.size]
 }
 
-// write is read for a store. It marks the bytes as written.
-func (win *window) write(address uint64, lane int) []byte {
-	at := int(address - win.first)
-	if win.marks != nil && !mem.IsPlain(win.marks[at:at+win.size]) {
+// writeLane is readLane for a store. It marks the bytes as written.
+func (w *warp) writeLane(win *window, address uint64, lane int) []byte {
+	at := w.offset(win, address)
+	if at < 0 || win.marks != nil && !mem.IsPlain(win.marks[at:at+win.size]) {
 		return nil
 	}
 	if win.me.Lane = uint8(lane); !win.shadow.WriteInOrder(at, win.size, &win.me) {

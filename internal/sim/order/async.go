@@ -13,6 +13,9 @@ type AsyncResult struct {
 // whose access it is remembered. same decides whether a write repeats an earlier one; it may be nil.
 func (s *Shadow) Async(offset, size int, o *Observer, stamp Access, writes bool, same Repeats) AsyncResult {
 	var v AsyncResult
+	if s.asyncInOrder(offset, size, o, &stamp, writes) {
+		return v
+	}
 	s.each(offset, size, func(c *cell) {
 		if !v.Races && !v.Unfenced {
 			if e, races := s.unorderedWrite(c, o); races && !(same != nil && same.WriteSame(e.Op, o.Op)) {

@@ -55,9 +55,11 @@ func (s *Shadow) aligned(offset, size int) []cell {
 }
 
 func (c *cell) readInOrder(o *Observer) bool {
-	if c.many != 0 || !o.knowsWrite(&c.write) {
-		return false
-	}
+	return c.many == 0 && o.knowsWrite(&c.write) && c.recordRead(o)
+}
+
+// recordRead records a read of the observer, unless the cell would have several uses then.
+func (c *cell) recordRead(o *Observer) bool {
 	u := &c.since
 	now := use{Access: o.Access, lanes: o.mask()}
 	switch {
@@ -66,7 +68,7 @@ func (c *cell) readInOrder(o *Observer) bool {
 	case u.Flags&wrote != 0:
 		return false
 	case u.merge(&now):
-	case u.Flags == now.Flags && o.knowsReads(u):
+	case u.Flags == now.Flags && u.Flags&Pending == 0 && o.knowsReads(u):
 		*u = now
 	default:
 		return false
@@ -109,4 +111,47 @@ func (o *Observer) knowsReads(u *use) bool {
 		}
 	}
 	return true
+}
+
+// asyncInOrder records a plain access of the async proxy under a stamp, if a short check shows that it
+// is in order and that no write of the generic proxy precedes it.
+func (s *Shadow) asyncInOrder(offset, size int, o *Observer, stamp *Access, writes bool) bool {
+	if (offset|size)%Granule != 0 || o.together != nil || stamp.Flags&Strong != 0 {
+		return false
+	}
+	first, end := offset/Granule*granuleCells, (offset+size)/Granule*granuleCells
+	for g := first; g < end; g += granuleCells {
+		n := 1
+		if s.cells[g].isApart() {
+			n = granuleCells
+		}
+		for i := range n {
+			c := &s.cells[g+i]
+			if c.many != 0 || c.split() != 0 || !o.knowsAsyncWrite(&c.write) || c.since.Flags&wrote != 0 {
+				return false
+			}
+			if u := &c.since; writes && u.Flags&Present != 0 && (u.Flags&Pending != 0 || !o.knowsReads(u)) {
+				return false
+			}
+		}
+	}
+	by := Observer{Access: *stamp, clock: o.clock}
+	for g := first; g < end; g += granuleCells {
+		switch c := &s.cells[g]; {
+		case writes:
+			*c = cell{write: *stamp}
+		case c.isApart() || !c.recordRead(&by):
+			return false // to record the others twice is harmless
+		}
+	}
+	return true
+}
+
+// knowsAsyncWrite reports whether a write is none, or one of the async proxy that the observer's clock
+// knows. A false result decides nothing.
+func (o *Observer) knowsAsyncWrite(w *Access) bool {
+	if w.Flags&Present == 0 {
+		return true
+	}
+	return w.Flags&(Async|Pending) == Async && w.Block == o.Block && o.clock.warps[w.Warp].all >= w.Epoch
 }

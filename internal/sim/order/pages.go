@@ -104,6 +104,9 @@ func (p *Pages) Async(offset, size int, o *Observer, stamp Access, writes bool, 
 		p.MarkDirty(offset, size)
 	}
 	var v AsyncResult
+	if s, at := p.Within(offset, size); s != nil && s.asyncInOrder(at, size, o, &stamp, writes) {
+		return v
+	}
 	p.do(offset, size, func(s *Shadow, offset, size int) {
 		if found := s.Async(offset, size, o, stamp, writes, same); !v.Races && !v.Unfenced {
 			v = found
