@@ -50,15 +50,20 @@ func (m Model) Time(w Work, c arch.Chip) Time {
 // has fewer blocks on a multiprocessor, which overlap less. Blocks of unequal length leave no gaps between
 // waves, but end at different times.
 func (m Model) timeWith(w Work, c arch.Chip, resident int) Time {
-	t := Time{Resident: resident, Pipes: w.Pipes(c, m)}
+	t := Time{Resident: resident, Pipes: w.Pipes(c, m, 1)}
 	slots := c.Multiprocessors * resident
 	t.Waves = float64(w.Blocks) / float64(slots)
 	full, rest := w.Blocks/slots, w.Blocks%slots
+	last := (rest + c.Multiprocessors - 1) / c.Multiprocessors // blocks of a multiprocessor
+	lastPipes := w.Pipes(c, m, float64(rest)/float64(max(1, last*c.Multiprocessors)))
+	if full == 0 {
+		t.Pipes = lastPipes
+	}
 	switch {
 	case full > 0 && w.Uneven:
 		t.Cycles = t.Waves*m.wave(w, t.Pipes, resident) + m.Tail*m.wave(w, t.Pipes, 1)
 	default:
-		t.Cycles = float64(full)*m.wave(w, t.Pipes, resident) + m.wave(w, t.Pipes, (rest+c.Multiprocessors-1)/c.Multiprocessors)
+		t.Cycles = float64(full)*m.wave(w, t.Pipes, resident) + m.wave(w, lastPipes, last)
 	}
 	t.Limit = busiestOf(t.Pipes).Name
 	t.Microseconds = t.Cycles/(c.GHz*1e3) + m.Launch

@@ -120,9 +120,9 @@ const (
 	halfRate   = 2 // the same of the ALU, 64 lanes
 )
 
-// Pipes are the cycles of a block on each pipe. DRAM serves the multiprocessors that have a block.
-func (w Work) Pipes(c arch.Chip, m Model) []Pipe {
-	busy := float64(min(w.Blocks, c.Multiprocessors)) / float64(c.Multiprocessors)
+// Pipes are the cycles of a block on each pipe. Where some multiprocessors have fewer blocks than others
+// or none, the blocks get more of DRAM: share is that of the places for blocks that are taken.
+func (w Work) Pipes(c arch.Chip, m Model, share float64) []Pipe {
 	return []Pipe{
 		{tensorPipe, w.Products.cycles(c.Rates)},
 		{"issue", w.Instructions / issueSlots},
@@ -131,6 +131,6 @@ func (w Work) Pipes(c arch.Chip, m Model) []Pipe {
 		{fmaPipe, w.FMA * 32 / float64(c.Limits().FP32Lanes)},
 		{"shared", w.Shared128},
 		{"l2", w.L2 / m.L2Bytes},
-		{"dram", w.Buffers / float64(w.Blocks) / c.DRAMBytes() * busy},
+		{"dram", w.Buffers / float64(w.Blocks) / c.DRAMBytes() * share},
 	}
 }
