@@ -17,6 +17,7 @@ import (
 	"attune/internal/problem"
 	"attune/internal/spec"
 	"attune/internal/terminal"
+	"attune/kernels"
 )
 
 type predictOptions struct {
@@ -76,6 +77,9 @@ func (a *app) predict(ctx context.Context, o predictOptions, args []string) erro
 		return err
 	}
 	document, err := w.predictAll(ctx, request, lab.NewProblem(kernel, folder, ""))
+	if err == nil && kernel.Declared == nil && !request.named {
+		err = a.predictRungs(ctx, request, document)
+	}
 	w.status.Clear()
 	if err != nil {
 		return err
@@ -141,6 +145,40 @@ func (w *workplace) predictAll(ctx context.Context, r predictRequest, p problem.
 	return document, nil
 }
 
+// predictRungs adds the last rung of the ladder on the card, if a shape has one.
+func (a *app) predictRungs(ctx context.Context, r predictRequest, document *predictions) error {
+	for _, rung := range predict.Rungs {
+		asked := slices.ContainsFunc(r.shapes, func(s spec.Shape) bool { return s.String() == rung.Shape })
+		if rung.Chip != r.chip.Name || !asked {
+			continue
+		}
+		folder := kernels.All()[rung.Kernel]
+		kernel, err := spec.Load(folder)
+		if err != nil {
+			return err
+		}
+		v, err := kernel.Variant(rung.Variant)
+		if err != nil {
+			return err
+		}
+		shapes, err := kernel.Shapes(rung.Of)
+		if err != nil {
+			return err
+		}
+		w, err := a.newWorkplace(ctx, kernel, folder)
+		if err != nil {
+			return err
+		}
+		row, err := w.Predict(ctx, w.compiler, v, shapes[0], r.chip)
+		if err != nil {
+			return err
+		}
+		row.Kernel, row.Shape = rung.Kernel, rung.Shape
+		document.Rows = append(document.Rows, row)
+	}
+	return nil
+}
+
 // printPredictions prints a table whose heading says that its times are predicted.
 func (a *app) printPredictions(d *predictions) {
 	s, c := a.screen(), d.Chip
@@ -158,7 +196,7 @@ func (a *app) printPredictions(d *predictions) {
 		{Name: "waves", Optional: 1},
 		{Name: "claimed us"},
 	}}
-	claims := false
+	claims, others := false, []string(nil)
 	for _, r := range d.Rows {
 		tflops, claim := "", ""
 		if r.TFLOPS > 0 {
@@ -167,11 +205,19 @@ func (a *app) printPredictions(d *predictions) {
 		if us := predict.Claimed(r.Variant, r.Shape, c.Name); us > 0 {
 			claim, claims = fmt.Sprintf("%.1f", us), true
 		}
+		name := r.Variant
+		if r.Kernel != "" {
+			name, others = r.Variant+" *", append(others, fmt.Sprintf("%s: the last rung, of kernels/%s", r.Variant, r.Kernel))
+		}
 		t.Rows = append(t.Rows, []string{
-			r.Variant, r.Shape, fmt.Sprintf("%.1f", r.Time.Microseconds), tflops, r.Time.Limit, strconv.Itoa(r.Time.Resident), fmt.Sprintf("%.2f", r.Time.Waves), claim,
+			name, r.Shape, fmt.Sprintf("%.1f", r.Time.Microseconds), tflops, r.Time.Limit, strconv.Itoa(r.Time.Resident), fmt.Sprintf("%.2f", r.Time.Waves), claim,
 		})
 	}
 	t.Write(a.stdout, s)
+	for _, other := range others {
+		fmt.Fprintln(a.stdout)
+		s.Paragraph(a.stdout, "", "* "+other+", with the knobs of the shortest predicted time", 2)
+	}
 	if claims {
 		fmt.Fprintln(a.stdout)
 		s.Paragraph(a.stdout, "", fmt.Sprintf("claimed: by an earlier system for its kernels of the same stages on an L4, which attune has not measured; "+

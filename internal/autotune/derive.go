@@ -35,7 +35,7 @@ const (
 
 // Derive derives the choices of a selection from its times.
 func Derive(m *Measurement, problems []Problem) []Table {
-	m.Choices = nil
+	m.Choices = []form.MeasuredChoice{} // the readers want a list
 	byName := map[string]Problem{}
 	for _, p := range problems {
 		byName[p.String()] = p

@@ -29,6 +29,7 @@ const (
 
 // Prediction is a predicted time, with the work that it follows from.
 type Prediction struct {
+	Kernel  string       `json:"kernel,omitempty"` // if it is another than that of the command
 	Variant string       `json:"variant"`
 	Shape   string       `json:"shape"`
 	Time    predict.Time `json:"predicted"`

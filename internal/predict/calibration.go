@@ -131,7 +131,7 @@ func (c *Calibration) Fit() (Model, Summary) {
 		}
 		return sum
 	}
-	best := Model{Kappa: 0.2, Math: 0.6, Power: 0.7, Launch: 1, L2Bytes: c.Model.L2Bytes}
+	best := Model{Kappa: 0.2, Math: 0.6, MathBeside: 0.6, Power: 0.7, Barrier: 100, Spill: 20, Tail: 0.5, Launch: 1, L2Bytes: c.Model.L2Bytes}
 	least := loss(best)
 	for step := 0.5; step > 1e-3; {
 		improved := false
@@ -153,5 +153,5 @@ func (c *Calibration) Fit() (Model, Summary) {
 
 // constants are those that are fitted. The rate of L2 was measured by itself.
 func (m *Model) constants() []*float64 {
-	return []*float64{&m.Kappa, &m.Math, &m.Power, &m.Launch}
+	return []*float64{&m.Kappa, &m.Math, &m.MathBeside, &m.Power, &m.Barrier, &m.Spill, &m.Tail, &m.Launch}
 }

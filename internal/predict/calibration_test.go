@@ -77,7 +77,7 @@ func TestTime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := Model{Kappa: 0.5, Math: 1, Power: 1, Launch: 2, L2Bytes: 16}
+	m := Model{Kappa: 0.5, Math: 1, MathBeside: 0.25, Power: 1, Barrier: 10, Spill: 1, Tail: 0.5, Launch: 2, L2Bytes: 16}
 	// A block of 8 warps: 4000 cycles of the tensor cores, 1000 issue slots, 1000 of shared memory. One of
 	// its size is resident, so that half of the other pipes is not hidden.
 	w := Work{Blocks: 58, Warps: 8, Registers: 255, Products: Products{F16F32: 4000 * 1024}, Instructions: 4000, Shared128: 1000}
@@ -89,13 +89,22 @@ func TestTime(t *testing.T) {
 	if got := m.Time(w, l4); got.Cycles != 5200 {
 		t.Errorf("exponentials: %+v", got)
 	}
-	w.XU = 0
+	w.Instructions = 24000 // the issue slots are the busiest: a quarter of the 200
+	if got := m.Time(w, l4); got.Cycles != 6000+0.5*(4000+1000)+0.25*200 || got.Limit != "issue" {
+		t.Errorf("exponentials beside another pipe: %+v", got)
+	}
+	w.XU, w.Instructions = 0, 4000
+	w.Barriers, w.Spills = 20, 50 // no other block uses the cycles
+	if got := m.Time(w, l4); got.Cycles != 5250 {
+		t.Errorf("barriers and spills: %+v", got)
+	}
+	w.Barriers, w.Spills = 0, 0
 	w.Blocks = 59 // one more block is one more wave
 	if got := m.Time(w, l4); got.Cycles != 10000 {
 		t.Errorf("two waves: %+v", got)
 	}
 	w.Uneven = true
-	if got := m.Time(w, l4); !near(got.Cycles, 59./58*5000) {
+	if got := m.Time(w, l4); !near(got.Cycles, (59./58+0.5)*5000) {
 		t.Errorf("uneven blocks: %+v", got)
 	}
 	w.Blocks, w.Uneven, w.Registers = 10, false, 64 // two blocks would be resident, and there is one
@@ -103,8 +112,8 @@ func TestTime(t *testing.T) {
 		t.Errorf("a part of a wave: %+v", got)
 	}
 	w.Buffers = 1e9 // 2.5 bytes a clock
-	if got := m.Time(w, l4); got.Limit != "dram" {
-		t.Errorf("%+v", got)
+	if got := m.Time(w, l4); got.Limit != "dram" || !near(got.Cycles, 1e9/(300e9/2.04e9)+0.5*(4000+1000+1000)) {
+		t.Errorf("%+v", got) // ten multiprocessors have all of DRAM
 	}
 }
 

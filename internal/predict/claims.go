@@ -27,3 +27,19 @@ func Claimed(variant, shape, chip string) float64 {
 	}
 	return 0
 }
+
+// Rung is the last one of the ladder on a card: a variant of another kernel on the same problem, whose
+// knobs are those of the shortest predicted time.
+type Rung struct {
+	Chip, Shape string
+	Kernel      string // folder
+	Variant     string
+	Of          string // the shape by the axes of that kernel
+}
+
+// Rungs are on the cards that the ladder was not tuned on. The warp kernels are for every card since
+// Ampere; this one has E4M3 tensors, as the ladder.
+var Rungs = []Rung{{
+	Chip: Claims.Chip, Shape: Claims.Shape, Kernel: "attention/warp8", Variant: "f8_d64+TILE_M=64+TILE_N=128",
+	Of: "batch=1,kv_heads=8,queries=512,keys=512,section=1,lse=0",
+}}

@@ -116,6 +116,7 @@ const (
 	shuffle      // through the data path of shared memory
 	local        // the same: spilled registers, which PTX does not have
 	tensor
+	barrier
 )
 
 // units are those of machine instructions, by the beginning of their names. Loads and stores are
@@ -129,13 +130,20 @@ var units = []struct {
 	{fma, []string{"FFMA", "FMUL", "FADD", "IMAD", "HFMA2", "HADD2", "HMUL2"}},
 	{shuffle, []string{"SHFL"}},
 	{local, []string{"LDL", "STL"}},
+	{barrier, []string{"BAR"}},
 	{alu, []string{
 		"IADD", "LOP", "SHF", "LEA", "PRMT", "SEL", "FSEL", "ISETP", "FSETP", "FMNMX", "IMNMX", "VIMNMX", "VIADD", "VIADDMNMX", "MOV", "F2FP", "I2FP", "PLOP3", "P2R",
 		"R2P", "SGXT", "BMSK", "IABS", "CS2R", "HMNMX2", "HSETP2", "VOTE",
 	}},
 }
 
+// phaseWait begins the name of a wait at an mbarrier. Other instructions of mbarriers do not wait.
+const phaseWait = "SYNCS.PHASECHK"
+
 func unitOf(op string) unit {
+	if strings.HasPrefix(op, phaseWait) {
+		return barrier
+	}
 	name, _, _ := strings.Cut(op, ".")
 	short := strings.TrimRight(name, "0123456789I") // IADD3, LOP32I
 	for _, u := range units {

@@ -58,7 +58,7 @@ func TestNewWork(t *testing.T) {
 	// innermost line. PTX has no line for the conversion and the branch.
 	want := Work{
 		Blocks: 6, Warps: 2, Registers: 40, Shared: 1000, Buffers: 100, Products: Products{F16F32: 40960},
-		Instructions: 1 + 4*10 + 20 + 1, ALU: 10, FMA: 10, XU: 10, Shared128: 20 + 2 + 4, L2: 64,
+		Instructions: 1 + 4*10 + 20 + 1, ALU: 10, FMA: 10, XU: 10, Shared128: 20 + 2 + 4, L2: 64, Spills: 0.5,
 	}
 	if got != want {
 		t.Errorf("work %+v,\nwant %+v", got, want)
@@ -77,7 +77,7 @@ func TestUnits(t *testing.T) {
 	for op, want := range map[string]unit{
 		"HMMA.16816.F32.BF16": tensor, "QGMMA.64x64x32.F32.E4M3.E4M3": tensor, "MUFU.RCP": xu, "I2F.U32.RP": xu, "F2I": xu, "FFMA.FTZ": fma, "IMAD.MOV.U32": fma,
 		"HFMA2.MMA": fma, "HADD2.F32": fma, "SHFL.IDX": shuffle, "IADD3.X": alu, "LOP3.LUT": alu, "PRMT": alu, "F2FP.BF16.F32.PACK_AB": alu, "I2FP.F32.S32": alu,
-		"VIADDMNMX": alu, "FMNMX": alu, "BRA": noUnit, "LDS.128": noUnit, "UIADD3": noUnit, "MOV": alu, "FADD": fma, "BAR.SYNC": noUnit, "LDL.LU.64": local,
+		"VIADDMNMX": alu, "FMNMX": alu, "BRA": noUnit, "LDS.128": noUnit, "UIADD3": noUnit, "MOV": alu, "FADD": fma, "BAR.SYNC": barrier, "SYNCS.PHASECHK.TRANS64.TRYWAIT": barrier, "SYNCS.ARRIVE.TRANS64": noUnit, "LDL.LU.64": local,
 	} {
 		if got := unitOf(op); got != want {
 			t.Errorf("%s is of unit %d, want %d", op, got, want)

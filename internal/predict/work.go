@@ -26,6 +26,10 @@ type Work struct {
 	XU           float64  `json:"xu"`
 	Shared128    float64  `json:"shared_passes"` // of 128 bytes, shuffles included
 	L2           float64  `json:"l2_bytes"`
+
+	// Of a warp: the barriers at which it waits for others of its block, and accesses of spilled registers.
+	Barriers float64 `json:"barriers"`
+	Spills   float64 `json:"spills,omitempty"`
 }
 
 // Sampled are the counts of some blocks of a launch.
@@ -63,6 +67,9 @@ func (w *Work) addCode(code []instruction, s Sampled) {
 			w.Shared128 += n
 		case local:
 			w.Shared128 += n * passes(in.op)
+			w.Spills += n / float64(w.Warps)
+		case barrier:
+			w.Barriers += n / float64(w.Warps)
 		case tensor:
 			products += n
 			w.Products.add(in.op, n)
@@ -103,8 +110,8 @@ type Pipe struct {
 	Cycles float64 `json:"cycles"`
 }
 
-// The pipes of arithmetic on which products wait.
-const ex2Pipe, fmaPipe = "ex2", "fma"
+// The tensor cores, and the pipes of arithmetic on which products wait.
+const tensorPipe, ex2Pipe, fmaPipe = "tensor", "ex2", "fma"
 
 // Rates of a multiprocessor that are the same on all chips.
 const (
@@ -113,16 +120,17 @@ const (
 	halfRate   = 2 // the same of the ALU, 64 lanes
 )
 
-// Pipes are the cycles of a block on each pipe.
-func (w Work) Pipes(c arch.Chip, m Model) []Pipe {
+// Pipes are the cycles of a block on each pipe. Where some multiprocessors have fewer blocks than others
+// or none, the blocks get more of DRAM: share is that of the places for blocks that are taken.
+func (w Work) Pipes(c arch.Chip, m Model, share float64) []Pipe {
 	return []Pipe{
-		{"tensor", w.Products.cycles(c.Rates)},
+		{tensorPipe, w.Products.cycles(c.Rates)},
 		{"issue", w.Instructions / issueSlots},
 		{ex2Pipe, w.XU * xuCycles},
 		{"alu", w.ALU / halfRate},
 		{fmaPipe, w.FMA * 32 / float64(c.Limits().FP32Lanes)},
 		{"shared", w.Shared128},
 		{"l2", w.L2 / m.L2Bytes},
-		{"dram", w.Buffers / float64(w.Blocks) / c.DRAMBytes()},
+		{"dram", w.Buffers / float64(w.Blocks) / c.DRAMBytes() * share},
 	}
 }
