@@ -25,8 +25,8 @@ func TestPlan(t *testing.T) {
 		seen := map[string]bool{}
 		var images []*toolchain.Image
 		for _, item := range p.Items {
-			if name := item.Target.String(); seen[name] || item.Target.Arch != map[bool]string{true: "sm_80", false: "sm_90a"}[item.Target.Kernel == "warp"] {
-				t.Errorf("%s is built twice, or for another architecture", name)
+			if name := item.Target.String(); seen[name] || item.Target.Arch != archOf(item) {
+				t.Errorf("%s is built twice, or for another architecture than %s", name, archOf(item))
 			}
 			seen[item.Target.String()] = true
 			images = append(images, &toolchain.Image{Record: toolchain.Record{Kernel: item.Target.Kernel, Variant: item.Target.Variant, Knobs: item.Target.Knobs}})
@@ -49,10 +49,10 @@ func TestPlan(t *testing.T) {
 		}
 		var companions []string
 		for _, c := range l.Companions {
-			if c.Kernel != form.Warp {
+			if c.Target.Arch == p.library.Arch {
 				companions = append(companions, c.Image.Record.Variant)
 			}
-			if c.Threads == 0 || c.Cooperative != (c.Image.Record.Kernel == "quantize") {
+			if c.Threads == 0 || c.Cooperative != (c.Kernel == form.Quantize || c.Kernel == form.Quantize8) {
 				t.Errorf("%+v", c)
 			}
 		}
@@ -64,6 +64,18 @@ func TestPlan(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "stage2 writes FP16 without LSE only") {
 		t.Errorf("the error is %v", err)
 	}
+}
+
+// archOf is the architecture of an image: that of the selection, sm_89 where E4M3 is multiplied or V is
+// quantised, and for other GPUs sm_80 else.
+func archOf(item Item) string {
+	switch t := item.Target; {
+	case t.Knobs["USE_E4M3_PV"] != 0 || t.Knobs["USE_V"] != 0:
+		return "sm_89"
+	case t.Kernel == "warp" || t.Kernel == "warp8" || t.Kernel == "quantize8" || t.Variant == "ada" || item.Folder > len(kernels.Forms()):
+		return "sm_80"
+	}
+	return "sm_90a"
 }
 
 func contains(outputs []int, output int) bool {

@@ -213,7 +213,9 @@ func TestQuantisersOfCards(t *testing.T) {
 			want = []string{unsupported + "this library was exported without the kernel quantize for sm_75", unsupported + "this library was exported without the kernel append for sm_75"}
 		}
 		got := c.ask(t, append([]string{fmt.Sprintf("context %d", card)}, lines...)...)
-		got = slices.DeleteFunc(got, func(line string) bool { return strings.HasPrefix(line, "load ") || strings.HasPrefix(line, "occupancy ") })
+		got = slices.DeleteFunc(got, func(line string) bool {
+			return strings.HasPrefix(line, "load ") || strings.HasPrefix(line, "occupancy ")
+		})
 		if !slices.EqualFunc(got, want, strings.HasPrefix) {
 			t.Errorf("%s: got %q, want %q", facts.Name, got, want)
 		}

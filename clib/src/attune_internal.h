@@ -286,7 +286,13 @@ typedef struct problem {
   bool is_measured; /* a selection of the user has chosen the warp form */
 } problem;
 
-/* Whether k and v have more elements than kernels index by 32 bits, and that as an error. */
+/* Whether a tensor would have more elements than kernels index by 32 bits, and that as an error. */
+ATTUNE_SDPA_PRIVATE bool attune_has_many(const attune_sdpa_params *p, int32_t batch, int32_t heads,
+                                         int32_t rows);
+ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_too_many_elements(const attune_sdpa_params *p,
+                                                                extent heads, extent rows);
+
+/* The same of k and v. */
 ATTUNE_SDPA_PRIVATE bool attune_keys_are_many(const attune_sdpa_params *p);
 ATTUNE_SDPA_PRIVATE attune_sdpa_status attune_too_many_keys(const attune_sdpa_params *p);
 

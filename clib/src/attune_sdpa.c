@@ -21,36 +21,13 @@ static attune_sdpa_status copy_params(const attune_sdpa_params *given, attune_sd
   return ATTUNE_SDPA_OK;
 }
 
-static attune_sdpa_status too_many_elements(const attune_sdpa_params *p, extent heads, extent rows) {
-  return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
-                     "batch is %d, %s %d, %s %d and head_dim %d: a tensor would have more than "
-                     "2^31 elements",
-                     p->batch, heads.name, heads.value, rows.name, rows.value, p->head_dim);
-}
-
-/* Whether a tensor would have more elements than kernels index by 32 bits. */
-static bool has_many(const attune_sdpa_params *p, int32_t batch, int32_t heads, int32_t rows) {
-  const int32_t columns = p->head_dim > p->v_head_dim ? p->head_dim : p->v_head_dim;
-  return (double)batch * heads * rows * columns > MAX_ELEMENTS;
-}
-
-attune_sdpa_status attune_too_many_keys(const attune_sdpa_params *p) {
-  return too_many_elements(p, (extent){"kv_heads", p->kv_heads}, (extent){"keys", p->keys});
-}
-
-/* The decode kernel reads k and v by tensor maps alone, and has no limit on their elements. */
-bool attune_keys_are_many(const attune_sdpa_params *p) {
-  return p->page_table == NULL && p->cu_keys == NULL &&
-         has_many(p, p->batch, p->kv_heads, p->keys);
-}
-
 static attune_sdpa_status check_packed(const attune_sdpa_params *p) {
   const extent queries[] = {{"total_queries", p->total_queries}},
                keys[] = {{"total_keys", p->total_keys}};
   if (p->cu_queries != NULL) {
     TRY(attune_check_extents(queries, 1));
-    if (has_many(p, 1, p->heads, p->total_queries)) {
-      return too_many_elements(p, (extent){"heads", p->heads}, queries[0]);
+    if (attune_has_many(p, 1, p->heads, p->total_queries)) {
+      return attune_too_many_elements(p, (extent){"heads", p->heads}, queries[0]);
     }
   }
   if (p->cu_keys == NULL) return ATTUNE_SDPA_OK;
@@ -65,8 +42,8 @@ static attune_sdpa_status check_packed(const attune_sdpa_params *p) {
                        (const void *)p->cu_keys, (const void *)p->page_table);
   }
   TRY(attune_check_extents(keys, 1));
-  if (has_many(p, 1, p->kv_heads, p->total_keys)) {
-    return too_many_elements(p, (extent){"kv_heads", p->kv_heads}, keys[0]);
+  if (attune_has_many(p, 1, p->kv_heads, p->total_keys)) {
+    return attune_too_many_elements(p, (extent){"kv_heads", p->kv_heads}, keys[0]);
   }
   return ATTUNE_SDPA_OK;
 }
@@ -102,10 +79,10 @@ static attune_sdpa_status check_sizes(const attune_sdpa_params *p) {
   TRY(check_packed(p));
   TRY(check_pages(p));
   const bool keys = attune_keys_are_many(p) && !attune_decode_rows_fit(p, false),
-             queries = p->cu_queries == NULL && has_many(p, p->batch, p->heads, p->queries);
+             queries = p->cu_queries == NULL && attune_has_many(p, p->batch, p->heads, p->queries);
   if (keys) return attune_too_many_keys(p);
   if (!queries) return ATTUNE_SDPA_OK;
-  return too_many_elements(p, (extent){"heads", p->heads}, (extent){"queries", p->queries});
+  return attune_too_many_elements(p, (extent){"heads", p->heads}, (extent){"queries", p->queries});
 }
 
 /* Without has_window a limit would have no effect, so one that is set is a mistake of the caller. */
@@ -355,23 +332,6 @@ static void set_masks(problem *x) {
 }
 
 /* ---- the choice of a form ------------------------------------------------------------------- */
-
-const char *attune_score_option_of(const attune_sdpa_params *p) {
-  if (p->softcap != 0) return "a softcap";
-  if (p->alibi_slopes != NULL) return "ALiBi slopes";
-  return p->tree_mask != NULL ? "a tree mask" : NULL;
-}
-
-const char *attune_option_of(const problem *x) {
-  const attune_sdpa_params *p = &x->p;
-  const char *of_scores = attune_score_option_of(p);
-  if (of_scores != NULL) return of_scores;
-  if (p->cu_queries != NULL) return "packed sequences";
-  if (p->page_table != NULL) return "pages";
-  if (p->key_lengths != NULL) return "lengths";
-  if (p->sinks != NULL) return "sinks";
-  return x->window_left >= 0 || x->window_right >= 0 ? "a window" : NULL;
-}
 
 /* Whether a problem has sequences, sinks, a window or options of the scores. */
 static bool has_options(const problem *x) { return attune_option_of(x) != NULL; }

@@ -1,6 +1,6 @@
 /* attune_sdpa: attention forward on NVIDIA GPUs since Ampere, softmax(scale * q k^T) v, for many and
- * for few queries. On Hopper it computes in FP8 too, and has the quantisers of its inputs and of a
- * cache of keys and values; on other GPUs q, k, v and o are in FP16 or BF16.
+ * for few queries, with the quantisers of its inputs and of a cache of keys and values. On Hopper it
+ * computes in FP8 and in 16 bits, on other GPUs in 16 bits and, without options, in 8.
  *
  * The library needs nothing but NVIDIA's driver, libcuda.so.1, which it opens at the first call: a
  * program that uses it links and starts on a machine without a GPU. It allocates no GPU memory,
@@ -35,7 +35,8 @@ typedef enum attune_sdpa_dtype {
 /* What FP16 and BF16 tensors are computed in. */
 typedef enum attune_sdpa_precision {
   ATTUNE_SDPA_PRECISION_AUTO = 0, /* E4M3 where that is a tenth faster, or only E4M3 has a form */
-  ATTUNE_SDPA_PRECISION_FP8,      /* E4M3: they are quantised in the workspace */
+  ATTUNE_SDPA_PRECISION_FP8,      /* E4M3: they are quantised in the workspace. On other GPUs than
+                                   * Hopper's s8, and v E4M3 or not quantised */
   ATTUNE_SDPA_PRECISION_16        /* their own type: nothing is quantised */
 } attune_sdpa_precision;
 
@@ -122,6 +123,7 @@ typedef struct attune_sdpa_params {
   int32_t pages;     /* of k and v, with a page table */
 
   /* ---- the quantiser of k and q in FP16 or BF16 ---- */
+  /* On other GPUs than Hopper's it always smooths k, and the log-sum-exp is that of the given k. */
   int32_t smooth_k, hadamard; /* as in attune_quantize_params; 0: not */
 
   /* ---- the call ---- */
@@ -183,7 +185,7 @@ typedef struct attune_sdpa_explanation {
 
   const char *form;   /* the variant that computes attention, as attune_sdpa_form */
   const char *kernel; /* "dense", "decode", "prefill", "native", "pingpong", "prefill16",
-                       * "mixed" or "warp" */
+                       * "mixed", "warp" or "warp8" */
   int32_t precision;  /* of k and v: ATTUNE_SDPA_PRECISION_FP8 or _16 */
   int32_t launches;   /* 2 with a quantiser, else 1 */
   size_t workspace_bytes;

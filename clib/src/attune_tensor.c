@@ -1,4 +1,5 @@
-/* Checks of sizes, strides and formats that all functions of the interface share. */
+/* Checks of sizes, strides and formats that all functions of the interface share, and the options of a
+ * problem. */
 #include <string.h>
 
 #include "attune_internal.h"
@@ -120,4 +121,47 @@ const attune_sdpa_form_info *attune_find_form(attune_sdpa_kernel kernel, int32_t
     if (f->head_dim == 0 || f->head_dim == head_dim) return f;
   }
   return NULL;
+}
+
+/* ---- problems -------------------------------------------------------------------------------- */
+
+attune_sdpa_status attune_too_many_elements(const attune_sdpa_params *p, extent heads,
+                                            extent rows) {
+  return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
+                     "batch is %d, %s %d, %s %d and head_dim %d: a tensor would have more than "
+                     "2^31 elements",
+                     p->batch, heads.name, heads.value, rows.name, rows.value, p->head_dim);
+}
+
+/* Whether a tensor would have more elements than kernels index by 32 bits. */
+bool attune_has_many(const attune_sdpa_params *p, int32_t batch, int32_t heads, int32_t rows) {
+  const int32_t columns = p->head_dim > p->v_head_dim ? p->head_dim : p->v_head_dim;
+  return (double)batch * heads * rows * columns > MAX_ELEMENTS;
+}
+
+attune_sdpa_status attune_too_many_keys(const attune_sdpa_params *p) {
+  return attune_too_many_elements(p, (extent){"kv_heads", p->kv_heads}, (extent){"keys", p->keys});
+}
+
+/* The decode kernel reads k and v by tensor maps alone, and has no limit on their elements. */
+bool attune_keys_are_many(const attune_sdpa_params *p) {
+  return p->page_table == NULL && p->cu_keys == NULL &&
+         attune_has_many(p, p->batch, p->kv_heads, p->keys);
+}
+
+const char *attune_score_option_of(const attune_sdpa_params *p) {
+  if (p->softcap != 0) return "a softcap";
+  if (p->alibi_slopes != NULL) return "ALiBi slopes";
+  return p->tree_mask != NULL ? "a tree mask" : NULL;
+}
+
+const char *attune_option_of(const problem *x) {
+  const attune_sdpa_params *p = &x->p;
+  const char *of_scores = attune_score_option_of(p);
+  if (of_scores != NULL) return of_scores;
+  if (p->cu_queries != NULL) return "packed sequences";
+  if (p->page_table != NULL) return "pages";
+  if (p->key_lengths != NULL) return "lengths";
+  if (p->sinks != NULL) return "sinks";
+  return x->window_left >= 0 || x->window_right >= 0 ? "a window" : NULL;
 }

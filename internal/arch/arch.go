@@ -18,7 +18,7 @@ const FirstSimulated = 80
 // newestSimulated has all its instructions on the simulator.
 const newestSimulated = "sm_90a"
 
-// The libraries for C, Go and Python have kernels in FP8 and 16 bits for Hopper, and one in 16 bits
+// The libraries for C, Go and Python have kernels in FP8 and 16 bits for Hopper, and two in 8 and 16 bits
 // that the driver compiles for every other architecture from this one on.
 const (
 	LibraryHopper   = "sm_90a"
@@ -72,5 +72,5 @@ func Runs(code string, isPTX bool, device string) bool {
 var (
 	CompiledText  = fmt.Sprintf("%s to %s", Compiled[0], Compiled[len(Compiled)-1])
 	SimulatedText = fmt.Sprintf("sm_%d and later, without instructions newer than %s (tcgen05)", FirstSimulated, newestSimulated)
-	LibraryText   = fmt.Sprintf("%s and later, FP8 on %s", LibraryPortable, LibraryHopper)
+	LibraryText   = fmt.Sprintf("%s and later, most on %s", LibraryPortable, LibraryHopper)
 )

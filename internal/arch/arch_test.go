@@ -32,7 +32,7 @@ func TestTexts(t *testing.T) {
 	for got, want := range map[string]string{
 		arch.CompiledText:  "sm_75 to sm_121a",
 		arch.SimulatedText: "sm_80 and later, without instructions newer than sm_90a (tcgen05)",
-		arch.LibraryText:   "sm_80 and later, FP8 on sm_90a",
+		arch.LibraryText:   "sm_80 and later, most on sm_90a",
 	} {
 		if got != want {
 			t.Errorf("%q, want %q", got, want)

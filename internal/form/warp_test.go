@@ -83,10 +83,10 @@ func TestWarp(t *testing.T) {
 	}
 	for want, p := range map[string]Problem{
 		"q is bf16 and o f16; on sm_89 both are F16 or both BF16": typed(long, array.BF16, array.BF16, array.F16),
-		"k is f16, the head dim 128":               typed(long, array.F16, array.F16, array.F16),
-		"k is bf16, the head dim 256 and that of":  half(with(long, func(p *Problem) { p.HeadDim = 256 })), // 160 KB
-		"k is bf16, the head dim 68 and that of v": half(with(long, func(p *Problem) { p.HeadDim = 68 })),
-		"more than 2^31 tiles":                     half(with(long, func(p *Problem) { p.Batch, p.Queries = 1<<24, 1<<24 })),
+		"k is f16, the head dim 128":                              typed(long, array.F16, array.F16, array.F16),
+		"k is bf16, the head dim 256 and that of":                 half(with(long, func(p *Problem) { p.HeadDim = 256 })), // 160 KB
+		"k is bf16, the head dim 68 and that of v":                half(with(long, func(p *Problem) { p.HeadDim = 68 })),
+		"more than 2^31 tiles":                                    half(with(long, func(p *Problem) { p.Batch, p.Queries = 1<<24, 1<<24 })),
 	} {
 		if _, err := warpTable(l4).Plan(p); !errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %s", p, err, want)
