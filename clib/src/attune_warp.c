@@ -60,9 +60,9 @@ static int64_t time_of_waves(const attune_sdpa_form_info *form, target t, int64_
   return (blocks / wave * resident * rate_of(resident) + rest * rate_of(rest)) * keys;
 }
 
-/* The time of causal blocks. On average they have half the keys of the longest, and half as many as
- * a tile has rows more. Long ones come first, so that the time is that of the longest or of all, and
- * some of the other. */
+/* The time of causal blocks. On average they have half the keys of the longest, and half as many
+ * as a tile has rows more. Long ones come first, so that the time is that of the longest or of all,
+ * and some of the other. */
 static int64_t time_of_triangle(const attune_sdpa_form_info *form, target t, int64_t blocks,
                                 int64_t longest) {
   const int64_t all =
