@@ -73,11 +73,15 @@ func TestCards(t *testing.T) {
 		settings []string
 		want     string
 	}{
-		{all, inBF16("heads=64", "kv_heads=8", "queries=4096", "keys=4096", "head_dim=128", "causal=1"), "warp_d128 "},
-		{all, inBF16("heads=64", "kv_heads=8", "queries=4096", "keys=4096", "head_dim=64"), "warp_d64 "},
+		// Shared memory has room for two blocks of 64 rows, and for one of 128: on sm_80 of head dim 128, on
+		// sm_86 to sm_120 of head dim 64.
+		{[]string{"A10", "RTX 3090", "L4", "RTX 4090", "RTX 5090", "B200", "GB10"}, inBF16("heads=64", "kv_heads=8", "queries=4096", "keys=4096", "head_dim=128", "causal=1"), "warp_d128 "},
+		{[]string{"A100"}, inBF16("heads=64", "kv_heads=8", "queries=4096", "keys=4096", "head_dim=128", "causal=1"), "warp_d128_m64 "},
+		{[]string{"A100", "B200"}, inBF16("heads=64", "kv_heads=8", "queries=4096", "keys=4096", "head_dim=64"), "warp_d64 "},
+		{[]string{"A10", "RTX 3090", "L4", "RTX 4090", "RTX 5090", "GB10"}, inBF16("heads=64", "kv_heads=8", "queries=4096", "keys=4096", "head_dim=64"), "warp_d64_m64 "},
 		{all, inBF16("heads=64", "kv_heads=8", "queries=4096", "keys=4096", "head_dim=256"), "warp_d256 "},
 		{all, inBF16("heads=64", "kv_heads=8", "queries=4096", "keys=4096", "head_dim=96"), "warp_d96 "},
-		{all, inBF16("dtype=2", "out_dtype=2", "heads=64", "kv_heads=8", "queries=4096", "keys=4096", "head_dim=128"), "warp_d128_fp16 "},
+		{[]string{"L4", "B200"}, inBF16("dtype=2", "out_dtype=2", "heads=64", "kv_heads=8", "queries=4096", "keys=4096", "head_dim=128"), "warp_d128_fp16 "},
 		// 32 tiles of 128 rows, or 64 of 64.
 		{[]string{"A100", "A10", "RTX 3090", "RTX 4090", "RTX 5090", "B200"}, few, "warp_d128_m64 "},
 		{[]string{"L4", "GB10"}, few, "warp_d128 "},
@@ -101,7 +105,6 @@ func TestCards(t *testing.T) {
 		{[]string{"T4"}, inBF16("precision=1"), "NULL the GPU is sm_75; the code of this library is for sm_80 and later"},
 		{all, inBF16("out_dtype=2"), "NULL q_dtype is 3 and out_dtype 2; on sm_"},
 		{all, inBF16("head_dim=264"), "NULL dtype is 3, head_dim 264 and v_head_dim 264; no form of this library for sm_"},
-		{all, inBF16("dtype=2", "out_dtype=2", "alibi_slopes=0x100400000000"), "NULL no form of this library for sm_"},
 		// Options, other head dims, and few rows over BF16 and E4M3.
 		{all, inBF16("alibi_slopes=0x100400000000"), "warp_d64_options "},
 		{all, inBF16("head_dim=128", "softcap=30", "sinks=0x100400000000", "window=200,0"), "warp_d128_options "},
@@ -109,6 +112,12 @@ func TestCards(t *testing.T) {
 		{all, inBF16("head_dim=192", "v_head_dim=128"), "warp_d256_options "},
 		{all, inBF16("head_dim=128", "heads=32", "queries=1", "keys=8000", "key_lengths=0x101000000000"), "warp_d128_cache "},
 		{all, inBF16("head_dim=128", "heads=32", "queries=1", "keys=8000", "dtype=1", "q_dtype=3", "descale_k=0x100600000000", "descale_v=0x100700000000"), "warp_d128_cache8 "},
+		// The same in FP16, and 17 to 64 rows of a K/V head.
+		{all, inBF16("dtype=2", "out_dtype=2", "alibi_slopes=0x100400000000"), "warp_d64_options_fp16 "},
+		{all, inBF16("dtype=2", "out_dtype=2", "head_dim=128", "heads=32", "queries=1", "keys=8000"), "warp_d128_cache_fp16 "},
+		{all, inBF16("head_dim=128", "heads=32", "queries=1", "keys=8000", "dtype=1", "q_dtype=2", "out_dtype=2", "descale_k=0x100600000000", "descale_v=0x100700000000"), "warp_d128_cache8_fp16 "},
+		{all, inBF16("head_dim=128", "heads=32", "kv_heads=4", "queries=4", "keys=8000"), "warp_d128_cache_m32 "},
+		{all, inBF16("head_dim=64", "batch=8", "heads=128", "kv_heads=16", "queries=8", "keys=8000"), "warp_d64_cache_m64 "},
 		{[]string{"T4"}, inBF16(), "NULL the GPU is sm_75; the code of this library is for sm_80 and later"},
 		{[]string{"H200", "H100 PCIe"}, inBF16(), "native "},
 	} {
@@ -340,7 +349,7 @@ func TestMeasured(t *testing.T) {
 		{[]string{"ATTUNE_SELECTION=" + write("large", strings.Repeat(" ", 1<<20+1))}, inBF16(), "NULL the selection " + cache + "/large cannot be opened: it has more than 1 MB"},
 		{[]string{"ATTUNE_SELECTION=" + write("newer", `{"schema_version": 2, "arch": "sm_89", "multiprocessors": 58}`)}, inBF16(), "NULL " + cache + "/newer has version 2, and this library reads 1; write it again by its attune tune"},
 		{[]string{"ATTUNE_SELECTION=" + write("stage", file("sm_89", 58, `[{"variant": "warp_d65"}]`))}, inBF16(), "NULL " + cache + "/stage chooses warp_d65, which this library does not have; write it again by its attune tune"},
-		{[]string{"HOME=" + cache, "ATTUNE_CACHE=", "XDG_CACHE_HOME="}, inBF16("head_dim=64", "queries=9000"), "warp_d64 "},
+		{[]string{"HOME=" + cache, "ATTUNE_CACHE=", "XDG_CACHE_HOME="}, inBF16("head_dim=64", "queries=9000"), "warp_d64_m64 "},
 		{[]string{"ATTUNE_SELECTION=" + cache + "/none"}, inBF16(), "NULL the selection " + cache + "/none cannot be opened: No such file or directory"},
 		{[]string{"ATTUNE_SELECTION=" + write("a", "")}, inBF16(), "NULL " + cache + "/a is no selection of attune tune for the warp kernel; write it again, or delete it"},
 		{[]string{"ATTUNE_SELECTION=" + write("b", file("sm_89", 58, `[{"when": "pages > 2", "variant": "warp_d64"}]`))}, inBF16(), "NULL " + cache + "/b is no selection"},

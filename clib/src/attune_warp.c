@@ -31,15 +31,16 @@ static double tiles_of(const attune_sdpa_form_info *form, const attune_sdpa_para
 
 /* ---- the choice ----------------------------------------------------------------------------- */
 
-/* A step takes the time of its rows and of the loads of K and V, which is that of as many more, and
- * that of its keys and of as many more. A block takes that of some keys more, and the merge of its
- * part too. Fitted to times of an H200 (docs/experiments.md, W7). */
+/* A step takes the time of its rows and of the loads of K and V, which is that of a share of the
+ * head dim in rows more, and that of its keys and of as many more. A block takes that of some keys
+ * more, and the merge of its part too. Fitted to times of an H200 (docs/experiments.md, W7). */
 enum {
-  ROWS_OF_LOADS = 32,
+  ROWS_OF_LOADS = 20, /* with head dim 64 */
   KEYS_OF_STEP = 24,
   KEYS_OF_BLOCK = 192,
-  KEYS_OF_MERGE = 512,
-  KEYS_OF_PART = 64
+  KEYS_OF_MERGE = 256,
+  KEYS_OF_PART = 64,
+  MOST_BLOCKS = 1 << 26 /* in the sum of times, which 64 bits hold */
 };
 
 /* Times are in fifteenths of those of a multiprocessor that its blocks keep busy. A block alone on
@@ -58,13 +59,13 @@ static int64_t time_of_waves(const attune_sdpa_form_info *form, target t, int64_
   return (blocks / wave * resident * rate_of(resident) + rest * rate_of(rest)) * keys;
 }
 
-/* The time of causal blocks. On average they have half the keys of the longest, and half a step
- * more. Long ones come first, so that the time is that of the longest or of all, and some of the
- * other. */
+/* The time of causal blocks. On average they have half the keys of the longest, and half as many
+ * as a tile has rows more. Long ones come first, so that the time is that of the longest or of all,
+ * and some of the other. */
 static int64_t time_of_triangle(const attune_sdpa_form_info *form, target t, int64_t blocks,
                                 int64_t longest) {
   const int64_t all =
-      blocks * ((longest + KEYS_OF_BLOCK + form->step_keys) / 2) / t.multiprocessors;
+      blocks * ((longest + KEYS_OF_BLOCK + form->query_rows) / 2) / t.multiprocessors;
   const int64_t of_longest = ALONE * longest,
                 of_all = rate_of(blocks_of_multiprocessor(form, t)) * 4 / 5 * all;
   return (of_longest > of_all ? of_longest : of_all) + BUSY / 3 * (longest < all ? longest : all);
@@ -79,7 +80,8 @@ static bool has_few_rows(const attune_sdpa_params *p) {
 
 /* The time with some blocks for each tile, in units that are the same for all forms of a GPU. */
 static int64_t cost_of(const attune_sdpa_form_info *form, const problem *x, int64_t splits) {
-  const int64_t blocks = (int64_t)tiles_of(form, &x->p) * splits,
+  const int64_t all = (int64_t)tiles_of(form, &x->p) * splits,
+                blocks = all < MOST_BLOCKS ? all : MOST_BLOCKS,
                 steps = quotient_up(x->p.keys, form->step_keys),
                 step = form->step_keys + KEYS_OF_STEP;
   const bool triangle = x->causal && x->p.keys / 2 < x->p.queries;
@@ -89,7 +91,8 @@ static int64_t cost_of(const attune_sdpa_form_info *form, const problem *x, int6
                                quotient_up(steps, splits) * step + KEYS_OF_BLOCK);
   if (splits > 1 && !form->packs_heads) time += BUSY * (KEYS_OF_MERGE + KEYS_OF_PART * splits);
   if (form->packs_heads && !has_few_rows(&x->p)) time *= 4;
-  return time * ((form->query_rows + ROWS_OF_LOADS) / 16) * (form->head_dim / 32);
+  return time * ((form->query_rows + ROWS_OF_LOADS * form->head_dim / 64) / 4) *
+         (form->head_dim / 32);
 }
 
 /* Blocks that divide the keys of a tile, each with some steps, and the cost with them. Few rows are

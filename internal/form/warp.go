@@ -24,14 +24,16 @@ const (
 	// Packed heads are for few rows over more keys.
 	mostPackedRows = 128
 
-	// A step takes the time of its rows and of the loads of K and V, which is that of as many more, and
-	// that of its keys and of as many more. A block takes that of some keys more, and the merge of its
-	// part too. Fitted to times of an H200 (docs/experiments.md, W7).
-	rowsOfLoads = 32
+	// A step takes the time of its rows and of the loads of K and V, which is that of a share of the head
+	// dim in rows more, and that of its keys and of as many more. A block takes that of some keys more, and
+	// the merge of its part too. Fitted to times of an H200 (docs/experiments.md, W7).
+	rowsOfLoads = 20 // with head dim 64
 	keysOfStep  = 24
 	keysOfBlock = 192
-	keysOfMerge = 512
+	keysOfMerge = 256
 	keysOfPart  = 64
+
+	mostBlocks = 1 << 26 // in the sum of times, which 64 bits hold
 
 	// Times are in fifteenths of those of a multiprocessor that its blocks keep busy. A block alone on one
 	// has 3/4 of that rate.
@@ -114,7 +116,7 @@ func (f *Form) splits(p *Problem, facts device.Facts) (splits, cost int) {
 // cost is the time of a problem with some blocks for each tile, in units that are the same for all
 // forms of a GPU.
 func (f *Form) cost(p *Problem, splits int, facts device.Facts) int {
-	blocks, steps := int(f.warpTiles(p))*splits, ceilDiv(p.Keys, f.StepKeys)
+	blocks, steps := min(int(f.warpTiles(p))*splits, mostBlocks), ceilDiv(p.Keys, f.StepKeys)
 	var time int
 	if p.Causal && p.Keys/2 < p.Queries {
 		time = f.triangleTime(blocks, steps*(f.StepKeys+keysOfStep)/splits+keysOfBlock, facts)
@@ -127,7 +129,7 @@ func (f *Form) cost(p *Problem, splits int, facts device.Facts) int {
 	if f.PacksHeads && !p.hasFewRows() {
 		time *= 4
 	}
-	return time * ((f.QueryRows + rowsOfLoads) / 16) * (f.HeadDim / 32)
+	return time * ((f.QueryRows + rowsOfLoads*f.HeadDim/64) / 4) * (f.HeadDim / 32)
 }
 
 // wavesTime is the time of equal blocks: of those that fill the multiprocessors, and of the rest.
@@ -139,10 +141,10 @@ func (f *Form) wavesTime(blocks, keys int, facts device.Facts) int {
 }
 
 // triangleTime is the time of causal blocks. On average they have half the keys of the longest, and half
-// a step more. Long ones come first, so that the time is that of the longest or of all, and some of the
-// other.
+// as many as a tile has rows more. Long ones come first, so that the time is that of the longest or of
+// all, and some of the other.
 func (f *Form) triangleTime(blocks, longest int, facts device.Facts) int {
-	all := blocks * ((longest + keysOfBlock + f.StepKeys) / 2) / facts.Multiprocessors
+	all := blocks * ((longest + keysOfBlock + f.QueryRows) / 2) / facts.Multiprocessors
 	return max(alone*longest, rate(f.blocksOn(facts))*4/5*all) + busy/3*min(longest, all)
 }
 
