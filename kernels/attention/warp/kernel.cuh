@@ -133,14 +133,28 @@ struct Mainloop {
   }
 };
 
+// The tile, for the end of the block: the mainloop needs the registers. With teams it is in shared
+// memory, because few rows take hardly longer than to find it again.
+__device__ __forceinline__ Tile found_tile(const Problem& p, const Tile* kept) {
+  if constexpr (kTeams > 1) return *kept;
+  return block_tile(p);
+}
+
 __device__ __forceinline__ void forward(const Problem& p) {
   Tile tile = block_tile(p);
   if (kHasOptions && tile.rows == 0) return;
+  Tile* kept = nullptr;
+  if constexpr (kTeams > 1) {
+    __shared__ Tile shared_tile;
+    kept = &shared_tile;
+    if (threadIdx.x == 0) *kept = tile;
+  }
   const Storage storage;
   Mainloop mainloop = {p, tile, storage, scores_scale_log2(p, tile)};
   mainloop.run();
   Rows(&rows)[kRowTiles] = mainloop.rows;
-  const Tile done = block_tile(p);
+  if constexpr (kTeams > 1) __syncthreads();
+  const Tile done = found_tile(p, kept);
   if (kTeams > 1 || p.splits > 1) {
     merge_parts(p, done, rows);
     return;

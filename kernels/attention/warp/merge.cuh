@@ -201,6 +201,9 @@ __device__ __forceinline__ void find_factors(const Parts& parts, int count, int 
   }
 }
 
+// Loads that a thread has in flight, which registers limit.
+constexpr int kLoadsAtOnce = kTeams > 1 && kHeadDim >= 256 ? 32 : 16;
+
 // An item is four columns of a row.
 constexpr int kRowItems = kHeadDim / 4;
 
@@ -210,11 +213,6 @@ struct Item {
   __device__ __forceinline__ explicit Item(int i)
       : row(i / kRowItems), column(i % kRowItems * 4) {}
 };
-
-// The n-th item of a thread, or if there is none the first: others belong to other threads.
-__device__ __forceinline__ int item_of(int first, int n, int items) {
-  return first + n * kThreads < items ? first + n * kThreads : first;
-}
 
 // Adds every `step`-th part of some items, kParts of each at a time.
 template <int kItems, int kParts, class Parts>
@@ -228,20 +226,23 @@ __device__ __forceinline__ void add_parts(float4 (&sums)[kItems], const Parts& p
     float4 columns[kItems][kParts];
 #pragma unroll
     for (int n = 0; n < kItems; ++n) {
-      const Item item(item_of(first_item, n, items));
+      const Item item(first_item + n * kThreads);
 #pragma unroll
       for (int i = 0; i < kParts; ++i) {
-        const float* from = parts.at(min(first + i * step, count - 1)).o(item.row);
-        columns[n][i] = Parts::load(reinterpret_cast<const float4*>(from + item.column));
+        const int part = first + i * step;
+        columns[n][i] = make_float4(0, 0, 0, 0);
+        if (part >= count || first_item + n * kThreads >= items) continue;
+        const float* from = parts.at(part).o(item.row) + item.column;
+        columns[n][i] = Parts::load(reinterpret_cast<const float4*>(from));
       }
     }
 #pragma unroll
     for (int n = 0; n < kItems; ++n) {
-      const Item item(item_of(first_item, n, items));
+      const int row = Item(first_item + n * kThreads).row % kBlockM;
 #pragma unroll
       for (int i = 0; i < kParts; ++i) {
         const int part = first + i * step;
-        const float factor = part < count ? storage.factors[part][item.row] : 0.0f;
+        const float factor = part < count ? storage.factors[part][row] : 0.0f;
         const float4& x = columns[n][i];
         sums[n].x = fmaf(x.x, factor, sums[n].x), sums[n].y = fmaf(x.y, factor, sums[n].y);
         sums[n].z = fmaf(x.z, factor, sums[n].z), sums[n].w = fmaf(x.w, factor, sums[n].w);
@@ -296,23 +297,20 @@ __device__ __forceinline__ void merge(const Parts& parts, int count, const Merge
   __syncthreads();
   if constexpr (Parts::kAreFew) {
     merge_items<1, kTeams>(parts, count, items, to);
-  } else if (kTeams == 1 || items > kThreads) {
-    merge_items<kHeadDim < 256 ? 4 : 8, 4>(parts, count, items, to);
+  } else if (kTeams > 1 && items <= kThreads) {
+    merge_slices<16>(parts, count, items, to);
+  } else if (kTeams > 1 && items <= 2 * kThreads) {
+    merge_items<2, kLoadsAtOnce / 2>(parts, count, items, to);
   } else {
-    merge_slices<8>(parts, count, items, to);
+    merge_items<4, kLoadsAtOnce / 4>(parts, count, items, to);
   }
 }
 
 // ---- blocks ----
 
-// Blocks of a group. A tile of at most as many as are merged at once is one group.
-#ifndef MERGE_GROUP
-#define MERGE_GROUP 16
-#define MERGE_ONCE 32
-#endif
-constexpr unsigned kGroupBlocks = MERGE_GROUP;
-constexpr unsigned kMostBlocksAtOnce = MERGE_ONCE;
-static_assert(kMostBlocksAtOnce <= kMostParts);
+// Blocks of a group, unless that makes too many groups. A tile with fewer rows in all its parts is
+// one group.
+constexpr unsigned kGroupBlocks = 8, kMostRowsAtOnce = 256;
 
 // Whether all `count` blocks that share a counter have stored their parts, and this one as the last.
 // It resets the counter for the next launch.
@@ -330,7 +328,7 @@ __device__ __forceinline__ bool is_last(unsigned* arrived, unsigned count) {
 __device__ __forceinline__ void merge_blocks(const Problem& p, const Tile& tile) {
   unsigned* arrived = p.arrived + tile.index * p.splits;
   unsigned group = 1, groups = p.splits;  // parts of a group, and of groups
-  if (p.splits > kMostBlocksAtOnce) {
+  if (p.splits > kMostParts || p.splits * rows_of(p, tile) > kMostRowsAtOnce) {
     group = max(kGroupBlocks, (p.splits + kMostParts - 1) / kMostParts);
     groups = (p.splits + group - 1) / group;
     const unsigned index = tile.split / group, first = index * group;
@@ -343,12 +341,11 @@ __device__ __forceinline__ void merge_blocks(const Problem& p, const Tile& tile)
   merge(BlockParts(p, tile, 0, group), groups, {p, tile, true, {}});
 }
 
-// Merges the parts of the teams and of the blocks, and stores the output.
+// Merges the parts of the teams and of the blocks, and stores the output. All teams are done.
 __device__ __forceinline__ void merge_parts(const Problem& p, const Tile& tile,
                                             const Rows (&rows)[kRowTiles]) {
   const Part<kHeadDim> own = BlockParts(p, tile, tile.split).at(0);
   if constexpr (kTeams > 1) {
-    __syncthreads();
     store_part(p, tile, rows, TeamParts::at(team_index()));
     __syncthreads();
     merge(TeamParts(), kTeams, {p, tile, p.splits == 1, own});
