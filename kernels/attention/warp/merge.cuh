@@ -214,34 +214,37 @@ struct Item {
       : row(i / kRowItems), column(i % kRowItems * 4) {}
 };
 
-// Adds every `step`-th part of some items, kParts of each at a time.
-template <int kItems, int kParts, class Parts>
-__device__ __forceinline__ void add_parts(float4 (&sums)[kItems], const Parts& parts, int first,
-                                          int step, int count, int first_item, int items) {
-  const MergeStorage& storage = MergeStorage::get();
-#pragma unroll
-  for (int n = 0; n < kItems; ++n) sums[n] = make_float4(0, 0, 0, 0);
-#pragma unroll 1
-  for (; first < count; first += kParts * step) {
-    float4 columns[kItems][kParts];
+// Parts of some items whose loads are in flight together: every `step`-th part from `first_part` on.
+template <int kItems, int kParts>
+struct Batch {
+  float4 columns[kItems][kParts];
+
+  template <class Parts>
+  __device__ __forceinline__ void load(const Parts& parts, int first_part, int step, int count,
+                                       int first_item, int items) {
 #pragma unroll
     for (int n = 0; n < kItems; ++n) {
       const Item item(first_item + n * kThreads);
 #pragma unroll
       for (int i = 0; i < kParts; ++i) {
-        const int part = first + i * step;
+        const int part = first_part + i * step;
         columns[n][i] = make_float4(0, 0, 0, 0);
         if (part >= count || first_item + n * kThreads >= items) continue;
         const float* from = parts.at(part).o(item.row) + item.column;
         columns[n][i] = Parts::load(reinterpret_cast<const float4*>(from));
       }
     }
+  }
+
+  __device__ __forceinline__ void add_to(float4 (&sums)[kItems], int first_part, int step,
+                                         int count, int first_item) const {
+    const MergeStorage& storage = MergeStorage::get();
 #pragma unroll
     for (int n = 0; n < kItems; ++n) {
       const int row = Item(first_item + n * kThreads).row % kBlockM;
 #pragma unroll
       for (int i = 0; i < kParts; ++i) {
-        const int part = first + i * step;
+        const int part = first_part + i * step;
         const float factor = part < count ? storage.factors[part][row] : 0.0f;
         const float4& x = columns[n][i];
         sums[n].x = fmaf(x.x, factor, sums[n].x), sums[n].y = fmaf(x.y, factor, sums[n].y);
@@ -249,16 +252,26 @@ __device__ __forceinline__ void add_parts(float4 (&sums)[kItems], const Parts& p
       }
     }
   }
-}
+};
 
-// Merges with more items than threads, or few parts.
+// Merges with more items than threads, or few parts. The first parts are loaded while the factors
+// are found.
 template <int kItems, int kParts, class Parts>
-__device__ __forceinline__ void merge_items(const Parts& parts, int count, int items,
+__device__ __forceinline__ void merge_items(const Parts& parts, int count, int rows,
                                             const MergeResult& to) {
+  const int items = rows * kRowItems, thread = threadIdx.x;
+  Batch<kItems, kParts> batch;
+  batch.load(parts, 0, 1, count, thread, items);
+  find_factors(parts, count, rows, to);
+  __syncthreads();
 #pragma unroll 1
-  for (int first = threadIdx.x; first < items; first += kItems * kThreads) {
-    float4 sums[kItems];
-    add_parts<kItems, kParts>(sums, parts, 0, 1, count, first, items);
+  for (int first = thread; first < items; first += kItems * kThreads) {
+    float4 sums[kItems] = {};
+#pragma unroll 1
+    for (int part = 0; part < count; part += kParts) {
+      if (part > 0 || first > thread) batch.load(parts, part, 1, count, first, items);
+      batch.add_to(sums, part, 1, count, first);
+    }
 #pragma unroll
     for (int n = 0; n < kItems; ++n) {
       const int i = first + n * kThreads;
@@ -269,16 +282,23 @@ __device__ __forceinline__ void merge_items(const Parts& parts, int count, int i
 
 // Merges with several threads for each item, which divide the parts.
 template <int kParts, class Parts>
-__device__ __forceinline__ void merge_slices(const Parts& parts, int count, int items,
+__device__ __forceinline__ void merge_slices(const Parts& parts, int count, int rows,
                                              const MergeResult& to) {
   MergeStorage& storage = MergeStorage::get();
-  const int slices = kThreads / items;
+  const int items = rows * kRowItems, slices = kThreads / items;
   const int slice = threadIdx.x / items, i = threadIdx.x - slice * items;
-  float4 sums[1];
-  if (slice < slices) {
-    add_parts<1, kParts>(sums, parts, slice, slices, count, i, items);
-    storage.slices[threadIdx.x] = sums[0];
+  const int most = slice < slices ? count : 0;  // threads left over have no parts
+  Batch<1, kParts> batch;
+  batch.load(parts, slice, slices, most, i, items);
+  find_factors(parts, count, rows, to);
+  __syncthreads();
+  float4 sums[1] = {};
+#pragma unroll 1
+  for (int part = slice; part < most; part += kParts * slices) {
+    if (part > slice) batch.load(parts, part, slices, most, i, items);
+    batch.add_to(sums, part, slices, most, i);
   }
+  storage.slices[threadIdx.x] = sums[0];
   __syncthreads();
   if (slice > 0) return;
   float4 sum = sums[0];
@@ -293,16 +313,14 @@ __device__ __forceinline__ void merge_slices(const Parts& parts, int count, int 
 template <class Parts>
 __device__ __forceinline__ void merge(const Parts& parts, int count, const MergeResult& to) {
   const int rows = rows_of(to.p, to.tile), items = rows * kRowItems;
-  find_factors(parts, count, rows, to);
-  __syncthreads();
   if constexpr (Parts::kAreFew) {
-    merge_items<1, kTeams>(parts, count, items, to);
+    merge_items<1, kTeams>(parts, count, rows, to);
   } else if (kTeams > 1 && items <= kThreads) {
-    merge_slices<16>(parts, count, items, to);
+    merge_slices<16>(parts, count, rows, to);
   } else if (kTeams > 1 && items <= 2 * kThreads) {
-    merge_items<2, kLoadsAtOnce / 2>(parts, count, items, to);
+    merge_items<2, kLoadsAtOnce / 2>(parts, count, rows, to);
   } else {
-    merge_items<4, kLoadsAtOnce / 4>(parts, count, items, to);
+    merge_items<4, kLoadsAtOnce / 4>(parts, count, rows, to);
   }
 }
 
