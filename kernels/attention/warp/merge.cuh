@@ -133,9 +133,9 @@ struct MergeResult {
     const RowResult result(p, tile, state, kHasOptions ? tile.head + at.head : 0);
     if (stores) {
       MergeStorage::get().o_offsets[row] =
-          p.o_strides.head * at.head + p.o_strides.row * at.query;
+          tile.o + p.o_strides.head * at.head + p.o_strides.row * at.query;
       if (p.lse != nullptr) {
-        tile.lse[p.lse_strides.head * at.head + at.query] =
+        p.lse[tile.lse + p.lse_strides.head * at.head + at.query] =
             log_sum_exp(result.row_sum, result.neg_row_max_scaled);
       }
     }
@@ -145,7 +145,7 @@ struct MergeResult {
     if (!is_output) {
       *reinterpret_cast<float4*>(part.o(row) + column) = o;
     } else if (!kHasOptions || column < p.o_columns) {
-      uint16_t* output = tile.o + MergeStorage::get().o_offsets[row] + column;
+      uint16_t* output = p.o + MergeStorage::get().o_offsets[row] + column;
       *reinterpret_cast<uint2*>(output) = {pack_output<kBf16>(o.x, o.y),
                                            pack_output<kBf16>(o.z, o.w)};
     }
@@ -201,9 +201,6 @@ __device__ __forceinline__ void find_factors(const Parts& parts, int count, int 
   }
 }
 
-// Loads that a thread has in flight, which registers limit.
-constexpr int kLoadsAtOnce = kTeams > 1 && kHeadDim >= 256 ? 32 : 16;
-
 // An item is four columns of a row.
 constexpr int kRowItems = kHeadDim / 4;
 
@@ -214,37 +211,34 @@ struct Item {
       : row(i / kRowItems), column(i % kRowItems * 4) {}
 };
 
-// Parts of some items whose loads are in flight together: every `step`-th part from `first_part` on.
-template <int kItems, int kParts>
-struct Batch {
-  float4 columns[kItems][kParts];
-
-  template <class Parts>
-  __device__ __forceinline__ void load(const Parts& parts, int first_part, int step, int count,
-                                       int first_item, int items) {
+// Adds every `step`-th part of some items, kParts of each at a time.
+template <int kItems, int kParts, class Parts>
+__device__ __forceinline__ void add_parts(float4 (&sums)[kItems], const Parts& parts, int first,
+                                          int step, int count, int first_item, int items) {
+  const MergeStorage& storage = MergeStorage::get();
+#pragma unroll
+  for (int n = 0; n < kItems; ++n) sums[n] = make_float4(0, 0, 0, 0);
+#pragma unroll 1
+  for (; first < count; first += kParts * step) {
+    float4 columns[kItems][kParts];
 #pragma unroll
     for (int n = 0; n < kItems; ++n) {
       const Item item(first_item + n * kThreads);
 #pragma unroll
       for (int i = 0; i < kParts; ++i) {
-        const int part = first_part + i * step;
+        const int part = first + i * step;
         columns[n][i] = make_float4(0, 0, 0, 0);
         if (part >= count || first_item + n * kThreads >= items) continue;
         const float* from = parts.at(part).o(item.row) + item.column;
         columns[n][i] = Parts::load(reinterpret_cast<const float4*>(from));
       }
     }
-  }
-
-  __device__ __forceinline__ void add_to(float4 (&sums)[kItems], int first_part, int step,
-                                         int count, int first_item) const {
-    const MergeStorage& storage = MergeStorage::get();
 #pragma unroll
     for (int n = 0; n < kItems; ++n) {
       const int row = Item(first_item + n * kThreads).row % kBlockM;
 #pragma unroll
       for (int i = 0; i < kParts; ++i) {
-        const int part = first_part + i * step;
+        const int part = first + i * step;
         const float factor = part < count ? storage.factors[part][row] : 0.0f;
         const float4& x = columns[n][i];
         sums[n].x = fmaf(x.x, factor, sums[n].x), sums[n].y = fmaf(x.y, factor, sums[n].y);
@@ -252,26 +246,16 @@ struct Batch {
       }
     }
   }
-};
+}
 
-// Merges with more items than threads, or few parts. The first parts are loaded while the factors
-// are found.
+// Merges with more items than threads, or few parts.
 template <int kItems, int kParts, class Parts>
-__device__ __forceinline__ void merge_items(const Parts& parts, int count, int rows,
+__device__ __forceinline__ void merge_items(const Parts& parts, int count, int items,
                                             const MergeResult& to) {
-  const int items = rows * kRowItems, thread = threadIdx.x;
-  Batch<kItems, kParts> batch;
-  batch.load(parts, 0, 1, count, thread, items);
-  find_factors(parts, count, rows, to);
-  __syncthreads();
 #pragma unroll 1
-  for (int first = thread; first < items; first += kItems * kThreads) {
-    float4 sums[kItems] = {};
-#pragma unroll 1
-    for (int part = 0; part < count; part += kParts) {
-      if (part > 0 || first > thread) batch.load(parts, part, 1, count, first, items);
-      batch.add_to(sums, part, 1, count, first);
-    }
+  for (int first = threadIdx.x; first < items; first += kItems * kThreads) {
+    float4 sums[kItems];
+    add_parts<kItems, kParts>(sums, parts, 0, 1, count, first, items);
 #pragma unroll
     for (int n = 0; n < kItems; ++n) {
       const int i = first + n * kThreads;
@@ -282,23 +266,16 @@ __device__ __forceinline__ void merge_items(const Parts& parts, int count, int r
 
 // Merges with several threads for each item, which divide the parts.
 template <int kParts, class Parts>
-__device__ __forceinline__ void merge_slices(const Parts& parts, int count, int rows,
+__device__ __forceinline__ void merge_slices(const Parts& parts, int count, int items,
                                              const MergeResult& to) {
   MergeStorage& storage = MergeStorage::get();
-  const int items = rows * kRowItems, slices = kThreads / items;
+  const int slices = kThreads / items;
   const int slice = threadIdx.x / items, i = threadIdx.x - slice * items;
-  const int most = slice < slices ? count : 0;  // threads left over have no parts
-  Batch<1, kParts> batch;
-  batch.load(parts, slice, slices, most, i, items);
-  find_factors(parts, count, rows, to);
-  __syncthreads();
-  float4 sums[1] = {};
-#pragma unroll 1
-  for (int part = slice; part < most; part += kParts * slices) {
-    if (part > slice) batch.load(parts, part, slices, most, i, items);
-    batch.add_to(sums, part, slices, most, i);
+  float4 sums[1];
+  if (slice < slices) {
+    add_parts<1, kParts>(sums, parts, slice, slices, count, i, items);
+    storage.slices[threadIdx.x] = sums[0];
   }
-  storage.slices[threadIdx.x] = sums[0];
   __syncthreads();
   if (slice > 0) return;
   float4 sum = sums[0];
@@ -313,14 +290,14 @@ __device__ __forceinline__ void merge_slices(const Parts& parts, int count, int 
 template <class Parts>
 __device__ __forceinline__ void merge(const Parts& parts, int count, const MergeResult& to) {
   const int rows = rows_of(to.p, to.tile), items = rows * kRowItems;
+  find_factors(parts, count, rows, to);
+  __syncthreads();
   if constexpr (Parts::kAreFew) {
-    merge_items<1, kTeams>(parts, count, rows, to);
-  } else if (kTeams > 1 && items <= kThreads) {
-    merge_slices<16>(parts, count, rows, to);
-  } else if (kTeams > 1 && items <= 2 * kThreads) {
-    merge_items<2, kLoadsAtOnce / 2>(parts, count, rows, to);
+    merge_items<1, kTeams>(parts, count, items, to);
+  } else if (kTeams == 1 || items > kThreads) {
+    merge_items<kHeadDim < 256 ? 4 : 8, 4>(parts, count, items, to);
   } else {
-    merge_items<4, kLoadsAtOnce / 4>(parts, count, rows, to);
+    merge_slices<8>(parts, count, items, to);
   }
 }
 
@@ -342,21 +319,25 @@ __device__ __forceinline__ bool is_last(unsigned* arrived, unsigned count) {
   return __syncthreads_or(last);
 }
 
-// Merges the parts of all blocks of the tile, this block's own stored.
+// Merges the parts of all blocks of the tile, this block's own stored: first those of its group, if
+// there are groups. Both have the same code: what runs once takes as long to be fetched as to run.
 __device__ __forceinline__ void merge_blocks(const Problem& p, const Tile& tile) {
   unsigned* arrived = p.arrived + tile.index * p.splits;
-  unsigned group = 1, groups = p.splits;  // parts of a group, and of groups
+  unsigned group = 1;  // blocks
   if (p.splits > kMostParts || p.splits * rows_of(p, tile) > kMostRowsAtOnce) {
     group = max(kGroupBlocks, (p.splits + kMostParts - 1) / kMostParts);
-    groups = (p.splits + group - 1) / group;
-    const unsigned index = tile.split / group, first = index * group;
-    const unsigned count = min(group, p.splits - first);
-    if (!is_last(arrived + 1 + index, count)) return;
-    const BlockParts parts(p, tile, first);
-    merge(parts, count, {p, tile, false, parts.at(0)});
   }
-  if (!is_last(arrived, groups)) return;
-  merge(BlockParts(p, tile, 0, group), groups, {p, tile, true, {}});
+  const unsigned index = tile.split / group;
+#pragma unroll 1
+  for (bool all = group == 1;; all = true) {
+    const unsigned first = all ? 0 : index * group;
+    const unsigned count =
+        all ? (p.splits + group - 1) / group : min(group, p.splits - first);
+    if (!is_last(arrived + (all ? 0 : 1 + index), count)) return;
+    const BlockParts parts(p, tile, first, all ? group : 1);
+    merge(parts, count, {p, tile, all, parts.at(0)});
+    if (all) return;
+  }
 }
 
 // Merges the parts of the teams and of the blocks, and stores the output. All teams are done.
