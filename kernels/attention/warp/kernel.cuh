@@ -27,7 +27,9 @@ struct Mainloop {
 #pragma unroll
     for (int m = 0; m < kRowTiles; ++m) rows[m].clear();
     if (tile.end_step == tile.first_step) return;
-    if constexpr (kStages == 1) {
+    if constexpr (kTeams > 1 && kHeadDim < 256) {
+      run_as_team();
+    } else if constexpr (kStages == 1) {
       run_with_one_stage();
     } else {
       run_with_stages();
@@ -66,11 +68,7 @@ struct Mainloop {
     for (int i = 0; i < kStages - 1; ++i) {
       copy_step(p, tile, storage, last - i, first_stage(last, i));
     }
-    if constexpr (kTeams > 1) {
-      ptx::cp_async_wait_group<kStages - 1>();  // Q, which all teams copy
-      __syncthreads();
-      load_query();
-    }
+    if constexpr (kTeams > 1) await_query();
 #pragma unroll 1
     for (int n_block = last, next = 0; n_block >= tile.first_step; --n_block) {
       const int stage = kStages == 2 ? first_stage(n_block, 0) : next;
@@ -84,6 +82,38 @@ struct Mainloop {
       }
       if (++next == kStages) next = 0;
     }
+  }
+
+  // Few rows have few steps, of which fetching the code takes a share of the time. So a round before
+  // the first step requests its K and V by the code of the others. Head dim 256 has no registers for
+  // that.
+  __device__ __forceinline__ void run_as_team() {
+    const int last = tile.end_step - 1;
+    copy_query(p, tile, storage);
+    ptx::cp_async_commit_group();
+#pragma unroll
+    for (int i = 0; i < kStages - 2; ++i) copy_step(p, tile, storage, last - i, i);
+#pragma unroll 1
+    for (int n_block = last + 1, next = kStages - 1; n_block >= tile.first_step; --n_block) {
+      const int stage = kStages == 2 ? first_stage(n_block, 0) : next;
+      if (n_block <= last) await<kStages - 2>();  // this step, and all of the step before
+      copy_step(p, tile, storage, n_block - (kStages - 1), before(stage));
+      if (n_block > last) {
+        await_query();
+      } else if (!hides(p, tile, n_block)) {
+        float s[kRowTiles][kScores];
+        multiply_qk(s, query, storage, stage);
+        softmax_and_pv(s, n_block, stage);
+      }
+      if (++next == kStages) next = 0;
+    }
+  }
+
+  // Teams copy Q together, in a group before those of the first steps.
+  __device__ __forceinline__ void await_query() {
+    ptx::cp_async_wait_group<kStages - 1>();
+    __syncthreads();
+    load_query();
   }
 
   __device__ __forceinline__ void load_query() {
@@ -136,11 +166,15 @@ struct Mainloop {
 __device__ __forceinline__ void forward(const Problem& p) {
   Tile tile = block_tile(p);
   if (kHasOptions && tile.rows == 0) return;
+  __shared__ Tile kept;  // for the end: the mainloop needs the registers
+  if (kTeams > 1 && threadIdx.x == 0) kept = tile;
   const Storage storage;
   Mainloop mainloop = {p, tile, storage, scores_scale_log2(p, tile)};
   mainloop.run();
   Rows(&rows)[kRowTiles] = mainloop.rows;
-  const Tile done = block_tile(p);
+  if constexpr (kTeams > 1) __syncthreads();
+  // With many rows it is found again, which takes a small share of the time.
+  const Tile done = kTeams > 1 ? kept : block_tile(p);
   if (kTeams > 1 || p.splits > 1) {
     merge_parts(p, done, rows);
     return;

@@ -133,9 +133,9 @@ struct MergeResult {
     const RowResult result(p, tile, state, kHasOptions ? tile.head + at.head : 0);
     if (stores) {
       MergeStorage::get().o_offsets[row] =
-          p.o_strides.head * at.head + p.o_strides.row * at.query;
+          tile.o + p.o_strides.head * at.head + p.o_strides.row * at.query;
       if (p.lse != nullptr) {
-        tile.lse[p.lse_strides.head * at.head + at.query] =
+        p.lse[tile.lse + p.lse_strides.head * at.head + at.query] =
             log_sum_exp(result.row_sum, result.neg_row_max_scaled);
       }
     }
@@ -145,7 +145,7 @@ struct MergeResult {
     if (!is_output) {
       *reinterpret_cast<float4*>(part.o(row) + column) = o;
     } else if (!kHasOptions || column < p.o_columns) {
-      uint16_t* output = tile.o + MergeStorage::get().o_offsets[row] + column;
+      uint16_t* output = p.o + MergeStorage::get().o_offsets[row] + column;
       *reinterpret_cast<uint2*>(output) = {pack_output<kBf16>(o.x, o.y),
                                            pack_output<kBf16>(o.z, o.w)};
     }
@@ -211,11 +211,6 @@ struct Item {
       : row(i / kRowItems), column(i % kRowItems * 4) {}
 };
 
-// The n-th item of a thread, or if there is none the first: others belong to other threads.
-__device__ __forceinline__ int item_of(int first, int n, int items) {
-  return first + n * kThreads < items ? first + n * kThreads : first;
-}
-
 // Adds every `step`-th part of some items, kParts of each at a time.
 template <int kItems, int kParts, class Parts>
 __device__ __forceinline__ void add_parts(float4 (&sums)[kItems], const Parts& parts, int first,
@@ -228,20 +223,23 @@ __device__ __forceinline__ void add_parts(float4 (&sums)[kItems], const Parts& p
     float4 columns[kItems][kParts];
 #pragma unroll
     for (int n = 0; n < kItems; ++n) {
-      const Item item(item_of(first_item, n, items));
+      const Item item(first_item + n * kThreads);
 #pragma unroll
       for (int i = 0; i < kParts; ++i) {
-        const float* from = parts.at(min(first + i * step, count - 1)).o(item.row);
-        columns[n][i] = Parts::load(reinterpret_cast<const float4*>(from + item.column));
+        const int part = first + i * step;
+        columns[n][i] = make_float4(0, 0, 0, 0);
+        if (part >= count || first_item + n * kThreads >= items) continue;
+        const float* from = parts.at(part).o(item.row) + item.column;
+        columns[n][i] = Parts::load(reinterpret_cast<const float4*>(from));
       }
     }
 #pragma unroll
     for (int n = 0; n < kItems; ++n) {
-      const Item item(item_of(first_item, n, items));
+      const int row = Item(first_item + n * kThreads).row % kBlockM;
 #pragma unroll
       for (int i = 0; i < kParts; ++i) {
         const int part = first + i * step;
-        const float factor = part < count ? storage.factors[part][item.row] : 0.0f;
+        const float factor = part < count ? storage.factors[part][row] : 0.0f;
         const float4& x = columns[n][i];
         sums[n].x = fmaf(x.x, factor, sums[n].x), sums[n].y = fmaf(x.y, factor, sums[n].y);
         sums[n].z = fmaf(x.z, factor, sums[n].z), sums[n].w = fmaf(x.w, factor, sums[n].w);
@@ -305,14 +303,9 @@ __device__ __forceinline__ void merge(const Parts& parts, int count, const Merge
 
 // ---- blocks ----
 
-// Blocks of a group. A tile of at most as many as are merged at once is one group.
-#ifndef MERGE_GROUP
-#define MERGE_GROUP 16
-#define MERGE_ONCE 32
-#endif
-constexpr unsigned kGroupBlocks = MERGE_GROUP;
-constexpr unsigned kMostBlocksAtOnce = MERGE_ONCE;
-static_assert(kMostBlocksAtOnce <= kMostParts);
+// Blocks of a group, unless that makes too many groups. A tile with fewer rows in all its parts is
+// one group.
+constexpr unsigned kGroupBlocks = 8, kMostRowsAtOnce = 256;
 
 // Whether all `count` blocks that share a counter have stored their parts, and this one as the last.
 // It resets the counter for the next launch.
@@ -326,29 +319,32 @@ __device__ __forceinline__ bool is_last(unsigned* arrived, unsigned count) {
   return __syncthreads_or(last);
 }
 
-// Merges the parts of all blocks of the tile, this block's own stored.
+// Merges the parts of all blocks of the tile, this block's own stored: first those of its group, if
+// there are groups. Both have the same code: what runs once takes as long to be fetched as to run.
 __device__ __forceinline__ void merge_blocks(const Problem& p, const Tile& tile) {
   unsigned* arrived = p.arrived + tile.index * p.splits;
-  unsigned group = 1, groups = p.splits;  // parts of a group, and of groups
-  if (p.splits > kMostBlocksAtOnce) {
+  unsigned group = 1;  // blocks
+  if (p.splits > kMostParts || p.splits * rows_of(p, tile) > kMostRowsAtOnce) {
     group = max(kGroupBlocks, (p.splits + kMostParts - 1) / kMostParts);
-    groups = (p.splits + group - 1) / group;
-    const unsigned index = tile.split / group, first = index * group;
-    const unsigned count = min(group, p.splits - first);
-    if (!is_last(arrived + 1 + index, count)) return;
-    const BlockParts parts(p, tile, first);
-    merge(parts, count, {p, tile, false, parts.at(0)});
   }
-  if (!is_last(arrived, groups)) return;
-  merge(BlockParts(p, tile, 0, group), groups, {p, tile, true, {}});
+  const unsigned index = tile.split / group;
+#pragma unroll 1
+  for (bool all = group == 1;; all = true) {
+    const unsigned first = all ? 0 : index * group;
+    const unsigned count =
+        all ? (p.splits + group - 1) / group : min(group, p.splits - first);
+    if (!is_last(arrived + (all ? 0 : 1 + index), count)) return;
+    const BlockParts parts(p, tile, first, all ? group : 1);
+    merge(parts, count, {p, tile, all, parts.at(0)});
+    if (all) return;
+  }
 }
 
-// Merges the parts of the teams and of the blocks, and stores the output.
+// Merges the parts of the teams and of the blocks, and stores the output. All teams are done.
 __device__ __forceinline__ void merge_parts(const Problem& p, const Tile& tile,
                                             const Rows (&rows)[kRowTiles]) {
   const Part<kHeadDim> own = BlockParts(p, tile, tile.split).at(0);
   if constexpr (kTeams > 1) {
-    __syncthreads();
     store_part(p, tile, rows, TeamParts::at(team_index()));
     __syncthreads();
     merge(TeamParts(), kTeams, {p, tile, p.splits == 1, own});

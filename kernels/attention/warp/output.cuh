@@ -76,10 +76,10 @@ __device__ __forceinline__ void store_output(const Problem& p, const Rows& rows,
     const RowState state = {rows.neg_row_max_scaled[half], quad_sum(rows.row_sum[half])};
     const RowResult result(p, tile, state, kHasOptions ? tile.head + head : 0);
     if (inside && p.lse != nullptr && t == 0) {
-      tile.lse[p.lse_strides.head * head + query] =
+      p.lse[tile.lse + p.lse_strides.head * head + query] =
           log_sum_exp(result.row_sum, result.neg_row_max_scaled);
     }
-    uint16_t* o = tile.o + p.o_strides.head * head + p.o_strides.row * query;
+    uint16_t* o = p.o + tile.o + p.o_strides.head * head + p.o_strides.row * query;
     if constexpr (kE4m3) {
       store_columns_e4m3(rows.o, half, result.scale, o, t, inside, p.o_columns);
     } else {

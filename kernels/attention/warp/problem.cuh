@@ -57,8 +57,7 @@ struct Problem {
 // r % queries of the head r / queries of the group.
 struct Tile {
   const uint16_t *q, *k, *v;  // first row of the head
-  uint16_t* o;
-  float* lse;
+  int64_t o, lse;             // offsets of the first row in O and in the log-sum-exp
   unsigned index, split;  // of the tile, and of the block among those of the tile
   int first_query;        // or first row
   int causal_key_end;     // with a causal mask row r attends to the keys before causal_key_end + r
@@ -165,8 +164,8 @@ __device__ __forceinline__ Tile block_tile(const Problem& p) {
   const unsigned batch = at / p.heads, head = at % p.heads, kv_head = head / p.group;
   const unsigned entry = kHasOptions && p.cu_queries != nullptr ? 0 : batch;
   t.q = p.q + p.q_strides.offset(entry, head, 0);
-  t.o = p.o + p.o_strides.offset(entry, head, 0);
-  t.lse = p.lse + p.lse_strides.offset(entry, head, 0);
+  t.o = p.o_strides.offset(entry, head, 0);
+  t.lse = p.lse_strides.offset(entry, head, 0);
   if constexpr (kHasOptions) {
     const unsigned kv_entry = p.cu_keys != nullptr || p.page_table != nullptr ? 0 : batch;
     t.k = p.k + (p.k_strides.offset(kv_entry, kv_head, 0) >> kE4m3);
