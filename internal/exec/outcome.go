@@ -87,15 +87,17 @@ func (s *session) add(j *job, f finding.Finding) {
 	}
 	s.relate(&f)
 	key := j.function.entry.Name + "\x00" + f.Key()
+	found := &Found{Kernel: j.function.short, FirstIn: j.number, LaunchesIn: 1, Finding: f}
+	reason, accepted := s.options.Suppress.reason(found)
+	found.Reason = reason
+	s.keepFinding(found)
 	if seen := s.found[key]; seen != nil {
 		seen.Count += f.Count
 		seen.LaunchesIn++
 		return
 	}
-	found := &Found{Kernel: j.function.short, FirstIn: j.number, LaunchesIn: 1, Finding: f}
 	s.found[key] = found
-	if reason, ok := s.options.Suppress.reason(found); ok {
-		found.Reason = reason
+	if accepted {
 		s.outcome.Suppressed = append(s.outcome.Suppressed, found)
 		return
 	}

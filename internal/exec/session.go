@@ -36,6 +36,7 @@ type session struct {
 	allocated int            // so far, of all kinds
 	modules   []*module
 	functions []*function
+	process   int // its number
 }
 
 // serve answers the requests of a process until it ends.
@@ -85,6 +86,7 @@ func (s *session) answer(ctx context.Context, request uint64, body []byte) (code
 func (s *session) answerPlain(request uint64, f *fields) (status, []byte) {
 	switch request {
 	case requestHello:
+		s.process = int(f.u32())
 		return success, machineReply(s.arena, s.options.Arch, s.memoryBytes())
 	case requestAlloc:
 		return s.alloc(f)
@@ -119,6 +121,8 @@ func (s *session) answerPlain(request uint64, f *fields) (status, []byte) {
 			s.heap.Bytes = int64(min(value, s.memoryBytes()))
 		}
 		return success, nil
+	case requestReports:
+		return s.answerReports(f)
 	case requestUnsupported:
 		s.unsupported(string(f.data))
 		return notSupported, nil
@@ -147,6 +151,9 @@ func (s *session) alloc(f *fields) (status, []byte) {
 	}
 	s.allocated++
 	v := finding.Variable{Name: fmt.Sprintf("%s %d", kindNames[kind], s.allocated)}
+	if len(f.data) > 0 {
+		v = finding.Variable{Name: string(f.data), Space: finding.Argument, Bytes: int(size)}
+	}
 	base, err := s.memory.Alloc(v, int(size))
 	if err != nil {
 		s.say("%v", err)

@@ -29,6 +29,9 @@ const (
 	requestLimit
 )
 
+// requestReports is of attune's Python package, apart from those of the driver.
+const requestReports = 64
+
 // status is a CUresult of the driver.
 type status int32
 

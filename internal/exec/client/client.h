@@ -70,6 +70,7 @@ enum Request {
   REQUEST_KERNELS,
   REQUEST_MEMORY,
   REQUEST_LIMIT,
+  REQUEST_REPORTS = 64,
 };
 
 enum { kAttributes = 160, kNameBytes = 64 };
