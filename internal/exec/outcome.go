@@ -2,6 +2,7 @@ package exec
 
 import (
 	"cmp"
+	"encoding/json"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -35,11 +36,29 @@ type Kernel struct {
 
 // Found is a finding in a kernel. It is reported once for all launches.
 type Found struct {
-	Kernel     string `json:"kernel"`
-	FirstIn    int    `json:"launch"`           // the first launch of the kernel that has it, from 1
-	LaunchesIn int    `json:"launches"`         // that have it
-	Reason     string `json:"reason,omitempty"` // why it is suppressed
+	Kernel     string
+	FirstIn    int    // the first launch of the kernel that has it, from 1
+	LaunchesIn int    // that have it
+	Reason     string // why it is suppressed
 	finding.Finding
+}
+
+// MarshalJSON writes the members of both: Finding writes itself.
+func (f *Found) MarshalJSON() ([]byte, error) {
+	head, err := json.Marshal(struct {
+		Kernel     string `json:"kernel"`
+		FirstIn    int    `json:"launch"`
+		LaunchesIn int    `json:"launches"`
+		Reason     string `json:"reason,omitempty"`
+	}{f.Kernel, f.FirstIn, f.LaunchesIn, f.Reason})
+	if err != nil {
+		return nil, err
+	}
+	body, err := json.Marshal(f.Finding)
+	if err != nil {
+		return nil, err
+	}
+	return append(append(head[:len(head)-1], ','), body[1:]...), nil
 }
 
 // Refusal is a kernel that the simulator does not run.

@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+
+	"attune/internal/ptx"
 )
 
 // Serve makes a simulator for programs that are started elsewhere. ready gets the variables that such
@@ -54,10 +56,12 @@ func (s *Server) listen(ctx context.Context) (socket string, end func(), err err
 // report is what a program may ask about the launches of all programs: a finding of a launch, also one
 // that an earlier launch had, or a line.
 type report struct {
-	Process int    `json:"process,omitempty"`
-	Line    string `json:"line,omitempty"`
-	Text    string `json:"text,omitempty"` // of the finding, as attune writes it
-	*Found
+	Process int       `json:"process,omitempty"`
+	Line    string    `json:"line,omitempty"`
+	Text    string    `json:"text,omitempty"` // of the finding, as attune writes it
+	Help    string    `json:"help,omitempty"` // what to do about it
+	At      ptx.Frame `json:"at,omitzero"`    // its source line in the project, if it is known
+	Finding *Found    `json:"finding,omitempty"`
 }
 
 // Limits of reports: those that are kept, and the bytes of an answer.
@@ -77,7 +81,8 @@ func (s *Server) keep(r report) {
 func (s *session) keepFinding(f *Found) {
 	if s.options.Describe != nil {
 		found := *f
-		s.keep(report{Process: s.process, Text: s.options.Describe(&found), Found: &found})
+		at, _ := found.Where.Own()
+		s.keep(report{Process: s.process, Text: s.options.Describe(&found), Help: found.Remedy(), At: at, Finding: &found})
 	}
 }
 

@@ -151,8 +151,9 @@ func (s *session) alloc(f *fields) (status, []byte) {
 	}
 	s.allocated++
 	v := finding.Variable{Name: fmt.Sprintf("%s %d", kindNames[kind], s.allocated)}
-	if len(f.data) > 0 {
-		v = finding.Variable{Name: string(f.data), Space: finding.Argument, Bytes: int(size)}
+	if len(f.data) > 0 { // an argument of a kernel: its index and its name
+		v = finding.Variable{Space: finding.Argument, Index: int(f.u32()), Bytes: int(size)}
+		v.Name = string(f.data)
 	}
 	base, err := s.memory.Alloc(v, int(size))
 	if err != nil {

@@ -4,10 +4,15 @@
 
 #include <string.h>
 
-// attuneAllocate allocates memory that findings call by a name.
-API CUresult attuneAllocate(CUdeviceptr *address, size_t bytes, uint32_t kind, const char *name) {
-  const uint64_t request[2] = {bytes, kind};
-  return call(REQUEST_ALLOC, request, sizeof request, name, strlen(name), address, sizeof *address, NULL);
+struct NamedAllocation {
+  uint64_t bytes, kind;
+  uint32_t index;
+} __attribute__((packed));
+
+// attuneAllocate allocates memory that findings call an argument, by its index and its name.
+API CUresult attuneAllocate(CUdeviceptr *address, size_t bytes, uint32_t kind, uint32_t index, const char *name) {
+  const struct NamedAllocation request = {bytes, kind, index};
+  return call(REQUEST_ALLOC, &request, sizeof request, name, strlen(name), address, sizeof *address, NULL);
 }
 
 // attuneReports writes what the server has reported since a place, as JSON.
