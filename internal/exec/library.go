@@ -29,8 +29,12 @@ const (
 	linkName    = "libcuda.so"
 )
 
+// packageName is the driver library of attune's Python package: by another name, so that PyTorch does
+// not take it for NVIDIA's in the same process.
+const packageName = "libattune-exec.so"
+
 // folderVersion changes with the files that Library makes besides the libraries.
-const folderVersion = 3
+const folderVersion = 4
 
 // runtimeVersions are the major versions of the runtime library, with the names that programs load.
 var runtimeVersions = []struct{ major, name string }{
@@ -99,6 +103,9 @@ func buildLibrary(ctx context.Context, dir string) error {
 		return nil
 	}
 	if err := compile(libraryName, "*.c", "-lpthread", "-ldl"); err != nil {
+		return err
+	}
+	if err := compile(packageName, "*.c", "-lpthread", "-ldl"); err != nil {
 		return err
 	}
 	for _, v := range runtimeVersions {

@@ -217,9 +217,9 @@ def program() -> str:
 
 def _library() -> str:
     folder = os.environ.get(_FOLDERS, "").split(":")[0]
-    path = os.path.join(folder, "libcuda.so.1")
+    path = os.path.join(folder, "libattune-exec.so")
     if not os.path.exists(path):
-        raise RuntimeError(f"{_SOCKET} is set, and {_FOLDERS} does not begin with the folder of attune's libcuda.so.1")
+        raise RuntimeError(f"{_SOCKET} is set, and {_FOLDERS} does not begin with the folder of attune's libraries")
     return path
 
 
