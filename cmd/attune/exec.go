@@ -247,7 +247,7 @@ func foundForm(o *execOptions, f *exec.Found, screen terminal.Screen) finding.Fo
 // describeFound is the text of a finding without colours.
 func describeFound(o *execOptions, f *exec.Found) string {
 	var text strings.Builder
-	f.Write(&text, foundForm(o, f, terminal.Screen{Width: 100}))
+	f.Write(&text, foundForm(o, f, terminal.Screen{Width: 92}))
 	return text.String()
 }
 

@@ -15,8 +15,8 @@ from triton.backends.driver import DriverBase
 from triton.runtime import _allocation
 from triton.runtime.cache import get_cache_manager
 
-from attune import _cuda
-from attune._simulator import Simulator
+from attune_sim import _cuda
+from attune_sim._simulator import Simulator
 
 _FIRST_ADDRESS, _LAST_ADDRESS = 1 << 32, 1 << 48  # of what may be an address in a table of integers
 _TMA_TYPES = {8: 10, 9: 8, 10: 9}  # the numbers in kernels that differ from those of the driver
@@ -44,6 +44,9 @@ class Finding(RuntimeError):
 
     def __str__(self) -> str:
         return "\n".join(str(f.args[0]) for f in self.launch_findings)
+
+
+Finding.__module__ = "attune.triton"
 
 
 class _Argument(NamedTuple):
@@ -80,6 +83,7 @@ class Launcher:
         leave: Callable[[Any], None] | None,
         *args: Any,
     ) -> None:
+        __tracebackhide__ = True  # of pytest: a finding is at the launch
         if enter is not None:
             enter(launch_metadata)
         if x * y * z > 0:
@@ -89,6 +93,7 @@ class Launcher:
             leave(launch_metadata)
 
     def _launch(self, grid: Sequence[int], stream: Any, args: Sequence[Any]) -> None:
+        __tracebackhide__ = True
         simulator, m = self._driver.simulator, self._metadata
         flat = list(self._flatten(self._signature.items(), args, iter(self._maps)))
         memory = _Memory(simulator, flat)
@@ -357,6 +362,7 @@ class Driver(DriverBase):
 
     def judge(self, kernel: str, status: int) -> None:
         """Raises what a launch has shown."""
+        __tracebackhide__ = True
         reports = [r for r in self.simulator.reports()[0] if r.get("process", os.getpid()) == os.getpid()]
         findings = [Finding(r, kernel) for r in reports if self.fails(r)]
         if findings:

@@ -305,19 +305,34 @@ _WITHOUT_DEVICE = {
 }
 
 
+def _in_float32(func: Any, *args: Any, **kwargs: Any) -> Any:
+    """A function that sums in float32 on GPUs, and in the type of its inputs on CPUs."""
+    kinds = [t.dtype for t in _tensors([args, kwargs]) if t.dtype in (torch.float16, torch.bfloat16)]
+    if not kinds:
+        return func(*args, **kwargs)
+    wide = [a.float() if isinstance(a, torch.Tensor) else a for a in args]
+    named = {name: a.float() if isinstance(a, torch.Tensor) else a for name, a in kwargs.items()}
+    return _marked(func(*wide, **named).to(kinds[0]), all(map(_on_host, _tensors([args, kwargs]))))
+
+
+_SPECIAL |= {f: _in_float32 for f in (torch.nn.functional.layer_norm, torch.layer_norm, torch.nn.functional.group_norm)}
+
+
 class Mapping:
     """The mapping of cuda to the host, from start to end. It holds in the thread that starts it."""
 
-    def __init__(self, arch: str) -> None:
-        self._mode = CudaOnHost()
-        self._names = [n for n in vars(Device) if hasattr(torch.cuda, n) and not n.startswith("__")]
-        self._saved = {n: getattr(torch.cuda, n) for n in self._names}
-        self._backward = torch.autograd._engine_run_backward
-        self._generator = torch.Generator
-        Device.arch = arch
+    def __init__(self) -> None:
+        self.is_on = False
 
     def start(self) -> None:
-        for name in self._names:
+        if self.is_on:
+            return
+        self.is_on = True
+        self._mode = CudaOnHost()
+        names = [n for n in vars(Device) if hasattr(torch.cuda, n) and not n.startswith("__")]
+        self._saved = {n: getattr(torch.cuda, n) for n in names}
+        self._backward = torch.autograd._engine_run_backward
+        for name in names:
             setattr(torch.cuda, name, getattr(Device, name))
         torch.autograd._engine_run_backward = self._run_backward
         self._mode.__enter__()
@@ -328,7 +343,13 @@ class Mapping:
             return self._backward(*args, **options)
 
     def end(self) -> None:
+        if not self.is_on:
+            return
+        self.is_on = False
         self._mode.__exit__(None, None, None)
         torch.autograd._engine_run_backward = self._backward
         for name, value in self._saved.items():
             setattr(torch.cuda, name, value)
+
+
+mapping = Mapping()
