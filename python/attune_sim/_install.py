@@ -9,7 +9,7 @@ import torch
 import triton
 from triton.runtime.jit import JITFunction
 
-from attune_sim import _cuda, _triton
+from attune_sim import _cublas, _cuda, _triton
 from attune_sim._simulator import Simulator
 
 
@@ -18,6 +18,7 @@ class _Installed:
 
     def __init__(self, simulator: Simulator) -> None:
         self.simulator = simulator
+        self.cublas = _cublas.StandIn()
         self.run = JITFunction.run
         self.driver = triton.runtime.driver._active
 
@@ -59,6 +60,7 @@ def install(
     JITFunction.run = _run_with_arrays(_installed.run)
     if torch_cuda:
         _cuda.mapping.start()
+        _installed.cublas.start()
 
 
 def install_from_environment() -> None:
@@ -82,6 +84,7 @@ def uninstall() -> None:
     if _installed is None:
         return
     _cuda.mapping.end()
+    _installed.cublas.end()
     JITFunction.run = _installed.run
     triton.runtime.driver.set_active(_installed.driver)
     _triton.set_active(None)

@@ -151,7 +151,13 @@ def _ptx(src: Any, metadata: Any) -> str:
     if f"{name}.ptx" not in files:
         raise RuntimeError(f"Triton has kept no PTX of kernel {metadata.name}; unset TRITON_STORE_BINARY_ONLY")
     with open(files[f"{name}.ptx"]) as file:
-        return file.read()
+        return re.sub(r"// begin inline asm\n.*?// end inline asm", _one_line, file.read(), flags=re.DOTALL)
+
+
+def _one_line(asm: re.Match[str]) -> str:
+    """Inline assembly with the source line of its first instruction: LLVM adds one for each further instruction."""
+    first, loc, rest = asm[0].partition("\t.loc\t")
+    return first + loc + re.sub(r"\t\.loc\t[^\n]*", "", rest)
 
 
 def _descriptor(name: str, value: Any, info: Any) -> Iterator[_Argument]:
