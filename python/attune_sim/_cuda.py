@@ -292,7 +292,6 @@ _SPECIAL: dict[Any, Callable[..., Any]] = {
 }
 # Functions without tensors that take no device.
 _WITHOUT_DEVICE = {
-    torch.from_numpy,
     torch.get_default_device,
     torch.promote_types,
     torch.result_type,
@@ -334,6 +333,8 @@ class Mapping:
         self._backward = torch.autograd._engine_run_backward
         for name in names:
             setattr(torch.cuda, name, getattr(Device, name))
+        self._from_numpy = torch.from_numpy  # which the mode does not see
+        torch.from_numpy = lambda array: _marked(self._from_numpy(array), True)
         torch.autograd._engine_run_backward = self._run_backward
         self._mode.__enter__()
 
@@ -348,6 +349,7 @@ class Mapping:
         self.is_on = False
         self._mode.__exit__(None, None, None)
         torch.autograd._engine_run_backward = self._backward
+        torch.from_numpy = self._from_numpy
         for name, value in self._saved.items():
             setattr(torch.cuda, name, value)
 

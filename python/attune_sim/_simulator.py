@@ -17,7 +17,7 @@ _REPORT_BYTES = 1 << 21
 
 
 class Simulator:
-    """A device with memory and kernels. Each process has its own; a child of fork has none."""
+    """A device with memory and kernels. Each process has its own, also a child of fork."""
 
     def __init__(self, flags: Sequence[str]) -> None:
         self._server: subprocess.Popen[str] | None = None
@@ -26,6 +26,8 @@ class Simulator:
             self._start(flags)
         self._driver = ctypes.CDLL(_library())
         self._process = os.getpid()
+        self.session = self._process  # changes when the kernels of a session are gone
+        os.register_at_fork(after_in_child=self._reconnect)
         self._reported = 0
         self._text = ctypes.create_string_buffer(_REPORT_BYTES)
         self._check(self._driver.cuInit(0), "start")
@@ -51,13 +53,22 @@ class Simulator:
             os.environ[name] = value
         atexit.register(self.close)
 
+    def _reconnect(self) -> None:
+        if self._server is not None:
+            self._driver.attuneDisconnect()
+            self.session = os.getpid()
+
     def close(self) -> None:
         """Ends the server, which writes its files then."""
-        if self._server is None or self._process != os.getpid():
+        if self._process != os.getpid():
             return
-        assert self._server.stdin is not None
+        self._driver.attuneDisconnect()
+        if self._server is None:
+            return
+        assert self._server.stdin is not None and self._server.stdout is not None
         self._server.stdin.close()
         self._server.wait()
+        self._server.stdout.close()
         self._server = None
         for name, value in self._environment.items():
             os.environ.pop(name) if value is None else os.environ.update({name: value})
@@ -66,8 +77,6 @@ class Simulator:
     def _check(self, status: int, what: str) -> None:
         if status == 0:
             return
-        if self._process != os.getpid():
-            raise RuntimeError(f"{what}: this process is a fork, which has no simulator; start it by spawn")
         text = ctypes.c_char_p()
         self._driver.cuGetErrorString(status, ctypes.byref(text))
         raise RuntimeError(f"{what}: {text.value.decode() if text.value else f'error {status}'}")

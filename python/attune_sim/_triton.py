@@ -2,6 +2,7 @@
 
 import ctypes
 import gc
+import itertools
 import os
 import re
 import struct
@@ -64,8 +65,13 @@ class Launcher:
         self._metadata = metadata
         self._maps: list[Any] = list(getattr(metadata, "tensordesc_meta", None) or [])
         self._driver = active()
-        simulator = self._driver.simulator
-        self._kernel = simulator.load(_ptx(src, metadata), metadata.name)
+        self._ptx = _ptx(src, metadata)
+        self._load()
+
+    def _load(self) -> None:
+        simulator, metadata = self._driver.simulator, self._metadata
+        self._session = simulator.session
+        self._kernel = simulator.load(self._ptx, metadata.name)
         if metadata.shared <= self._driver.utils.get_device_properties(0)["max_shared_mem"]:
             simulator.set_shared(self._kernel, metadata.shared)
         self._sizes = simulator.parameter_sizes(self._kernel)
@@ -95,6 +101,8 @@ class Launcher:
     def _launch(self, grid: Sequence[int], stream: Any, args: Sequence[Any]) -> None:
         __tracebackhide__ = True
         simulator, m = self._driver.simulator, self._metadata
+        if self._session != simulator.session:
+            self._load()
         flat = list(self._flatten(self._signature.items(), args, iter(self._maps)))
         memory = _Memory(simulator, flat)
         try:
@@ -358,6 +366,7 @@ class Driver(DriverBase):
         self.simulator = simulator
         self.utils = _Utilities(simulator)
         self.lock = threading.RLock()
+        self._number = next(_numbers)
         self._arch = int("".join(c for c in arch if c.isdigit()))
         self._strict = strict
         self._maps_cuda = maps_cuda
@@ -394,7 +403,8 @@ class Driver(DriverBase):
         return torch.device("cuda", 0) if self._maps_cuda else torch.device("cpu")
 
     def get_current_device(self) -> int:
-        return 0
+        """A number that no GPU has: Triton keeps compiled kernels by it, with their launchers."""
+        return self._number
 
     def set_current_device(self, device: int) -> None:
         pass
@@ -425,6 +435,7 @@ class Driver(DriverBase):
         return count if quantiles is None else [count] * len(quantiles)
 
 
+_numbers = itertools.count(1 << 16)
 _active: Driver | None = None
 
 
