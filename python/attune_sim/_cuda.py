@@ -78,6 +78,17 @@ class _Scope(contextlib.AbstractContextManager[None]):
         pass
 
 
+class Generator(torch.Generator):
+    """Random numbers of the CPU, which differ from those of a GPU."""
+
+    def __new__(cls, device: Any = None) -> "Generator":
+        return super().__new__(cls)
+
+    @property
+    def device(self) -> torch.device:
+        return _CUDA
+
+
 class Device:
     """What takes the place of torch.cuda's functions. Triton measures times with it too."""
 
@@ -335,6 +346,8 @@ class Mapping:
             setattr(torch.cuda, name, getattr(Device, name))
         self._from_numpy = torch.from_numpy  # which the mode does not see
         torch.from_numpy = lambda array: _marked(self._from_numpy(array), True)
+        self._generator = torch.Generator
+        torch.Generator = Generator
         torch.autograd._engine_run_backward = self._run_backward
         self._mode.__enter__()
 
@@ -349,7 +362,7 @@ class Mapping:
         self.is_on = False
         self._mode.__exit__(None, None, None)
         torch.autograd._engine_run_backward = self._backward
-        torch.from_numpy = self._from_numpy
+        torch.from_numpy, torch.Generator = self._from_numpy, self._generator
         for name, value in self._saved.items():
             setattr(torch.cuda, name, value)
 

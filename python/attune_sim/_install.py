@@ -32,6 +32,7 @@ def install(
     sample: int | None = None,
     arch: str = "sm_90a",
     torch_cuda: bool = False,
+    autotune: str = "all",
     flags: tuple[str, ...] = (),
 ) -> None:
     """Runs the kernels of this process on the simulator until uninstall.
@@ -41,11 +42,14 @@ def install(
     sample: check the first launches of each kernel only, so many.
     arch: the simulated device, which Triton compiles for.
     torch_cuda: the device "cuda" of PyTorch is memory of the host, so that scripts for a GPU run unchanged.
+    autotune: "all" runs each configuration once, and takes that of the fewest instructions; "first" takes the first.
     flags: further flags of `attune exec`, such as ("--sarif", "findings.sarif").
     """
     global _installed
     if checks not in ("all", "off"):
         raise ValueError(f'checks={checks!r}; want "all" or "off"')
+    if autotune not in ("all", "first"):
+        raise ValueError(f'autotune={autotune!r}; want "all" or "first"')
     if _installed is not None:
         uninstall()
     options = [f"--arch={arch}", *flags]
@@ -54,7 +58,7 @@ def install(
     simulator = Simulator(options)
     _cuda.Device.arch = arch
     _installed = _Installed(simulator)
-    driver = _triton.Driver(simulator, arch, strict, torch_cuda)
+    driver = _triton.Driver(simulator, arch, strict, torch_cuda, autotune)
     _triton.set_active(driver)
     triton.runtime.driver.set_active(driver)
     JITFunction.run = _run_with_arrays(_installed.run)
@@ -66,15 +70,16 @@ def install(
 def install_from_environment() -> None:
     """What ATTUNE_SIM=1 does. The variable may have options too: ATTUNE_SIM="checks=off arch=sm_120a"."""
     words = dict(word.partition("=")[::2] for word in os.environ.get("ATTUNE_SIM", "").split())
-    unknown = words.keys() - {"1", "checks", "strict", "sample", "arch"}
+    unknown = words.keys() - {"1", "checks", "strict", "sample", "arch", "autotune"}
     if unknown:
-        raise ValueError(f"ATTUNE_SIM has {unknown.pop()!r}; want 1, or checks=off, strict=1, sample=N and arch=ARCH")
+        raise ValueError(f"ATTUNE_SIM has {unknown.pop()!r}; want 1, or checks=off, strict=1, sample=N, arch=ARCH, autotune=first")
     install(
         checks=words.get("checks", "all"),
         strict=words.get("strict", "0") != "0",
         sample=int(words["sample"]) if "sample" in words else None,
         arch=words.get("arch", "sm_90a"),
         torch_cuda=True,
+        autotune=words.get("autotune", "all"),
     )
 
 

@@ -46,6 +46,7 @@ class Simulator:
             assert self._server.stdout is not None
             ready = self._server.stdout.readline()
             if not ready:
+                self._server.communicate()
                 problems.seek(0)
                 raise RuntimeError(f"attune exec --serve does not start: {problems.read().strip()}")
         for name, value in json.loads(ready).items():

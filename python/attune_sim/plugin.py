@@ -20,6 +20,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="run CUDA and Triton kernels on attune's simulator with all checkers; tests with findings fail",
     )
     group.addoption("--attune-strict", action="store_true", help="fail on findings that hardware tolerates too")
+    group.addoption("--attune-autotune", default="all", choices=["all", "first"], help="which configurations run")
     group.addoption(
         "--attune-flags",
         default="",
@@ -38,7 +39,10 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 
     try:
         _install.install(
-            strict=options.attune_strict, torch_cuda=True, flags=tuple(shlex.split(options.attune_flags))
+            strict=options.attune_strict,
+            torch_cuda=True,
+            autotune=options.attune_autotune,
+            flags=tuple(shlex.split(options.attune_flags)),
         )
     except RuntimeError as problem:
         raise pytest.UsageError(f"--attune-sim: {problem}") from problem

@@ -220,6 +220,13 @@ class Options(unittest.TestCase):
             self.launch()
         self.launch(2)
 
+    def test_autotune_first(self):
+        attune.triton.install(autotune="first")
+        x, out = torch.randn(301), torch.empty(301)
+        kernels.tuned[lambda meta: (triton.cdiv(301, meta["BLOCK"]),)](x, out, 2.0, 301)
+        self.assertEqual(kernels.tuned.best_config.kwargs["BLOCK"], 64)
+        torch.testing.assert_close(out, 2 * x)
+
     def test_arch(self):
         attune.triton.install(arch="sm_80")
         self.assertEqual(triton.runtime.driver.active.get_current_target().arch, 80)
