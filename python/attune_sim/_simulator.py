@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -34,25 +35,30 @@ class Simulator:
         self._reported = self.reports()[1]
 
     def _start(self, flags: Sequence[str]) -> None:
-        with tempfile.TemporaryFile("w+") as problems:
-            self._server = subprocess.Popen(
-                [program(), "exec", "--serve", *flags],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=problems,
-                text=True,
-                start_new_session=True,  # an interrupt of this process must not end it
-            )
-            assert self._server.stdout is not None
-            ready = self._server.stdout.readline()
-            if not ready:
-                self._server.communicate()
-                problems.seek(0)
-                raise RuntimeError(f"attune exec --serve does not start: {problems.read().strip()}")
+        command = [program(), "exec", "--serve", *flags]
+        self._said = tempfile.TemporaryFile("w+")
+        self._server = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._said,
+            text=True,
+            start_new_session=True,  # an interrupt of this process must not end it
+        )
+        assert self._server.stdout is not None
+        ready = self._server.stdout.readline()
+        if not ready:
+            self._server.communicate()
+            raise RuntimeError(f"attune exec --serve does not start: {self._said_so_far().strip()}")
         for name, value in json.loads(ready).items():
             self._environment[name] = os.environ.get(name)
             os.environ[name] = value
         atexit.register(self.close)
+
+    def _said_so_far(self) -> str:
+        with self._said:
+            self._said.seek(0)
+            return self._said.read()
 
     def _reconnect(self) -> None:
         if self._server is not None:
@@ -70,6 +76,9 @@ class Simulator:
         self._server.stdin.close()
         self._server.wait()
         self._server.stdout.close()
+        for line in self._said_so_far().splitlines():
+            if line.startswith("::"):  # an annotation of GitHub Actions
+                print(line, file=sys.stderr)
         self._server = None
         for name, value in self._environment.items():
             os.environ.pop(name) if value is None else os.environ.update({name: value})
