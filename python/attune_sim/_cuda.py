@@ -166,7 +166,7 @@ class Device:
 
     @staticmethod
     def manual_seed(seed: int) -> None:
-        torch.random.default_generator.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
 
     manual_seed_all = manual_seed
 
@@ -208,7 +208,18 @@ def _tensors(values: Any) -> Iterator[torch.Tensor]:
 class CudaOnHost(TorchFunctionMode):
     """Makes tensors of the device cuda on the CPU. They say cuda; those that the program makes on the CPU say cpu."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0  # in progress: PyTorch runs them without the mode
+
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.calls += 1
+        try:
+            return self._call(func, args, kwargs)
+        finally:
+            self.calls -= 1
+
+    def _call(self, func: Any, args: Any, kwargs: Any) -> Any:
         kwargs = dict(kwargs or {})
         special = _SPECIAL.get(func)
         if special is not None:
@@ -243,17 +254,17 @@ def _marked(result: Any, on_host: bool) -> Any:
 
 def _to(func: Any, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
     """Tensor.to, which copies between the two devices, as a GPU does."""
-    args, to_cuda = list(args), not _on_host(tensor)
+    values, to_cuda = list(args), not _on_host(tensor)
     named = kwargs.get("device")
-    if args and _names_device(args[0]) or args and isinstance(args[0], int):
-        named, args[0] = args[0], _HOST
-    elif args and isinstance(args[0], torch.Tensor):
-        to_cuda = not _on_host(args[0])
+    if values and (_names_device(values[0]) or isinstance(values[0], int)):
+        named, values[0] = values[0], _HOST
+    elif values and isinstance(values[0], torch.Tensor):
+        to_cuda = not _on_host(values[0])
     elif named is not None:
         kwargs["device"] = _HOST
     if named is not None:
         to_cuda = _is_cuda(named)
-    result = func(tensor, *args, **kwargs)
+    result = func(tensor, *values, **kwargs)
     return _moved(tensor, result, to_cuda)
 
 
@@ -333,38 +344,42 @@ class Mapping:
 
     def __init__(self) -> None:
         self.is_on = False
+        self._mode = CudaOnHost()
+        self._saved: list[tuple[Any, str, Any]] = []
 
     def start(self) -> None:
         if self.is_on:
             return
-        self.is_on = True
-        self._mode = CudaOnHost()
-        names = [n for n in vars(Device) if hasattr(torch.cuda, n) and not n.startswith("__")]
-        self._saved = {n: getattr(torch.cuda, n) for n in names}
-        self._backward = torch.autograd._engine_run_backward
-        for name in names:
-            setattr(torch.cuda, name, getattr(Device, name))
-        self._from_numpy = torch.from_numpy  # which the mode does not see
-        torch.from_numpy = lambda array: _marked(self._from_numpy(array), True)
-        self._generator = torch.Generator
-        torch.Generator = Generator
-        torch.autograd._engine_run_backward = self._run_backward
+        self.is_on, self._mode = True, CudaOnHost()
+        for name in list(vars(Device)):
+            if hasattr(torch.cuda, name) and not name.startswith("__"):
+                self._replace(torch.cuda, name, getattr(Device, name))
+        from_numpy = torch.from_numpy  # the mode does not see it
+        self._replace(torch, "from_numpy", lambda array: _marked(from_numpy(array), True))
+        self._replace(torch, "Generator", Generator)
+        # Tensor.backward is such a call, and calls functions of the program.
+        self._replace(torch.autograd, "_engine_run_backward", self._with_mode(torch.autograd._engine_run_backward))
         self._mode.__enter__()
 
-    def _run_backward(self, *args: Any, **options: Any) -> Any:
-        """The backward pass: PyTorch runs Tensor.backward without the mode, and it calls functions of the program."""
-        with self._mode:
-            return self._backward(*args, **options)
+    def _replace(self, owner: Any, name: str, value: Any) -> None:
+        self._saved.append((owner, name, getattr(owner, name)))
+        setattr(owner, name, value)
+
+    def _with_mode(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(*args: Any, **options: Any) -> Any:
+            with CudaOnHost() if self._mode.calls else contextlib.nullcontext():
+                return run(*args, **options)
+
+        return wrapped
 
     def end(self) -> None:
         if not self.is_on:
             return
         self.is_on = False
         self._mode.__exit__(None, None, None)
-        torch.autograd._engine_run_backward = self._backward
-        torch.from_numpy, torch.Generator = self._from_numpy, self._generator
-        for name, value in self._saved.items():
-            setattr(torch.cuda, name, value)
+        for owner, name, value in reversed(self._saved):
+            setattr(owner, name, value)
+        self._saved.clear()
 
 
 mapping = Mapping()

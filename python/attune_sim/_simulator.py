@@ -119,7 +119,7 @@ class Simulator:
         self._check(self._driver.cuFuncSetAttribute(kernel, 14, 1), "allow clusters")
 
     def parameter_sizes(self, kernel: ctypes.c_void_p) -> list[int]:
-        sizes = []
+        sizes: list[int] = []
         offset, size = ctypes.c_size_t(), ctypes.c_size_t()
         where = ctypes.byref(offset), ctypes.byref(size)
         while self._driver.cuFuncGetParamInfo(kernel, ctypes.c_size_t(len(sizes)), *where) == 0:

@@ -51,7 +51,7 @@ Finding.__module__ = "attune.triton"
 
 
 class _Argument(NamedTuple):
-    index: int
+    position: int
     name: str
     type: str  # Triton's, such as *fp32 or i32; tensormap for bytes
     value: Any
@@ -122,15 +122,15 @@ class Launcher:
 
     def _flatten(self, signature: Any, args: Sequence[Any], maps: Iterator[Any]) -> Iterator[_Argument]:
         """The arguments as parameters: without constants, and with the parts of tuples and descriptors."""
-        for index, ((name, kind), value) in enumerate(zip(signature, args)):
+        for position, ((name, kind), value) in enumerate(zip(signature, args)):
             if isinstance(kind, tuple):
                 parts = self._flatten(((f"{name}[{i}]", k) for i, k in enumerate(kind)), value, maps)
-                yield from (part._replace(index=index) for part in parts)
+                yield from (part._replace(position=position) for part in parts)
             elif kind.startswith("tensordesc"):
                 parts = _descriptor(name, value, next(maps) if self._maps else None)
-                yield from (part._replace(index=index) for part in parts)
+                yield from (part._replace(position=position) for part in parts)
             elif kind != "constexpr":
-                yield _Argument(index, name, kind, value)
+                yield _Argument(position, name, kind, value)
 
     def _pack(self, memory: "_Memory", a: _Argument, size: int) -> bytes:
         if a.type == "tensormap":
@@ -139,7 +139,7 @@ class Launcher:
             return struct.pack("<Q", memory.address(a.value))
         if a.type in ("fp16", "bf16", "fp32", "f32", "fp64"):
             return _pack_float(a.type, float(a.value))
-        value = memory.translate(int(a.value), a.index, a.name) if size == 8 else int(a.value)
+        value = memory.translate(int(a.value), a.position, a.name) if size == 8 else int(a.value)
         return (value & (1 << 8 * size) - 1).to_bytes(size, "little")
 
     def _scratch(self, memory: "_Memory", kind: str, blocks: int, stream: Any) -> int:
@@ -235,7 +235,7 @@ class _Memory:
             if not hasattr(value, "data_ptr"):
                 continue
             place = _storage(value)
-            users.setdefault(place, {})[a.name] = a.index
+            users.setdefault(place, {})[a.name] = a.position
             if a.type in ("*i64", "*u64") and place[1] > 0:
                 tables[place] = a
         for place, names in users.items():
@@ -281,7 +281,7 @@ class _Memory:
         if max(view, default=0) < _FIRST_ADDRESS:
             return
         for i, value in enumerate(view.tolist()):
-            moved = self.translate(value, a.index, f"{a.name}[{i}]")
+            moved = self.translate(value, a.position, f"{a.name}[{i}]")
             if moved != value:
                 words[i] = moved
                 self._tables.append((copy.address + 8 * i, value, moved))

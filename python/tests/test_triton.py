@@ -300,6 +300,9 @@ class CudaOnHost(OnSimulator):
         kernels.Double.apply(x).square().sum().backward()
         torch.testing.assert_close(x.grad, 8 * x.detach())
         self.assertTrue(x.grad.is_cuda)
+        loss = kernels.Double.apply(x).sum()
+        torch.autograd.backward([loss])
+        self.assertTrue(torch.empty(1, device="cuda").is_cuda)
         gradient = torch.autograd.grad(kernels.Double.apply(x).sum(), x)[0]
         self.assertEqual(gradient.tolist(), [2.0] * 100)
 
