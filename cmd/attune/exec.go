@@ -250,6 +250,9 @@ func (a *app) printExec(o *execOptions, r *exec.Outcome, elapsed time.Duration) 
 	if n := len(r.Refused); n > 0 {
 		text += fmt.Sprintf(", %d kernels refused", n)
 	}
+	if n := r.HostedCalls(); n > 0 {
+		text += fmt.Sprintf(", %s of cuBLAS computed on the host, unchecked", plural(n, "call"))
+	}
 	a.note(fmt.Sprintf("%s; %d warp instructions in %.1f s", text, r.WarpInstructions, elapsed.Seconds()))
 }
 

@@ -155,11 +155,21 @@ func (s *Server) accept(ctx context.Context, listener *net.UnixListener, session
 	}
 }
 
-// program runs the program and notes how it ended.
+// program runs the program and notes how it ended. A program with a library that attune does not run is
+// not started.
 func (s *Server) program(ctx context.Context, socket string, command []string) error {
 	path, err := osexec.LookPath(command[0])
 	if err != nil {
 		return fmt.Errorf("start the program: %w", err)
+	}
+	if refused := refusedNeeds(path); len(refused) > 0 {
+		s.mu.Lock()
+		s.outcome.Unsupported = append(s.outcome.Unsupported, refused...)
+		s.mu.Unlock()
+		for _, why := range refused {
+			s.say("%s %s", command[0], why)
+		}
+		return nil
 	}
 	cmd := osexec.CommandContext(ctx, path, command[1:]...)
 	cmd.Args[0] = command[0]

@@ -119,6 +119,8 @@ func (s *session) answerPlain(request uint64, f *fields) (status, []byte) {
 			s.heap.Bytes = int64(min(value, s.memoryBytes()))
 		}
 		return success, nil
+	case requestLibrary:
+		return s.library(f), nil
 	case requestUnsupported:
 		s.unsupported(string(f.data))
 		return notSupported, nil

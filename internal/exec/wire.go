@@ -27,6 +27,7 @@ const (
 	requestKernels
 	requestMemory
 	requestLimit
+	requestLibrary
 )
 
 // status is a CUresult of the driver.

@@ -70,6 +70,7 @@ enum Request {
   REQUEST_KERNELS,
   REQUEST_MEMORY,
   REQUEST_LIMIT,
+  REQUEST_LIBRARY,
 };
 
 enum { kAttributes = 160, kNameBytes = 64 };
@@ -97,6 +98,16 @@ void flush_output(void);
 
 // unsupported reports an entry point that does not exist here, once by its name.
 CUresult unsupported(const char *name);
+
+// Region is what a function of a library accesses: rows of device memory. Host memory may be among
+// them where the function allows it.
+struct Region {
+  uint64_t address, pitch, width, height;  // in bytes
+  uint32_t writes, host;
+};
+
+// attuneLibrary has the server check the accesses of a call that the host computes, and note the call.
+CUresult attuneLibrary(const char *function, const struct Region *regions, uint32_t count);
 
 // sticky is the error of a kernel that ended its context; CUDA_SUCCESS before.
 extern CUresult sticky;

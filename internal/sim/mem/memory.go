@@ -1,6 +1,7 @@
 package mem
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"math/rand/v2"
@@ -235,6 +236,15 @@ func (m *Memory) MarkWritten(address uint64, size int) error {
 		Fill(b.Marks[at:at+size], Written)
 	}
 	return nil
+}
+
+// FirstUnwritten returns the first of some bytes of a buffer that was never written, or -1.
+func (m *Memory) FirstUnwritten(address uint64, size int) int {
+	b, at, err := m.inside(address, size)
+	if err != nil || b.Marks == nil {
+		return -1
+	}
+	return bytes.IndexByte(b.Marks[at:at+size], Unwritten)
 }
 
 // MarkAllWritten makes all bytes count as written: of memory that a launch without checkers has
