@@ -3,7 +3,6 @@ package exec
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -121,6 +120,13 @@ func (s *session) answerPlain(request uint64, f *fields) (status, []byte) {
 		return success, nil
 	case requestLibrary:
 		return s.library(f), nil
+	case requestTexture:
+		return s.texture(f)
+	case requestTextureFree:
+		if !s.memory.RemoveTexture(f.u64()) {
+			return invalidValue, nil
+		}
+		return success, nil
 	case requestUnsupported:
 		s.unsupported(string(f.data))
 		return notSupported, nil
@@ -323,6 +329,3 @@ func (s *session) tensorMap(f *fields) (status, []byte) {
 	}
 	return success, data
 }
-
-// isClosed reports whether a listener has been closed.
-func isClosed(err error) bool { return errors.Is(err, net.ErrClosed) }

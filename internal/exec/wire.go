@@ -28,6 +28,8 @@ const (
 	requestMemory
 	requestLimit
 	requestLibrary
+	requestTexture
+	requestTextureFree
 )
 
 // status is a CUresult of the driver.

@@ -71,6 +71,8 @@ enum Request {
   REQUEST_MEMORY,
   REQUEST_LIMIT,
   REQUEST_LIBRARY,
+  REQUEST_TEXTURE,
+  REQUEST_TEXTURE_FREE,
 };
 
 enum { kAttributes = 160, kNameBytes = 64 };
@@ -230,6 +232,17 @@ struct Array3D {
   int format;
   unsigned channels, flags;
 };
+
+// Array is a CUDA array: rows of device memory without gaps.
+struct Array {
+  CUdeviceptr address;
+  size_t width, height, depth;  // in elements; 0 where the array has no such extent
+  int format;
+  unsigned channels, flags;
+};
+
+size_t format_bytes(int format);
+size_t element_bytes(const struct Array *array);
 
 // ---- streams and events (stream.c) -------------------------------------------------------------
 

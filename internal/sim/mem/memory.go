@@ -25,6 +25,8 @@ type Memory struct {
 	shadow atomic.Int64 // of the limit by what the checkers remember of the buffers
 	random *rand.Rand   // of the addresses; nil for the same ones in every memory
 	arena  *Arena       // that the buffers lie in; nil for the garbage collector's memory
+
+	textures []*Texture // by their handles; nil for removed ones
 }
 
 // Arena is memory that another process maps too. Its buffers have the addresses of that mapping.
