@@ -17,7 +17,7 @@ import (
 	"attune/internal/toolchain"
 )
 
-//go:embed client/*.c client/*.h client/runtime/*.c client/runtime/*.h client/runtime/*.ld client/cublas/*.c client/cublas/*.h
+//go:embed client/*.c client/*.h client/runtime/*.c client/runtime/*.h client/runtime/*.ld client/cublas/*.c client/cublas/*.h client/nvrtc/*.c
 var clientSources embed.FS
 
 // ErrNoHostCompiler is returned, wrapped, when there is no C compiler to build the client with.
@@ -40,7 +40,7 @@ var runtimeVersions = []struct{ major, name string }{
 // hostedLibraries are the libraries of NVIDIA's that have a library of attune's in their place, with the
 // sources and the entry points of each. Their names end with the major version.
 var hostedLibraries = []struct{ name, sources, symbols string }{
-	{"libcublas", "cublas", "cublas*"}, {"libcublasLt", "cublas", "cublasLt*"},
+	{"libcublas", "cublas", "cublas*"}, {"libcublasLt", "cublas", "cublasLt*"}, {"libnvrtc", "nvrtc", "nvrtc*"},
 }
 
 // clientFlags build a library. Nothing but its entry points is visible.

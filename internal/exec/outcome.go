@@ -29,7 +29,8 @@ type Kernel struct {
 	Name             string  `json:"name"`
 	Mangled          string  `json:"mangled,omitempty"`
 	Launches         int     `json:"launches"`
-	Checked          int     `json:"checked"` // launches with checkers
+	Checked          int     `json:"checked"`           // launches with checkers
+	Skipped          int     `json:"skipped,omitempty"` // repeats that would have changed nothing
 	WarpInstructions uint64  `json:"warp_instructions"`
 	Seconds          float64 `json:"seconds"` // of the simulation
 }

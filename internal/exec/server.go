@@ -21,7 +21,7 @@ import (
 type Options struct {
 	Arch     string // of the device, such as sm_90a
 	Library  string // folder of the client library
-	Runtime  string // folder of a shared runtime library, for programs that need one and find none; may be empty
+	Compiler string // nvcc, for programs that compile; may be empty
 	Folder   string // that source files are named relative to
 	Memory   int    // limit of the simulation of a process, in bytes
 	Checks   bool
@@ -30,6 +30,8 @@ type Options struct {
 	Skip     []string // patterns of kernels that run without checkers
 	Sample   int      // launches of each kernel that are checked; 0 for all
 	Suppress *Suppressions
+
+	SkipRepeats bool // of launches that would change nothing
 
 	Report   func(*Found)       // a new finding
 	Line     func(text string)  // something that the user should know
@@ -111,8 +113,11 @@ func (s *Server) crashedLocked(p *crash.Panic) {
 	}
 }
 
-// socketVariable names the socket for the client.
-const socketVariable = "ATTUNE_EXEC_SOCKET"
+// Variables of the environment for the client: the socket, and nvcc.
+const (
+	socketVariable   = "ATTUNE_EXEC_SOCKET"
+	compilerVariable = "ATTUNE_EXEC_NVCC"
+)
 
 // Run runs a program to its end, and all processes that it starts.
 func Run(ctx context.Context, o Options, command []string) (*Outcome, error) {
@@ -200,5 +205,9 @@ func (s *Server) environment(socket string) []string {
 	if given := os.Getenv("LD_LIBRARY_PATH"); given != "" {
 		folders = append(folders, given)
 	}
-	return append(os.Environ(), socketVariable+"="+socket, "LD_LIBRARY_PATH="+strings.Join(folders, ":"))
+	environment := os.Environ()
+	if s.options.Compiler != "" {
+		environment = append(environment, compilerVariable+"="+s.options.Compiler)
+	}
+	return append(environment, socketVariable+"="+socket, "LD_LIBRARY_PATH="+strings.Join(folders, ":"))
 }

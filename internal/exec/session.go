@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"hash/maphash"
 	"net"
 	"os"
 	"slices"
@@ -35,6 +36,8 @@ type session struct {
 	allocated int            // so far, of all kinds
 	modules   []*module
 	functions []*function
+	repeats   map[string]*repeat // launches by kernel, extents and parameters
+	seed      maphash.Seed       // of hashes of the memory
 }
 
 // serve answers the requests of a process until it ends.
@@ -45,7 +48,7 @@ func (s *Server) serve(ctx context.Context, c *net.UnixConn) (err error) {
 		return err
 	}
 	defer a.close()
-	p := &session{Server: s, arena: a, memory: a.memory(s.options.Memory), kinds: map[uint64]int{}}
+	p := &session{Server: s, arena: a, memory: a.memory(s.options.Memory), kinds: map[uint64]int{}, repeats: map[string]*repeat{}, seed: maphash.MakeSeed()}
 	if _, _, err := c.WriteMsgUnix([]byte{0}, unix.UnixRights(int(a.file.Fd())), nil); err != nil {
 		return err
 	}

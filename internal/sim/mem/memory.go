@@ -3,7 +3,9 @@ package mem
 import (
 	"bytes"
 	"cmp"
+	"encoding/binary"
 	"fmt"
+	"hash/maphash"
 	"math/rand/v2"
 	"slices"
 	"sort"
@@ -247,6 +249,21 @@ func (m *Memory) FirstUnwritten(address uint64, size int) int {
 		return -1
 	}
 	return bytes.IndexByte(b.Marks[at:at+size], Unwritten)
+}
+
+// Hash is a hash of all bytes of the memory, with their addresses.
+func (m *Memory) Hash(seed maphash.Seed) uint64 {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	var h maphash.Hash
+	h.SetSeed(seed)
+	for _, b := range m.sorted {
+		var word [16]byte
+		binary.LittleEndian.PutUint64(word[:], b.Base)
+		binary.LittleEndian.PutUint64(word[8:], maphash.Bytes(seed, b.Data))
+		h.Write(word[:])
+	}
+	return h.Sum64()
 }
 
 // MarkAllWritten makes all bytes count as written: of memory that a launch without checkers has
