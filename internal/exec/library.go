@@ -163,15 +163,20 @@ func buildRuntime(work, made, dir, major, name string, compile func(output, patt
 	)
 }
 
+// LinkFolder is the folder with the libraries that programs of a compiler are linked with.
+func LinkFolder(c *toolchain.Compiler, library string) string {
+	major, _, _ := strings.Cut(c.Version, ".")
+	return filepath.Join(library, linkFolder(major))
+}
+
 func linkFolder(major string) string { return "link-" + major }
 
 // CompileFlags are the flags of nvcc for a program that runs on the simulator: PTX for the device, line
 // numbers, and attune's runtime library in the folder of Library.
 func CompileFlags(c *toolchain.Compiler, library, device string) []string {
-	major, _, _ := strings.Cut(c.Version, ".")
 	number := strings.TrimPrefix(device, "sm_")
 	flags := []string{
-		"-lineinfo", "-cudart", "shared", "-L" + filepath.Join(library, linkFolder(major)),
+		"-lineinfo", "-cudart", "shared", "-L" + LinkFolder(c, library),
 		"-gencode", fmt.Sprintf("arch=compute_%s,code=compute_%s", number, number),
 	}
 	lib := filepath.Join(filepath.Dir(filepath.Dir(c.NVCC)), "lib")
