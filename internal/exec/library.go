@@ -29,6 +29,10 @@ const (
 	linkName    = "libcuda.so"
 )
 
+// packageName is the driver library of attune's Python package: by another name, so that PyTorch does
+// not take it for NVIDIA's in the same process.
+const packageName = "libattune-exec.so"
+
 // folderVersion changes with the files that Library makes besides the libraries.
 const folderVersion = 4
 
@@ -105,6 +109,9 @@ func buildLibrary(ctx context.Context, dir string) error {
 		return nil
 	}
 	if err := compile(libraryName, "*.c", "-lpthread", "-ldl"); err != nil {
+		return err
+	}
+	if err := compile(packageName, "*.c", "-lpthread", "-ldl"); err != nil {
 		return err
 	}
 	for _, v := range runtimeVersions {
