@@ -37,6 +37,7 @@ type execOptions struct {
 	compiler   []string
 	only, skip []string
 	sample     int
+	repeats    bool
 	suppress   string
 	document   resultFile
 	files      resultFiles
@@ -87,6 +88,7 @@ for any characters: mm_ids_helper mmid.cu:88 race warps write equal values`,
 	f.StringArrayVar(&o.only, "only", nil, "check this `kernel` alone, run others unchecked; * is any text")
 	f.StringArrayVar(&o.skip, "skip", nil, "run this `kernel` without checkers")
 	f.IntVar(&o.sample, "sample", 0, "check the first `N` launches of each kernel (default all)")
+	f.BoolVar(&o.repeats, "skip-repeats", false, "do not run a launch again that would change nothing")
 	f.StringVar(&o.suppress, "suppress", "", "`file` of findings that are accepted, with reasons")
 	o.document.flag = "json"
 	f.StringVar(&o.document.path, "json", "", "write the outcome as JSON to this `file`")
@@ -188,12 +190,15 @@ func (a *app) execServer(ctx context.Context, o *execOptions) (*exec.Options, er
 	}
 	options := &exec.Options{
 		Arch: o.arch, Library: library, Folder: folder, Memory: o.sim.memory << 20,
-		Checks: o.sim.checks == "on", Tensor: tensorModes[o.sim.tensor], Only: o.only, Skip: o.skip, Sample: o.sample,
+		Checks: o.sim.checks == "on", Tensor: tensorModes[o.sim.tensor], Only: o.only, Skip: o.skip, Sample: o.sample, SkipRepeats: o.repeats,
 		Report:   func(f *exec.Found) { a.printFound(o, f) },
 		Line:     func(text string) { a.note(child.OneLine(text, 2000)) },
 		Progress: a.execProgress(),
 		Describe: func(f *exec.Found) string { return describeFound(o, f) },
 		Crash:    func(p *crash.Panic) { a.note(p.Error() + "; " + reportCrash(p, os.Args[1:])) },
+	}
+	if compiler, err := toolchain.Find(ctx, cacheDir); err == nil {
+		options.Compiler = compiler.NVCC
 	}
 	if o.suppress == "" {
 		return options, nil
@@ -283,15 +288,22 @@ func (a *app) printExec(o *execOptions, r *exec.Outcome, elapsed time.Duration) 
 	if n := len(r.Suppressed); n > 0 {
 		text += fmt.Sprintf(", %d suppressed", n)
 	}
-	unchecked := 0
+	unchecked, skipped := 0, 0
 	for _, k := range r.Kernels {
-		unchecked += k.Launches - k.Checked
+		unchecked += k.Launches - k.Checked - k.Skipped
+		skipped += k.Skipped
+	}
+	if skipped > 0 {
+		text += fmt.Sprintf(", %s skipped", plural(skipped, "repeat"))
 	}
 	if unchecked > 0 {
 		text += fmt.Sprintf(", %d launches without checkers", unchecked)
 	}
 	if n := len(r.Refused); n > 0 {
 		text += fmt.Sprintf(", %d kernels refused", n)
+	}
+	if n := r.HostedCalls(); n > 0 {
+		text += fmt.Sprintf(", %s of cuBLAS computed on the host, unchecked", plural(n, "call"))
 	}
 	a.note(fmt.Sprintf("%s; %d warp instructions in %.1f s", text, r.WarpInstructions, elapsed.Seconds()))
 }

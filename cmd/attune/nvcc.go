@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	osexec "os/exec"
 	"path/filepath"
@@ -40,7 +42,7 @@ device than sm_90a.`,
 			case len(args) == 0, slices.Contains([]string{"-h", "--help"}, args[0]):
 				return cmd.Help()
 			case args[0] == "--print-path":
-				return a.printCompilerPath()
+				return a.printCompilerPath(cmd.Context())
 			}
 			return a.nvcc(cmd.Context(), args)
 		},
@@ -70,6 +72,10 @@ func (a *app) nvcc(ctx context.Context, args []string) error {
 	}
 	command := osexec.CommandContext(ctx, compiler.NVCC, append(exec.CompileFlags(compiler, library, device), withoutArch(args)...)...)
 	command.Stdin, command.Stdout, command.Stderr = os.Stdin, os.Stdout, os.Stderr
+	if slices.ContainsFunc(args, isVerbose) {
+		// CMake reads from the verbose output where the toolkit is, and looks for its libraries there.
+		command.Stderr = &replacer{to: os.Stderr, old: []byte("TOP=" + filepath.Dir(compiler.NVCC) + "/.."), new: []byte("TOP=" + toolkitFolder(cacheDir))}
+	}
 	err = command.Run()
 	if exit, ok := errors.AsType[*osexec.ExitError](err); ok {
 		return gateError{exit.ExitCode()}
@@ -98,9 +104,37 @@ func withoutArch(args []string) []string {
 	return kept
 }
 
-// printCompilerPath writes a program that runs `attune nvcc`, and prints its path.
-func (a *app) printCompilerPath() error {
+// isVerbose reports whether a flag makes nvcc print its commands.
+func isVerbose(flag string) bool {
+	return slices.Contains([]string{"-v", "--verbose", "-dryrun", "--dryrun"}, flag)
+}
+
+// replacer replaces a text in what is written to it. The text must not be split between writes.
+type replacer struct {
+	to       io.Writer
+	old, new []byte
+}
+
+func (r *replacer) Write(data []byte) (int, error) {
+	_, err := r.to.Write(bytes.ReplaceAll(data, r.old, r.new))
+	return len(data), err
+}
+
+// toolkitFolder is a folder that looks like a CUDA toolkit to build systems.
+func toolkitFolder(cacheDir string) string { return filepath.Join(cacheDir, "exec", "toolkit") }
+
+// printCompilerPath makes a folder like that of a CUDA toolkit, whose nvcc is `attune nvcc`, and prints
+// the path of that nvcc.
+func (a *app) printCompilerPath(ctx context.Context) error {
 	cacheDir, err := toolchain.CacheDir()
+	if err != nil {
+		return err
+	}
+	compiler, err := toolchain.Find(ctx, cacheDir)
+	if err != nil {
+		return err
+	}
+	library, err := exec.Library(ctx, cacheDir)
 	if err != nil {
 		return err
 	}
@@ -108,11 +142,19 @@ func (a *app) printCompilerPath() error {
 	if err != nil {
 		return err
 	}
-	dir := filepath.Join(cacheDir, "exec", "bin")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	toolkit := toolkitFolder(cacheDir)
+	root := filepath.Dir(filepath.Dir(compiler.NVCC))
+	if err := os.MkdirAll(filepath.Join(toolkit, "bin"), 0o755); err != nil {
 		return err
 	}
-	path := filepath.Join(dir, "nvcc")
+	for name, target := range map[string]string{
+		"include": filepath.Join(root, "include"), "nvvm": filepath.Join(root, "nvvm"), "lib64": exec.LinkFolder(compiler, library),
+	} {
+		if err := relink(filepath.Join(toolkit, name), target); err != nil {
+			return err
+		}
+	}
+	path := filepath.Join(toolkit, "bin", "nvcc")
 	script := fmt.Sprintf("#!/bin/sh\nexec %s nvcc \"$@\"\n", run.ShellWord(self))
 	if err := os.WriteFile(path+".new", []byte(script), 0o755); err != nil {
 		return err
@@ -122,4 +164,15 @@ func (a *app) printCompilerPath() error {
 	}
 	_, err = fmt.Fprintln(a.stdout, path)
 	return err
+}
+
+// relink makes a symbolic link, in the place of an older one.
+func relink(link, target string) error {
+	if old, err := os.Readlink(link); err == nil && old == target {
+		return nil
+	}
+	if err := os.Symlink(target, link+".new"); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	return os.Rename(link+".new", link)
 }

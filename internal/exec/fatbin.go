@@ -2,6 +2,7 @@ package exec
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -58,11 +59,36 @@ func ptxOf(image []byte, device string) ([]byte, error) {
 	}
 	switch binary.LittleEndian.Uint32(image) {
 	case fatMagic:
-		return fatPTX(image, device)
+		return linkedPTX(image, device)
 	case elfMagic:
 		return nil, &NoPTXError{Arch: device}
 	}
 	return bytes.TrimRight(image, "\x00"), nil
+}
+
+// linkedPTX returns the PTX of the containers of a module, one behind the other. NVIDIA's device runtime
+// has machine code alone, and is no part of the result.
+func linkedPTX(data []byte, device string) ([]byte, error) {
+	var units [][]byte
+	var first error
+	for len(data) >= 16 && binary.LittleEndian.Uint32(data) == fatMagic {
+		size := uint64(binary.LittleEndian.Uint16(data[6:])) + binary.LittleEndian.Uint64(data[8:])
+		if size > uint64(len(data)) || size < 16 {
+			return nil, fmt.Errorf("read the fat binary: %w", errFat)
+		}
+		unit, err := fatPTX(data[:size], device)
+		switch {
+		case err == nil:
+			units = append(units, unit)
+		case first == nil:
+			first = err
+		}
+		data = data[size:]
+	}
+	if len(units) == 0 {
+		return nil, cmp.Or(first, fmt.Errorf("read the fat binary: %w", errFat))
+	}
+	return linkPTX(units), nil
 }
 
 // fatPTX chooses the PTX for the newest architecture that runs on the device.

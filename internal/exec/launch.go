@@ -26,6 +26,12 @@ func (s *session) launch(ctx context.Context, f *fields) (status, []byte, []byte
 	}
 	l.Entry, l.Params = function.entry.Name, f.data
 	function.number++
+	repeat := s.repeated(id, &l)
+	state, idle := s.isIdle(repeat)
+	if idle {
+		s.skipped(function)
+		return success, nil, u32s(int(success))
+	}
 	var printed strings.Builder
 	job := s.begin(function)
 	o := sim.Options{
@@ -36,6 +42,7 @@ func (s *session) launch(ctx context.Context, f *fields) (status, []byte, []byte
 	if !job.checked {
 		s.memory.MarkAllWritten()
 	}
+	s.ran(repeat, state, time.Since(job.began), err == nil && printed.Len() == 0)
 	failed := s.end(job, result, err)
 	code := refusal(err)
 	if code != success {
@@ -63,6 +70,16 @@ func (s *session) begin(f *function) *job {
 		s.options.Progress(Progress{Kernel: f.short, Launch: s.outcome.Launches, WarpInstructions: s.outcome.WarpInstructions, Running: true})
 	}
 	return j
+}
+
+// skipped notes a launch that would have changed nothing.
+func (s *session) skipped(f *function) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.outcome.Launches++
+	kernel := s.outcome.kernel(f)
+	kernel.Launches++
+	kernel.Skipped++
 }
 
 // end reports the findings of a launch, and returns the error that a fault leaves.

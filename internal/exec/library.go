@@ -17,7 +17,7 @@ import (
 	"attune/internal/toolchain"
 )
 
-//go:embed client/*.c client/*.h client/runtime/*.c client/runtime/*.h client/runtime/*.ld
+//go:embed client/*.c client/*.h client/runtime/*.c client/runtime/*.h client/runtime/*.ld client/cublas/*.c client/cublas/*.h client/nvrtc/*.c
 var clientSources embed.FS
 
 // ErrNoHostCompiler is returned, wrapped, when there is no C compiler to build the client with.
@@ -39,6 +39,12 @@ const folderVersion = 4
 // runtimeVersions are the major versions of the runtime library, with the names that programs load.
 var runtimeVersions = []struct{ major, name string }{
 	{"11", "libcudart.so.11.0"}, {"12", "libcudart.so.12"}, {"13", "libcudart.so.13"},
+}
+
+// hostedLibraries are the libraries of NVIDIA's that have a library of attune's in their place, with the
+// sources and the entry points of each. Their names end with the major version.
+var hostedLibraries = []struct{ name, sources, symbols string }{
+	{"libcublas", "cublas", "cublas*"}, {"libcublasLt", "cublas", "cublasLt*"}, {"libnvrtc", "nvrtc", "nvrtc*"},
 }
 
 // clientFlags build a library. Nothing but its entry points is visible.
@@ -124,30 +130,50 @@ func buildLibrary(ctx context.Context, dir string) error {
 	return nil
 }
 
-// buildRuntime builds the runtime library of a major version. Programs ask for its symbols with the
-// version that is its name.
+// buildRuntime builds the runtime library of a major version, and the libraries beside it.
 func buildRuntime(work, made, dir, major, name string, compile func(output, pattern string, flags ...string) error) error {
-	script := filepath.Join(work, name+".map")
-	if err := os.WriteFile(script, fmt.Appendf(nil, "%s {\n  global: cuda*; __cuda*;\n  local: *;\n};\n", name), 0o644); err != nil {
-		return err
-	}
-	err := compile(name, "runtime/*.c", "-DRUNTIME="+major, "-Wl,--version-script="+script, filepath.Join(work, "client/runtime/aliases.ld"),
-		"-L"+made, "-l:"+libraryName, "-Wl,-rpath,$ORIGIN")
-	if err != nil {
-		return err
-	}
 	link := filepath.Join(made, linkFolder(major))
 	if err := os.Mkdir(link, 0o755); err != nil {
 		return err
 	}
+	// A program asks for the symbols with the version that is the name of the library.
+	build := func(name, sources, symbols string, flags ...string) error {
+		script := filepath.Join(work, name+".map")
+		if err := os.WriteFile(script, fmt.Appendf(nil, "%s {\n  global: %s;\n  local: *;\n};\n", name, symbols), 0o644); err != nil {
+			return err
+		}
+		return compile(name, sources+"/*.c", append(flags, "-DRUNTIME="+major, "-Wl,--version-script="+script,
+			"-L"+made, "-l:"+libraryName, "-Wl,-rpath,$ORIGIN", "-lm")...)
+	}
+	if err := build(name, "runtime", "cuda*; __cuda*", filepath.Join(work, "client/runtime/aliases.ld")); err != nil {
+		return err
+	}
 	// Linkers read these texts in the place of the libraries. The static library is the shared one.
-	runtime := fmt.Appendf(nil, "INPUT(%s %s)\n", filepath.Join(dir, name), filepath.Join(dir, libraryName))
-	driver := fmt.Appendf(nil, "INPUT(%s)\n", filepath.Join(dir, libraryName))
+	text := func(file string, libraries ...string) error {
+		var all []string
+		for _, name := range libraries {
+			all = append(all, filepath.Join(dir, name))
+		}
+		return os.WriteFile(filepath.Join(link, file), fmt.Appendf(nil, "INPUT(%s)\n", strings.Join(all, " ")), 0o644)
+	}
+	for _, h := range hostedLibraries {
+		name := h.name + ".so." + major
+		if err := build(name, h.sources, h.symbols); err != nil {
+			return err
+		}
+		if err := errors.Join(text(h.name+".so", name), text(h.name+"_static.a", name)); err != nil {
+			return err
+		}
+	}
 	return errors.Join(
-		os.WriteFile(filepath.Join(link, "libcudart.so"), runtime, 0o644),
-		os.WriteFile(filepath.Join(link, "libcudart_static.a"), runtime, 0o644),
-		os.WriteFile(filepath.Join(link, linkName), driver, 0o644),
+		text("libcudart.so", name, libraryName), text("libcudart_static.a", name, libraryName), text(linkName, libraryName),
 	)
+}
+
+// LinkFolder is the folder with the libraries that programs of a compiler are linked with.
+func LinkFolder(c *toolchain.Compiler, library string) string {
+	major, _, _ := strings.Cut(c.Version, ".")
+	return filepath.Join(library, linkFolder(major))
 }
 
 func linkFolder(major string) string { return "link-" + major }
@@ -155,10 +181,9 @@ func linkFolder(major string) string { return "link-" + major }
 // CompileFlags are the flags of nvcc for a program that runs on the simulator: PTX for the device, line
 // numbers, and attune's runtime library in the folder of Library.
 func CompileFlags(c *toolchain.Compiler, library, device string) []string {
-	major, _, _ := strings.Cut(c.Version, ".")
 	number := strings.TrimPrefix(device, "sm_")
 	flags := []string{
-		"-lineinfo", "-cudart", "shared", "-L" + filepath.Join(library, linkFolder(major)),
+		"-lineinfo", "-cudart", "shared", "-L" + LinkFolder(c, library),
 		"-gencode", fmt.Sprintf("arch=compute_%s,code=compute_%s", number, number),
 	}
 	lib := filepath.Join(filepath.Dir(filepath.Dir(c.NVCC)), "lib")

@@ -19,6 +19,7 @@ type Outcome struct {
 	Findings         []*Found  `json:"findings"`
 	Suppressed       []*Found  `json:"suppressed,omitempty"`
 	Refused          []Refusal `json:"refused,omitempty"`
+	Hosted           []*Hosted `json:"hosted,omitempty"`      // calls that the host has computed
 	Unsupported      []string  `json:"unsupported,omitempty"` // entry points that the program has called and attune has not
 	Exit             int       `json:"exit"`                  // of the program; 128 and the signal if one ended it
 	Signal           string    `json:"signal,omitempty"`
@@ -29,7 +30,8 @@ type Kernel struct {
 	Name             string  `json:"name"`
 	Mangled          string  `json:"mangled,omitempty"`
 	Launches         int     `json:"launches"`
-	Checked          int     `json:"checked"` // launches with checkers
+	Checked          int     `json:"checked"`           // launches with checkers
+	Skipped          int     `json:"skipped,omitempty"` // repeats that would have changed nothing
 	WarpInstructions uint64  `json:"warp_instructions"`
 	Seconds          float64 `json:"seconds"` // of the simulation
 }
@@ -99,19 +101,27 @@ func (f *Found) Fails(strict bool) bool {
 	return f.Severity == finding.Error || strict && f.Severity == finding.Strict
 }
 
-// add notes a finding, and reports it the first time.
+// add notes a finding of a launch, and reports it the first time.
 func (s *session) add(j *job, f finding.Finding) {
 	if f.Severity == finding.Note {
 		return
 	}
 	s.relate(&f)
-	key := j.function.entry.Name + "\x00" + f.Key()
-	found := &Found{Kernel: j.function.short, FirstIn: j.number, LaunchesIn: 1, Finding: f}
+	s.addTo(&Found{Kernel: j.function.short, FirstIn: j.number, LaunchesIn: 1, Finding: f}, j.function.entry.Name)
+}
+
+// addNamed notes a finding of a function that is no kernel.
+func (s *session) addNamed(function string, f finding.Finding) {
+	s.addTo(&Found{Kernel: function, FirstIn: 1, LaunchesIn: 1, Finding: f}, function)
+}
+
+func (s *session) addTo(found *Found, mangled string) {
+	key := mangled + "\x00" + found.Key()
 	reason, accepted := s.options.Suppress.reason(found)
 	found.Reason = reason
 	s.keepFinding(found)
 	if seen := s.found[key]; seen != nil {
-		seen.Count += f.Count
+		seen.Count += found.Count
 		seen.LaunchesIn++
 		return
 	}

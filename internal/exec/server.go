@@ -20,7 +20,7 @@ import (
 type Options struct {
 	Arch     string // of the device, such as sm_90a
 	Library  string // folder of the client library
-	Runtime  string // folder of a shared runtime library, for programs that need one and find none; may be empty
+	Compiler string // nvcc, for programs that compile; may be empty
 	Folder   string // that source files are named relative to
 	Memory   int    // limit of the simulation of a process, in bytes
 	Checks   bool
@@ -29,6 +29,8 @@ type Options struct {
 	Skip     []string // patterns of kernels that run without checkers
 	Sample   int      // launches of each kernel that are checked; 0 for all
 	Suppress *Suppressions
+
+	SkipRepeats bool // of launches that would change nothing
 
 	Report   func(*Found)        // a new finding
 	Line     func(text string)   // something that the user should know
@@ -117,8 +119,11 @@ func (s *Server) crashedLocked(p *crash.Panic) {
 	}
 }
 
-// socketVariable names the socket for the client.
-const socketVariable = "ATTUNE_EXEC_SOCKET"
+// Variables of the environment for the client: the socket, and nvcc.
+const (
+	socketVariable   = "ATTUNE_EXEC_SOCKET"
+	compilerVariable = "ATTUNE_EXEC_NVCC"
+)
 
 // Run runs a program to its end, and all processes that it starts.
 func Run(ctx context.Context, o Options, command []string) (*Outcome, error) {
@@ -148,11 +153,21 @@ func (s *Server) accept(ctx context.Context, listener *net.UnixListener, session
 	}
 }
 
-// program runs the program and notes how it ended.
+// program runs the program and notes how it ended. A program with a library that attune does not run is
+// not started.
 func (s *Server) program(ctx context.Context, socket string, command []string) error {
 	path, err := osexec.LookPath(command[0])
 	if err != nil {
 		return fmt.Errorf("start the program: %w", err)
+	}
+	if refused := refusedNeeds(path); len(refused) > 0 {
+		s.mu.Lock()
+		s.outcome.Unsupported = append(s.outcome.Unsupported, refused...)
+		s.mu.Unlock()
+		for _, why := range refused {
+			s.say("%s %s", command[0], why)
+		}
+		return nil
 	}
 	cmd := osexec.CommandContext(ctx, path, command[1:]...)
 	cmd.Args[0] = command[0]
@@ -186,5 +201,9 @@ func (s *Server) environment(socket string) map[string]string {
 	if given := os.Getenv("LD_LIBRARY_PATH"); given != "" {
 		folders = append(folders, given)
 	}
-	return map[string]string{socketVariable: socket, "LD_LIBRARY_PATH": strings.Join(folders, ":")}
+	environment := map[string]string{socketVariable: socket, "LD_LIBRARY_PATH": strings.Join(folders, ":")}
+	if s.options.Compiler != "" {
+		environment[compilerVariable] = s.options.Compiler
+	}
+	return environment
 }

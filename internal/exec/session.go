@@ -3,8 +3,8 @@ package exec
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
+	"hash/maphash"
 	"net"
 	"os"
 	"slices"
@@ -36,7 +36,9 @@ type session struct {
 	allocated int            // so far, of all kinds
 	modules   []*module
 	functions []*function
-	process   int // its number
+	repeats   map[string]*repeat // launches by kernel, extents and parameters
+	seed      maphash.Seed       // of hashes of the memory
+	process   int                // its number
 }
 
 // serve answers the requests of a process until it ends.
@@ -47,7 +49,7 @@ func (s *Server) serve(ctx context.Context, c *net.UnixConn) (err error) {
 		return err
 	}
 	defer a.close()
-	p := &session{Server: s, arena: a, memory: a.memory(s.options.Memory), kinds: map[uint64]int{}}
+	p := &session{Server: s, arena: a, memory: a.memory(s.options.Memory), kinds: map[uint64]int{}, repeats: map[string]*repeat{}, seed: maphash.MakeSeed()}
 	if _, _, err := c.WriteMsgUnix([]byte{0}, unix.UnixRights(int(a.file.Fd())), nil); err != nil {
 		return err
 	}
@@ -119,6 +121,15 @@ func (s *session) answerPlain(request uint64, f *fields) (status, []byte) {
 	case requestLimit:
 		if limit, value := f.u64(), f.u64(); limit == limitHeap {
 			s.heap.Bytes = int64(min(value, s.memoryBytes()))
+		}
+		return success, nil
+	case requestLibrary:
+		return s.library(f), nil
+	case requestTexture:
+		return s.texture(f)
+	case requestTextureFree:
+		if !s.memory.RemoveTexture(f.u64()) {
+			return invalidValue, nil
 		}
 		return success, nil
 	case requestReports:
@@ -329,6 +340,3 @@ func (s *session) tensorMap(f *fields) (status, []byte) {
 	}
 	return success, data
 }
-
-// isClosed reports whether a listener has been closed.
-func isClosed(err error) bool { return errors.Is(err, net.ErrClosed) }

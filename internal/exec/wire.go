@@ -27,6 +27,9 @@ const (
 	requestKernels
 	requestMemory
 	requestLimit
+	requestLibrary
+	requestTexture
+	requestTextureFree
 )
 
 // requestReports is of attune's Python package, apart from those of the driver.

@@ -10,7 +10,7 @@ func (p *parser) operand() Operand {
 			return p.pair(p.namedOperand())
 		}
 	case '{':
-		return Operand{Kind: VecOperand, Parts: p.vector()}
+		return p.pair(Operand{Kind: VecOperand, Parts: p.vector()}) // tex may have a predicate
 	case '[':
 		return p.addressOperand()
 	case '!':

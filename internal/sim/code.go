@@ -122,14 +122,15 @@ type op struct {
 	laneDst   slot
 	checked   bool // a checker runs before it
 
-	d, a  int32 // indexes of predicates, or the target of a branch
-	alu   *aluOp
-	mov   *movOp
-	mem   *memOp
-	ctl   *controlOp
-	sync  *syncOp
-	mat   *matrixOp
-	wgmma *wgmmaOp
+	d, a    int32 // indexes of predicates, or the target of a branch
+	alu     *aluOp
+	mov     *movOp
+	mem     *memOp
+	ctl     *controlOp
+	sync    *syncOp
+	mat     *matrixOp
+	wgmma   *wgmmaOp
+	texture *textureOp
 }
 
 // check makes the operation call a checker before it runs. The compact form has no checker, so a

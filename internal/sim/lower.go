@@ -51,6 +51,8 @@ func (c *code) lowerInstruction(in *ptx.Instruction, o *op, pc int) error {
 		return c.lowerWgmma(in, o)
 	case "setmaxnreg":
 		return c.lowerMaxRegisters(in, o)
+	case "tex", "tld4", "suld", "sust":
+		return c.lowerTexture(in, o)
 	case "tensormap":
 		return c.lowerTensorMap(in, o)
 	case "createpolicy":

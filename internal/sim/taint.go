@@ -270,7 +270,7 @@ func (c *code) newFlow(in *ptx.Instruction, o *op) flow {
 			}
 			f.upward = !saturates && !slices.Contains(in.Modifiers, "hi") && slices.Contains([]string{"add", "sub", "mul", "mad", "neg"}, in.Opcode)
 		}
-		f.pure = o.mem == nil && o.sync == nil && o.ctl == nil && o.mat == nil && o.wgmma == nil
+		f.pure = o.mem == nil && o.sync == nil && o.ctl == nil && o.mat == nil && o.wgmma == nil && o.texture == nil
 	}
 	operands := in.Operands
 	if i := slices.IndexFunc(in.Modifiers, func(m string) bool { return m == "and" || m == "or" }); i >= 0 && in.Opcode == "setp" {

@@ -70,6 +70,9 @@ enum Request {
   REQUEST_KERNELS,
   REQUEST_MEMORY,
   REQUEST_LIMIT,
+  REQUEST_LIBRARY,
+  REQUEST_TEXTURE,
+  REQUEST_TEXTURE_FREE,
   REQUEST_REPORTS = 64,
 };
 
@@ -98,6 +101,16 @@ void flush_output(void);
 
 // unsupported reports an entry point that does not exist here, once by its name.
 CUresult unsupported(const char *name);
+
+// Region is what a function of a library accesses: rows of device memory. Host memory may be among
+// them where the function allows it.
+struct Region {
+  uint64_t address, pitch, width, height;  // in bytes
+  uint32_t writes, host;
+};
+
+// attuneLibrary has the server check the accesses of a call that the host computes, and note the call.
+CUresult attuneLibrary(const char *function, const struct Region *regions, uint32_t count);
 
 // sticky is the error of a kernel that ended its context; CUDA_SUCCESS before.
 extern CUresult sticky;
@@ -220,6 +233,17 @@ struct Array3D {
   int format;
   unsigned channels, flags;
 };
+
+// Array is a CUDA array: rows of device memory without gaps.
+struct Array {
+  CUdeviceptr address;
+  size_t width, height, depth;  // in elements; 0 where the array has no such extent
+  int format;
+  unsigned channels, flags;
+};
+
+size_t format_bytes(int format);
+size_t element_bytes(const struct Array *array);
 
 // ---- streams and events (stream.c) -------------------------------------------------------------
 

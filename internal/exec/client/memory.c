@@ -202,18 +202,12 @@ API CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_context, CUdeviceptr
   return cuMemcpyAsync(to, from, bytes, stream);
 }
 
-// Array is a CUDA array: rows of device memory without gaps.
-struct Array {
-  CUdeviceptr address;
-  size_t width, height, depth;  // in elements; 0 where the array has no such extent
-  int format;
-  unsigned channels, flags;
-};
+size_t format_bytes(int format) {
+  return format == 0x01 || format == 0x08 ? 1 : format == 0x02 || format == 0x09 || format == 0x10 ? 2 : 4;
+}
 
-static size_t element_bytes(const struct Array *a) {
-  const int f = a->format;
-  const size_t one = f == 0x01 || f == 0x08 ? 1 : f == 0x02 || f == 0x09 || f == 0x10 ? 2 : 4;
-  return one * a->channels;
+size_t element_bytes(const struct Array *a) {
+  return format_bytes(a->format) * a->channels;
 }
 
 static size_t at_least_one(size_t n) { return n == 0 ? 1 : n; }

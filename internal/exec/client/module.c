@@ -20,7 +20,7 @@ struct FatWrapper {
   void *more;
 };
 
-enum { kFatMagic = 0xba55ed50u, kWrapperMagic = 0x466243b1u, kElfMagic = 0x464c457fu };
+enum { kFatMagic = 0xba55ed50u, kWrapperMagic = 0x466243b1u, kElfMagic = 0x464c457fu, kLinkedAtLoad = 2 };
 
 // elf_bytes returns the size of a cubin: the end of its section headers, which come last or before
 // the program headers.
@@ -53,11 +53,38 @@ static size_t image_of(const void **image) {
   return strlen(*image);
 }
 
+// gather returns the images that the driver links when it loads them (nvcc -rdc=true), one behind the
+// other: those of the wrapper's list.
+static char *gather(const struct FatWrapper *wrapper, size_t *bytes) {
+  char *all = NULL;
+  *bytes = 0;
+  for (const void *const *next = wrapper->more; *next != NULL; next++) {
+    const void *image = *next;
+    const size_t size = image_of(&image);
+    char *grown = realloc(all, *bytes + size);
+    if (grown == NULL) return all;
+    all = grown;
+    memcpy(all + *bytes, image, size);
+    *bytes += size;
+  }
+  return all;
+}
+
 static CUresult load(CUmodule *module, const void *image) {
   if (module == NULL || image == NULL) return CUDA_ERROR_INVALID_VALUE;
-  const size_t bytes = image_of(&image);
-  uint32_t id;
-  const CUresult status = call(REQUEST_LOAD, NULL, 0, image, bytes, &id, sizeof id, NULL);
+  const struct FatWrapper *wrapper = image;
+  uint32_t magic, id;
+  memcpy(&magic, image, sizeof magic);
+  CUresult status;
+  size_t bytes;
+  if (magic == (uint32_t)kWrapperMagic && wrapper->version == kLinkedAtLoad && wrapper->more != NULL) {
+    char *images = gather(wrapper, &bytes);
+    status = call(REQUEST_LOAD, NULL, 0, images, bytes, &id, sizeof id, NULL);
+    free(images);
+  } else {
+    bytes = image_of(&image);
+    status = call(REQUEST_LOAD, NULL, 0, image, bytes, &id, sizeof id, NULL);
+  }
   if (status != CUDA_SUCCESS) return status;
   struct Module *loaded = calloc(1, sizeof *loaded);
   if (loaded == NULL) return CUDA_ERROR_OUT_OF_MEMORY;

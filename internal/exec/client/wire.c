@@ -187,3 +187,14 @@ CUresult unsupported(const char *name) {
 
 // attuneUnsupported is unsupported for the runtime library.
 API CUresult attuneUnsupported(const char *name) { return unsupported(name); }
+
+API CUresult attuneLibrary(const char *function, const struct Region *regions, uint32_t count) {
+  const size_t bytes = sizeof count + count * sizeof *regions;
+  char *head = malloc(bytes);
+  if (head == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
+  memcpy(head, &count, sizeof count);
+  memcpy(head + sizeof count, regions, count * sizeof *regions);
+  const CUresult status = call(REQUEST_LIBRARY, head, bytes, function, strlen(function), NULL, 0, NULL);
+  free(head);
+  return status;
+}

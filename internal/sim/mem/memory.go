@@ -1,8 +1,11 @@
 package mem
 
 import (
+	"bytes"
 	"cmp"
+	"encoding/binary"
 	"fmt"
+	"hash/maphash"
 	"math/rand/v2"
 	"slices"
 	"sort"
@@ -24,6 +27,8 @@ type Memory struct {
 	shadow atomic.Int64 // of the limit by what the checkers remember of the buffers
 	random *rand.Rand   // of the addresses; nil for the same ones in every memory
 	arena  *Arena       // that the buffers lie in; nil for the garbage collector's memory
+
+	textures []*Texture // by their handles; nil for removed ones
 }
 
 // Arena is memory that another process maps too. Its buffers have the addresses of that mapping.
@@ -235,6 +240,30 @@ func (m *Memory) MarkWritten(address uint64, size int) error {
 		Fill(b.Marks[at:at+size], Written)
 	}
 	return nil
+}
+
+// FirstUnwritten returns the first of some bytes of a buffer that was never written, or -1.
+func (m *Memory) FirstUnwritten(address uint64, size int) int {
+	b, at, err := m.inside(address, size)
+	if err != nil || b.Marks == nil {
+		return -1
+	}
+	return bytes.IndexByte(b.Marks[at:at+size], Unwritten)
+}
+
+// Hash is a hash of all bytes of the memory, with their addresses.
+func (m *Memory) Hash(seed maphash.Seed) uint64 {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	var h maphash.Hash
+	h.SetSeed(seed)
+	for _, b := range m.sorted {
+		var word [16]byte
+		binary.LittleEndian.PutUint64(word[:], b.Base)
+		binary.LittleEndian.PutUint64(word[8:], maphash.Bytes(seed, b.Data))
+		h.Write(word[:])
+	}
+	return h.Sum64()
 }
 
 // MarkAllWritten makes all bytes count as written: of memory that a launch without checkers has

@@ -1,6 +1,6 @@
 // Memory: allocations, copies, symbols and arrays.
 
-#include "runtime.h"
+#include "array.h"
 
 #include <string.h>
 
@@ -130,10 +130,6 @@ API cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, s
 
 // ---- arrays and boxes --------------------------------------------------------------------------
 
-struct Channels {
-  int x, y, z, w, kind;
-};
-
 struct Extent {
   size_t width, height, depth;
 };
@@ -164,14 +160,13 @@ CUresult cuArrayDestroy(CUarray);
 
 API struct Channels cudaCreateChannelDesc(int x, int y, int z, int w, int kind) { return (struct Channels){x, y, z, w, kind}; }
 
-// format_of is the driver's format of an element: unsigned, signed or floating point of some bits.
-static int format_of(const struct Channels *c) {
+int format_of(const struct Channels *c) {
   const int size = c->x == 8 ? 0 : c->x == 16 ? 1 : 2;
   static const int formats[3][3] = {{0x08, 0x09, 0x0a}, {0x01, 0x02, 0x03}, {0x10, 0x10, 0x20}};
   return formats[c->kind >= 0 && c->kind < 3 ? c->kind : 0][size];
 }
 
-static unsigned channels_of(const struct Channels *c) { return 1 + (c->y > 0) + (c->z > 0) + (c->w > 0); }
+unsigned channels_of(const struct Channels *c) { return 1 + (c->y > 0) + (c->z > 0) + (c->w > 0); }
 
 static cudaError_t make_array(CUarray *array, const struct Channels *c, struct Extent e, unsigned flags) {
   const struct Array3D d = {e.width, e.height, e.depth, format_of(c), channels_of(c), flags};
@@ -269,14 +264,50 @@ API cudaError_t cudaMemcpyFromArray(void *to, CUarray array, size_t x, size_t y,
   return array_copy(array, x, y, to, bytes, bytes, 1, false, NULL, false);
 }
 
+struct Channels channels_from(int format, unsigned channels) {
+  const int bits = format == 0x01 || format == 0x08 ? 8 : format == 0x02 || format == 0x09 || format == 0x10 ? 16 : 32;
+  const int kind = format < 8 ? 1 : format < 0x10 ? 0 : 2;
+  return (struct Channels){bits, channels > 1 ? bits : 0, channels > 2 ? bits : 0, channels > 3 ? bits : 0, kind};
+}
+
 API cudaError_t cudaGetChannelDesc(struct Channels *c, CUarray array) {
   struct Array3D d = {0};
   cuArray3DGetDescriptor_v2(&d, array);
-  const int bits = (int)(8 * element_of(array) / d.channels);
-  const int kind = d.format < 8 ? 1 : d.format < 0x10 ? 0 : 2;
-  *c = (struct Channels){kind == 1 ? bits : bits, d.channels > 1 ? bits : 0, d.channels > 2 ? bits : 0, d.channels > 3 ? bits : 0, kind};
-  if (kind == 1) c->kind = 1;
+  *c = channels_from(d.format, d.channels);
   return 0;
+}
+
+static cudaError_t array_to_array(CUarray to, size_t to_x, size_t to_y, CUarray from, size_t from_x, size_t from_y, size_t width, size_t height) {
+  const struct Memcpy3D m = {.from_type = kArray, .from_array = from, .from_x = from_x, .from_y = from_y, .to_type = kArray,
+                             .to_array = to, .to_x = to_x, .to_y = to_y, .width = width, .height = height, .depth = 1};
+  return copy_box(&m, NULL, false);
+}
+
+API cudaError_t cudaMemcpy2DArrayToArray(CUarray to, size_t to_x, size_t to_y, CUarray from, size_t from_x, size_t from_y, size_t width,
+                                         size_t height, int kind) {
+  (void)kind;
+  return array_to_array(to, to_x, to_y, from, from_x, from_y, width, height);
+}
+
+API cudaError_t cudaMemcpyArrayToArray(CUarray to, size_t to_x, size_t to_y, CUarray from, size_t from_x, size_t from_y, size_t bytes, int kind) {
+  (void)kind;
+  return array_to_array(to, to_x, to_y, from, from_x, from_y, bytes, 1);
+}
+
+API cudaError_t cudaMemcpy2DFromArrayAsync(void *to, size_t pitch, CUarray array, size_t x, size_t y, size_t width, size_t height, int kind,
+                                           CUstream stream) {
+  (void)kind;
+  return array_copy(array, x, y, to, pitch, width, height, false, stream, true);
+}
+
+API cudaError_t cudaMemcpyToArrayAsync(CUarray array, size_t x, size_t y, const void *from, size_t bytes, int kind, CUstream stream) {
+  (void)kind;
+  return array_copy(array, x, y, (void *)from, bytes, bytes, 1, true, stream, true);
+}
+
+API cudaError_t cudaMemcpyFromArrayAsync(void *to, CUarray array, size_t x, size_t y, size_t bytes, int kind, CUstream stream) {
+  (void)kind;
+  return array_copy(array, x, y, to, bytes, bytes, 1, false, stream, true);
 }
 
 // ---- symbols -----------------------------------------------------------------------------------
@@ -446,9 +477,3 @@ API cudaError_t cudaPointerGetAttributes(struct PointerAttributes *a, const void
   a->host_pointer = type == kHost || managed ? (void *)p : NULL;
   return 0;
 }
-
-#define UNSUPPORTED_TEXTURE(name) \
-  API cudaError_t name(void) { return record(attuneUnsupported(#name)); }
-
-UNSUPPORTED_TEXTURE(cudaCreateTextureObject)
-UNSUPPORTED_TEXTURE(cudaCreateSurfaceObject)
