@@ -12,6 +12,7 @@ from torch.overrides import TorchFunctionMode
 _CUDA = torch.device("cuda", 0)
 _HOST = torch.device("cpu")
 _MARK = "_attune_host"  # the attribute of tensors that are on the CPU for the program too
+_EMPTY = "_attune_empty"  # that of tensors which nothing has written
 
 
 class Event:
@@ -223,11 +224,17 @@ class CudaOnHost(TorchFunctionMode):
         kwargs = dict(kwargs or {})
         special = _SPECIAL.get(func)
         if special is not None:
+            if special not in _KEEP_EMPTY:
+                _fill(args)
             return special(func, *args, **kwargs)
         if func is torch.Tensor.__repr__ or getattr(func, "__name__", "") == "__get__":
             result = func(*args, **kwargs)  # an attribute, such as T, grad or data
+            if isinstance(result, torch.Tensor):
+                _fill(args)
             return _marked(result, all(map(_on_host, _tensors(args))))
         inputs = list(_tensors(args)) + list(_tensors(kwargs))
+        if func not in _FACTS:
+            _fill(inputs)
         on_host = all(map(_on_host, inputs))
         if "device" in kwargs or not inputs and func not in _WITHOUT_DEVICE:
             device = kwargs.get("device")
@@ -238,7 +245,24 @@ class CudaOnHost(TorchFunctionMode):
                     kwargs["device"] = _HOST
         if kwargs.get("pin_memory"):
             kwargs["pin_memory"] = False
-        return _marked(func(*args, **kwargs), on_host)
+        result = _marked(func(*args, **kwargs), on_host)
+        if func in _MAKES_EMPTY and isinstance(result, torch.Tensor):
+            setattr(result, _EMPTY, True)
+        return result
+
+
+def is_empty(tensor: torch.Tensor) -> bool:
+    """Whether the program has made a tensor and written nothing to it. A launch writes it."""
+    empty = getattr(tensor, _EMPTY, False)
+    _fill(tensor)
+    return empty
+
+
+def _fill(tensors: Any) -> None:
+    """Notes that a function has tensors, which it may write or make views of."""
+    for tensor in _tensors(tensors):
+        if hasattr(tensor, _EMPTY):
+            delattr(tensor, _EMPTY)
 
 
 def _on_host(tensor: torch.Tensor) -> bool:
@@ -311,6 +335,27 @@ _SPECIAL: dict[Any, Callable[..., Any]] = {
     torch.Tensor.is_cpu.__get__: lambda func, tensor: _on_host(tensor),
     torch.Tensor.get_device: _get_device,
     torch.get_device: _get_device,
+}
+_KEEP_EMPTY = (_device, _says_cuda, _get_device)
+_MAKES_EMPTY = {torch.empty, torch.empty_like, torch.empty_strided, torch.Tensor.new_empty}
+# Functions that neither read nor write elements, nor make views.
+_FACTS = _MAKES_EMPTY | {
+    torch.Tensor.data_ptr,
+    torch.Tensor.dim,
+    torch.Tensor.element_size,
+    torch.Tensor.is_contiguous,
+    torch.Tensor.nelement,
+    torch.Tensor.numel,
+    torch.Tensor.size,
+    torch.Tensor.storage_offset,
+    torch.Tensor.stride,
+    torch.Tensor.__hash__,
+    torch.Tensor.__len__,
+    torch.zeros_like,
+    torch.ones_like,
+    torch.rand_like,
+    torch.randn_like,
+    torch.numel,
 }
 # Functions without tensors that take no device.
 _WITHOUT_DEVICE = {

@@ -230,27 +230,31 @@ class _Memory:
         self._live: list[tuple[int, int]] | None = None
         users: dict[tuple[int, int], dict[str, int]] = {}  # the arguments of a storage, with their indices
         tables: dict[tuple[int, int], _Argument] = {}
+        empty: set[tuple[int, int]] = set()
         for a in arguments:
             value = a.value[0].base if a.type == "tensormap" else a.value
             if not hasattr(value, "data_ptr"):
                 continue
             place = _storage(value)
             users.setdefault(place, {})[a.name] = a.position
+            if isinstance(value, torch.Tensor) and _cuda.is_empty(value) and value.nbytes == place[1]:
+                empty.add(place)
             if a.type in ("*i64", "*u64") and place[1] > 0:
                 tables[place] = a
         for place, names in users.items():
-            self._add(place, min(names.values()), ", ".join(names))
+            self._add(place, min(names.values()), ", ".join(names), written=place not in empty)
         for place, a in tables.items():
             self._translate_table(a, self._copies[place[0]])
 
-    def _add(self, place: tuple[int, int], index: int, name: str) -> _Copy | None:
+    def _add(self, place: tuple[int, int], index: int, name: str, written: bool = True) -> _Copy | None:
         host, size = place
         if size == 0:
             return None
         shift = host % 16
-        allocation = self._simulator.allocate(size + shift, index, name, written=True)
+        allocation = self._simulator.allocate(size + shift, index, name, written)
         copy = self._copies[host] = _Copy(host, size, allocation, allocation + shift)
-        ctypes.memmove(copy.address, host, size)
+        if written:
+            ctypes.memmove(copy.address, host, size)
         return copy
 
     def address(self, value: Any) -> int:

@@ -295,6 +295,24 @@ class CudaOnHost(OnSimulator):
         torch.cuda.synchronize()
         self.assertGreaterEqual(begin.elapsed_time(end), 0)
 
+    def test_empty_output(self):
+        """An output that nothing has written is uninitialised, until a function writes it."""
+        x, n = torch.randn(100, device="cuda"), 100
+        for out in (torch.empty(n, device="cuda"), torch.empty_like(x), x.new_empty(n)):
+            self.assertEqual((out.shape, out.stride(), out.device.type), ((n,), (1,), "cuda"))
+            with self.assertFinding("uninitialized") as caught:
+                kernels.add[(1,)](out, x, out, n, BLOCK=128)
+            self.assertEqual(caught.exception.line, 12)
+            kernels.add[(1,)](out, x, out, n, BLOCK=128)
+        writes = (torch.Tensor.zero_, lambda t: t.data.zero_(), lambda t: t.view(10, 10).T.fill_(0))
+        for write in (*writes, lambda t: t[:].fill_(0), lambda t: t.copy_(x), lambda t: torch.neg(x, out=t)):
+            out = torch.empty(n, device="cuda")
+            write(out)
+            kernels.add[(1,)](out, x, out, n, BLOCK=128)
+        out = torch.empty(n, device="cuda")
+        kernels.scale[(1,)](x, out, 2.0, n, BLOCK=128)
+        torch.testing.assert_close(out, 2 * x)
+
     def test_backward(self):
         x = torch.randn(100, device="cuda", requires_grad=True)
         kernels.Double.apply(x).square().sum().backward()
