@@ -72,7 +72,8 @@ def install_from_environment() -> None:
     words = dict(word.partition("=")[::2] for word in os.environ.get("ATTUNE_SIM", "").split())
     unknown = words.keys() - {"1", "checks", "strict", "sample", "arch", "autotune"}
     if unknown:
-        raise ValueError(f"ATTUNE_SIM has {unknown.pop()!r}; want 1, or checks=off, strict=1, sample=N, arch=ARCH, autotune=first")
+        wanted = "1, or checks=off, strict=1, sample=N, arch=ARCH, autotune=first"
+        raise ValueError(f"ATTUNE_SIM has {unknown.pop()!r}; want {wanted}")
     install(
         checks=words.get("checks", "all"),
         strict=words.get("strict", "0") != "0",

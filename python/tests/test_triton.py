@@ -236,7 +236,8 @@ class Options(unittest.TestCase):
     def test_no_program(self):
         saved = os.environ.get("ATTUNE_PROGRAM")
         os.environ["ATTUNE_PROGRAM"] = "/no/such/attune"
-        self.addCleanup(lambda: os.environ.pop("ATTUNE_PROGRAM") if saved is None else os.environ.update(ATTUNE_PROGRAM=saved))
+        restore = os.environ.pop if saved is None else os.environ.__setitem__
+        self.addCleanup(restore, "ATTUNE_PROGRAM", saved)
         with self.assertRaisesRegex(RuntimeError, "ATTUNE_PROGRAM names /no/such/attune"):
             attune.triton.install()
 
@@ -377,9 +378,11 @@ class Doors(unittest.TestCase):
     @unittest.skipUnless(package.has("pytest"), "no pytest")
     def test_pytest_programs(self):
         """Findings of a program that a test starts fail the test."""
-        code = "import attune.triton, contextlib, torch, triton_kernels as k\nattune.triton.install()\nx = torch.ones(100)\n"
+        code = "import attune.triton, contextlib, torch, triton_kernels as k\nattune.triton.install()\n"
+        code += "x = torch.ones(100)\n"
         code += "with contextlib.suppress(attune.triton.Finding):\n    k.scale[(1,)](x, x, 2.0, {n}, BLOCK=128)\n"
-        test = "import subprocess, sys\n\ndef test_{n}():\n    subprocess.run([sys.executable, '-c', {code!r}], check=True)\n"
+        test = "import subprocess, sys\n\ndef test_{n}():\n"
+        test += "    subprocess.run([sys.executable, '-c', {code!r}], check=True)\n"
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder, "test_programs.py")
             path.write_text("\n".join(test.format(n=n, code=code.format(n=n)) for n in (100, 101)))
