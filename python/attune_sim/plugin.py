@@ -32,9 +32,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """Before a conftest.py asks whether there is a GPU."""
-    options = early_config.known_args_namespace
-    if not getattr(options, "attune_sim", False) or getattr(options, "numprocesses", None):
-        return  # with pytest-xdist the workers have the simulators
+    _start(early_config, early_config.known_args_namespace)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """In a worker of pytest-xdist that gets the plugin by -p."""
+    _start(config, config.option)
+
+
+def _start(config: pytest.Config, options: Any) -> None:
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
+    if not getattr(options, "attune_sim", False) or config.pluginmanager.has_plugin(_NAME):
+        return
+    if getattr(options, "numprocesses", None) and not worker:
+        return  # the workers have the simulators
     from attune_sim import _install
 
     try:
@@ -42,11 +53,14 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
             strict=options.attune_strict,
             torch_cuda=True,
             autotune=options.attune_autotune,
-            flags=tuple(shlex.split(options.attune_flags)),
+            flags=tuple(shlex.split(options.attune_flags.replace("{worker}", worker or "main"))),
         )
     except RuntimeError as problem:
         raise pytest.UsageError(f"--attune-sim: {problem}") from problem
-    early_config.pluginmanager.register(_Simulation(), "attune-simulation")
+    config.pluginmanager.register(_Simulation(), _NAME)
+
+
+_NAME = "attune-simulation"
 
 
 class _Simulation:
