@@ -20,9 +20,9 @@ constexpr int kSharedBytes = kQBytes + 2 * kStages * kTeams * kTileBytes;
 __device__ __forceinline__ int team_index() {
   return kTeams == 1 ? 0 : static_cast<int>(threadIdx.x) / kTeamThreads;
 }
-// Index of the warp among those that divide the query rows.
-__device__ __forceinline__ int row_warp() {
-  const int warp = static_cast<int>(threadIdx.x) / 32;
+// Index of the thread's warp among those that divide the query rows.
+__device__ __forceinline__ int row_warp(unsigned thread = threadIdx.x) {
+  const unsigned warp = thread / 32;
   return kTeams == 1 ? warp : warp % kTeamWarps;
 }
 
