@@ -89,7 +89,7 @@ __device__ __forceinline__ void multiply_qk(float (&s)[kRowTiles][kScores], Quer
     multiply_qk_e4m3(s, query, storage, stage);
     return;
   }
-  const int lane = ptx::opaque(threadIdx.x) % 32;  // addresses are cheaper than registers
+  const unsigned lane = ptx::opaque(threadIdx.x) % 32;  // addresses are cheaper than registers
   const RowAddress q_address = Query::lane_address();
   const KvRowAddress address(lane % 8 + lane / 16 * 8, lane / 8 % 2);
 #pragma unroll
@@ -130,7 +130,7 @@ __device__ __forceinline__ void multiply_pv(Rows (&rows)[kRowTiles],
                                             const float (&s)[kRowTiles][kScores],
                                             const Storage& storage, int stage,
                                             float softmax_scale_log2) {
-  const int lane = ptx::opaque(threadIdx.x) % 32;
+  const unsigned lane = ptx::opaque(threadIdx.x) % 32;
   const KvRowAddress address(lane % 16, lane / 16);
   constexpr int kLoads = kE4m3 ? 2 : 1;  // products of a load
 #pragma unroll

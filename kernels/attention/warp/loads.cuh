@@ -70,11 +70,14 @@ template <bool kK, bool kV>
 __device__ __forceinline__ void copy_keys(const Problem& p, const Tile& tile,
                                           const Storage& storage, int n_block, int stage) {
   const unsigned first = n_block * kBlockN + team_index() * kTeamKeys;
-  const unsigned all = ptx::opaque(threadIdx.x), thread = kTeams == 1 ? all : all % kTeamThreads;
+  const auto thread = [] {
+    const unsigned all = ptx::opaque(threadIdx.x);
+    return kTeams == 1 ? all : all % kTeamThreads;
+  };
   const unsigned k_chunks = p.columns * kKvElementBytes / 16;
   const unsigned v_chunks = p.o_columns * kKvElementBytes / 16;
   if (p.page_table != nullptr) {
-    for_pieces<kTeamKeys, kKvRowBytes, kTeamThreads, kUnrolled>(thread, [&](unsigned row,
+    for_pieces<kTeamKeys, kKvRowBytes, kTeamThreads, kUnrolled>(thread(), [&](unsigned row,
                                                                             unsigned chunk) {
       const KeyPlace at(p, tile, first + row);
       if constexpr (kK) {
@@ -91,7 +94,7 @@ __device__ __forceinline__ void copy_keys(const Problem& p, const Tile& tile,
   const unsigned count = max(0, tile.key_end - tile.key_begin);
   const auto copy = [&](uint32_t to, const uint16_t* from, int64_t row_stride, unsigned chunks) {
     copy_rows<kTeamKeys, kKvRowBytes, kTeamThreads, kUnrolled>(
-        to, thread, from, row_stride * kKvElementBytes, first, [&](unsigned row, unsigned chunk) {
+        to, thread(), from, row_stride * kKvElementBytes, first, [&](unsigned row, unsigned chunk) {
           return row - tile.key_begin < count && chunk < chunks;
         });
   };

@@ -17,9 +17,13 @@ __device__ __forceinline__ void copy_head(uint32_t to, const uint8_t* from, int6
                                           unsigned first, int end) {
   // Copies at a time: their addresses take registers, of which head dim 256 has few.
   constexpr int kUnrolled = kHeadDim == 256 ? 4 : 64;
-  copy_rows<kRows, kRowBytes, kThreads, kUnrolled>(
-      to, ptx::opaque(threadIdx.x), from, stride, first,
-      [&](unsigned row, unsigned) { return row < static_cast<unsigned>(end); });
+  for_pieces<kRows, kRowBytes, kThreads, kUnrolled>(
+      ptx::opaque(threadIdx.x), [&](unsigned row, unsigned chunk) {
+        const bool exists = first + row < static_cast<unsigned>(end);
+        const uint8_t* source = from + (exists ? first + row : 0) * stride + 16 * chunk;
+        ptx::cp_async_cg_16(to + SwizzledRows<kRowBytes>::offset(row, chunk), source,
+                            exists ? 16 : 0);
+      });
 }
 
 __device__ __forceinline__ void copy_query(const Problem& p, const Tile& tile,
