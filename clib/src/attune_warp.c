@@ -100,6 +100,7 @@ static int64_t cost_of(const attune_sdpa_form_info *form, const problem *x, int6
                                quotient_up(steps, splits) * step + KEYS_OF_BLOCK);
   if (splits > 1 && !form->packs_heads) time += BUSY * (KEYS_OF_MERGE + KEYS_OF_PART * splits);
   if (form->packs_heads && !has_few_rows(&x->p)) time *= 4;
+  if (form->has_options) time += time / 16; /* their instructions */
   const int64_t fours = form->threads > FOUR_WARPS ? form->threads / FOUR_WARPS : 1,
                 loads = ROWS_OF_LOADS * form->head_dim / 64 * fours;
   return time * ((form->query_rows + loads) / 4) * (form->head_dim / 32);

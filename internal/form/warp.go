@@ -130,6 +130,9 @@ func (f *Form) cost(p *Problem, splits int, facts device.Facts) int {
 	if f.PacksHeads && !p.hasFewRows() {
 		time *= 4
 	}
+	if f.HasOptions {
+		time += time / 16 // their instructions
+	}
 	loads := rowsOfLoads * f.HeadDim / 64 * max(f.Threads/fourWarps, 1)
 	return time * ((f.QueryRows + loads) / 4) * (f.HeadDim / 32)
 }

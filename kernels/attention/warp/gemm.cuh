@@ -24,7 +24,7 @@ struct Query {
       for (int i = 0; i < kDepthSteps; ++i) load_step(storage, address, i, words[i]);
     }
   }
-  // Operand A of product i. `address` is the lane's.
+  // Operand A of product i.
   __device__ __forceinline__ const uint32_t (&get(const Storage& storage,
                                                   const RowAddress& address,
                                                   int i))[kRowTiles][4] {
@@ -33,10 +33,9 @@ struct Query {
     return words[0];
   }
 
-  // Found in every step: registers are dearer. Row tiles are 16 rows apart.
+  // Row tiles are 16 rows apart.
   __device__ __forceinline__ static RowAddress lane_address() {
-    const unsigned thread = ptx::opaque(threadIdx.x);
-    return RowAddress(row_warp(thread) * kWarpRows + thread % 16, thread % 32 / 16);
+    return RowAddress(row_warp() * kWarpRows + threadIdx.x % 16, threadIdx.x % 32 / 16);
   }
 
  private:
