@@ -2,9 +2,9 @@
 
 import functools
 import os
+import sys
 from typing import Any
 
-import numpy
 import torch
 import triton
 from triton.runtime.jit import JITFunction
@@ -102,7 +102,8 @@ def _run_with_arrays(run: Any) -> Any:
     """JITFunction.run, which takes numpy arrays too. Tensors share their memory."""
 
     def tensor(value: Any) -> Any:
-        if not isinstance(value, numpy.ndarray):
+        numpy = sys.modules.get("numpy")  # a script with arrays has imported it
+        if numpy is None or not isinstance(value, numpy.ndarray):
             return value
         if not value.flags.writeable:
             value = value.copy()
