@@ -55,7 +55,7 @@ static int64_t rate_of(const attune_sdpa_form_info *form, int64_t resident) {
 
 /* The time of a step of each row, in keys. Of short steps a smaller share is not that of keys. */
 static int64_t time_of_step(const attune_sdpa_form_info *form) {
-  const int32_t more = form->step_keys * 7 / 16;
+  const int32_t more = form->step_keys / 2;
   return form->step_keys + (more < KEYS_OF_STEP ? more : KEYS_OF_STEP);
 }
 

@@ -139,7 +139,7 @@ func (f *Form) cost(p *Problem, splits int, facts device.Facts) int {
 
 // stepTime is the time of a step of each row, in keys. Of short steps a smaller share is not that of keys.
 func (f *Form) stepTime() int {
-	return f.StepKeys + min(keysOfStep, f.StepKeys*7/16)
+	return f.StepKeys + min(keysOfStep, f.StepKeys/2)
 }
 
 // wavesTime is the time of equal blocks: of those that fill the multiprocessors, and of the rest.

@@ -303,8 +303,8 @@ __device__ __forceinline__ void merge(const Parts& parts, int count, const Merge
 
 // ---- blocks ----
 
-// Blocks of a group, unless that makes too many groups. A tile with fewer rows in all its parts is
-// one group.
+// Blocks of a group, unless that makes too many groups. A tile with no more blocks, or with fewer rows
+// in all its parts, has no groups.
 constexpr unsigned kGroupBlocks = 8, kMostRowsAtOnce = 256;
 
 // Whether all `count` blocks that share a counter have stored their parts, and this one as the last.
@@ -324,7 +324,8 @@ __device__ __forceinline__ bool is_last(unsigned* arrived, unsigned count) {
 __device__ __forceinline__ void merge_blocks(const Problem& p, const Tile& tile) {
   unsigned* arrived = p.arrived + tile.index * p.splits;
   unsigned group = 1;  // blocks
-  if (p.splits > kMostParts || p.splits * rows_of(p, tile) > kMostRowsAtOnce) {
+  if (p.splits > kMostParts ||
+      p.splits > kGroupBlocks && p.splits * rows_of(p, tile) > kMostRowsAtOnce) {
     group = max(kGroupBlocks, (p.splits + kMostParts - 1) / kMostParts);
   }
   const unsigned index = tile.split / group;
