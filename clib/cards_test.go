@@ -85,8 +85,8 @@ func TestCards(t *testing.T) {
 		{[]string{"A100", "B200"}, inBF16("heads=64", "kv_heads=8", "queries=4096", "keys=4096", "head_dim=96"), "warp_d96 "},
 		{[]string{"L4", "A100"}, inBF16("dtype=2", "out_dtype=2", "heads=64", "kv_heads=8", "queries=4096", "keys=4096", "head_dim=128"), "warp_d128_n32_fp16 "},
 		// 32 tiles of 128 rows, or 64 of 64, of which 100 KB hold two with steps of 32 keys.
-		{[]string{"A100", "B200"}, few, "warp_d128_m64 "},
-		{[]string{"A10", "RTX 3090", "L4", "RTX 4090", "RTX 5090", "GB10"}, few, "warp_d128_options_n32 "},
+		{[]string{"A100", "A10", "RTX 3090", "RTX 4090", "B200"}, few, "warp_d128_m64 "},
+		{[]string{"L4", "RTX 5090", "GB10"}, few, "warp_d128_options_n32 "},
 		// In 8 bits.
 		{e4m3, nil, "f8_d64_fp16 "},
 		{e4m3, []string{"head_dim=128", "out_dtype=3", "heads=16", "kv_heads=2", "causal=1", "lse=0x100400000000"}, "f8_d128 "},
@@ -109,8 +109,8 @@ func TestCards(t *testing.T) {
 		{all, inBF16("head_dim=264"), "NULL dtype is 3, head_dim 264 and v_head_dim 264; no form of this library for sm_"},
 		// Options, other head dims, and few rows over BF16 and E4M3.
 		{all, inBF16("alibi_slopes=0x100400000000"), "warp_d64_options "},
-		{[]string{"A100", "RTX 5090", "RTX PRO 6000", "B200"}, inBF16("head_dim=128", "softcap=30", "sinks=0x100400000000", "window=200,0"), "warp_d128_options "},
-		{[]string{"A10", "RTX 3090", "RTX A6000", "L4", "RTX 4090", "L40S", "GB10"}, inBF16("head_dim=128", "softcap=30", "sinks=0x100400000000", "window=200,0"), "warp_d128_options_n32 "},
+		{[]string{"A100", "A10", "RTX 5090", "RTX PRO 6000", "GB10", "B200"}, inBF16("head_dim=128", "softcap=30", "sinks=0x100400000000", "window=200,0"), "warp_d128_options "},
+		{[]string{"RTX 3090", "RTX A6000", "L4", "RTX 4090", "L40S"}, inBF16("head_dim=128", "softcap=30", "sinks=0x100400000000", "window=200,0"), "warp_d128_options_n32 "},
 		{[]string{"A100", "A10", "RTX 4090", "B200"}, inBF16("head_dim=72"), "warp_d128_options "},
 		{[]string{"L4", "GB10"}, inBF16("head_dim=72"), "warp_d128_options_n32 "},
 		{all, inBF16("head_dim=192", "v_head_dim=128"), "warp_d256_options "},
