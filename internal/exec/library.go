@@ -31,7 +31,7 @@ const (
 )
 
 // folderVersion changes with the files that Library makes besides the libraries.
-const folderVersion = 5
+const folderVersion = 6
 
 // runtimeVersions are the major versions of the runtime library, with the names that programs load.
 var runtimeVersions = []struct{ major, name string }{
@@ -152,9 +152,10 @@ func (b *builder) run(output string, args ...string) error {
 	return nil
 }
 
-// link makes a shared library of sources or objects.
+// link makes a shared library of sources or objects. Its own calls stay inside: a program may have a
+// variable with the name of an entry point.
 func (b *builder) link(output string, inputs []string, flags ...string) error {
-	args := append([]string{"-shared", "-Wl,-soname," + output, "-o", filepath.Join(b.made, output)}, inputs...)
+	args := append([]string{"-shared", "-Wl,-Bsymbolic", "-Wl,-soname," + output, "-o", filepath.Join(b.made, output)}, inputs...)
 	return b.run(output, append(args, flags...)...)
 }
 
