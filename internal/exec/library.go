@@ -18,7 +18,7 @@ import (
 	"attune/internal/toolchain"
 )
 
-//go:embed client/*.c client/*.h client/*.ld client/runtime/*.c client/runtime/*.h client/runtime/*.ld client/cublas/*.c client/cublas/*.h client/hosted/*.c client/nvrtc/*.c
+//go:embed client/*.c client/*.h client/*.ld client/runtime/*.c client/runtime/*.h client/runtime/*.ld client/cublas/*.c client/cublas/*.h client/hosted/*.c client/include/*.h client/nvrtc/*.c
 var clientSources embed.FS
 
 // ErrNoHostCompiler is returned, wrapped, when there is no C compiler to build the client with.
@@ -30,8 +30,11 @@ const (
 	linkName    = "libcuda.so"
 )
 
+// includeFolder has headers that some toolkits lack.
+const includeFolder = "include"
+
 // folderVersion changes with the files that Library makes besides the libraries.
-const folderVersion = 6
+const folderVersion = 7
 
 // runtimeVersions are the major versions of the runtime library, with the names that programs load.
 var runtimeVersions = []struct{ major, name string }{
@@ -131,7 +134,10 @@ func (b *builder) all() error {
 			return err
 		}
 	}
-	return os.Symlink(libraryName, filepath.Join(b.made, linkName))
+	return errors.Join(
+		os.CopyFS(filepath.Join(b.made, includeFolder), os.DirFS(b.source(includeFolder))),
+		os.Symlink(libraryName, filepath.Join(b.made, linkName)),
+	)
 }
 
 func (b *builder) source(name string) string { return filepath.Join(b.work, "client", name) }
@@ -229,6 +235,7 @@ func CompileFlags(c *toolchain.Compiler, library, device string) []string {
 	number := strings.TrimPrefix(device, "sm_")
 	flags := []string{
 		"-lineinfo", "-cudart", "shared", "-L" + LinkFolder(c, library),
+		"-isystem", filepath.Join(library, includeFolder), // after NVIDIA's own
 		"-gencode", fmt.Sprintf("arch=compute_%s,code=compute_%s", number, number),
 	}
 	lib := filepath.Join(filepath.Dir(filepath.Dir(c.NVCC)), "lib")
