@@ -67,24 +67,26 @@ func TestCards(t *testing.T) {
 	ampere := []string{"A100", "A10", "RTX 3090", "RTX A6000"}
 	e4m3 := []string{"L4", "RTX 4090", "L40S", "RTX 5090", "RTX PRO 6000", "GB10"} // with products of E4M3
 	all := slices.Concat(ampere, e4m3, []string{"B200"})
+	of100 := []string{"A10", "RTX 3090", "RTX A6000", "L4", "RTX 4090", "L40S", "RTX 5090", "RTX PRO 6000", "GB10"} // KB
 	few := inBF16("heads=16", "kv_heads=16", "queries=200", "keys=2000", "head_dim=128")
 	for _, test := range []struct {
 		cards    []string
 		settings []string
 		want     string
 	}{
-		// Shared memory has room for two blocks of 64 rows, and for one of 128: on sm_80 of head dim 128, on
-		// sm_86 to sm_120 of head dim 64.
-		{[]string{"A10", "RTX 3090", "L4", "RTX 4090", "RTX 5090", "B200", "GB10"}, inBF16("heads=64", "kv_heads=8", "queries=4096", "keys=4096", "head_dim=128", "causal=1"), "warp_d128 "},
-		{[]string{"A100"}, inBF16("heads=64", "kv_heads=8", "queries=4096", "keys=4096", "head_dim=128", "causal=1"), "warp_d128_m64 "},
+		// Where shared memory has room for one block of four warps, there are two smaller ones, or one of eight.
+		{[]string{"A100", "A10", "RTX 3090", "L4", "RTX 4090", "RTX 5090", "GB10"}, inBF16("heads=64", "kv_heads=8", "queries=4096", "keys=4096", "head_dim=128", "causal=1"), "warp_d128_n32 "},
+		{[]string{"B200"}, inBF16("heads=64", "kv_heads=8", "queries=4096", "keys=4096", "head_dim=128", "causal=1"), "warp_d128 "},
 		{[]string{"A100", "B200"}, inBF16("heads=64", "kv_heads=8", "queries=4096", "keys=4096", "head_dim=64"), "warp_d64 "},
-		{[]string{"A10", "RTX 3090", "L4", "RTX 4090", "RTX 5090", "GB10"}, inBF16("heads=64", "kv_heads=8", "queries=4096", "keys=4096", "head_dim=64"), "warp_d64_m64 "},
-		{all, inBF16("heads=64", "kv_heads=8", "queries=4096", "keys=4096", "head_dim=256"), "warp_d256 "},
-		{all, inBF16("heads=64", "kv_heads=8", "queries=4096", "keys=4096", "head_dim=96"), "warp_d96 "},
-		{[]string{"L4", "B200"}, inBF16("dtype=2", "out_dtype=2", "heads=64", "kv_heads=8", "queries=4096", "keys=4096", "head_dim=128"), "warp_d128_fp16 "},
-		// 32 tiles of 128 rows, or 64 of 64.
-		{[]string{"A100", "A10", "RTX 3090", "RTX 4090", "RTX 5090", "B200"}, few, "warp_d128_m64 "},
-		{[]string{"L4", "GB10"}, few, "warp_d128 "},
+		{of100, inBF16("heads=64", "kv_heads=8", "queries=4096", "keys=4096", "head_dim=64"), "warp_d64_s2 "},
+		{append(of100, "A100"), inBF16("heads=64", "kv_heads=8", "queries=4096", "keys=4096", "head_dim=256"), "warp_d256_w8 "},
+		{[]string{"B200"}, inBF16("heads=64", "kv_heads=8", "queries=4096", "keys=4096", "head_dim=256"), "warp_d256 "},
+		{of100, inBF16("heads=64", "kv_heads=8", "queries=4096", "keys=4096", "head_dim=96"), "warp_d96_n32 "},
+		{[]string{"A100", "B200"}, inBF16("heads=64", "kv_heads=8", "queries=4096", "keys=4096", "head_dim=96"), "warp_d96 "},
+		{[]string{"L4", "A100"}, inBF16("dtype=2", "out_dtype=2", "heads=64", "kv_heads=8", "queries=4096", "keys=4096", "head_dim=128"), "warp_d128_n32_fp16 "},
+		// 32 tiles of 128 rows, or 64 of 64, of which 100 KB hold two with steps of 32 keys.
+		{[]string{"A100", "B200"}, few, "warp_d128_m64 "},
+		{[]string{"A10", "RTX 3090", "L4", "RTX 4090", "RTX 5090", "GB10"}, few, "warp_d128_options_n32 "},
 		// In 8 bits.
 		{e4m3, nil, "f8_d64_fp16 "},
 		{e4m3, []string{"head_dim=128", "out_dtype=3", "heads=16", "kv_heads=2", "causal=1", "lse=0x100400000000"}, "f8_d128 "},
@@ -107,8 +109,10 @@ func TestCards(t *testing.T) {
 		{all, inBF16("head_dim=264"), "NULL dtype is 3, head_dim 264 and v_head_dim 264; no form of this library for sm_"},
 		// Options, other head dims, and few rows over BF16 and E4M3.
 		{all, inBF16("alibi_slopes=0x100400000000"), "warp_d64_options "},
-		{all, inBF16("head_dim=128", "softcap=30", "sinks=0x100400000000", "window=200,0"), "warp_d128_options "},
-		{all, inBF16("head_dim=72"), "warp_d128_options "},
+		{[]string{"A100", "RTX 5090", "RTX PRO 6000", "B200"}, inBF16("head_dim=128", "softcap=30", "sinks=0x100400000000", "window=200,0"), "warp_d128_options "},
+		{[]string{"A10", "RTX 3090", "RTX A6000", "L4", "RTX 4090", "L40S", "GB10"}, inBF16("head_dim=128", "softcap=30", "sinks=0x100400000000", "window=200,0"), "warp_d128_options_n32 "},
+		{[]string{"A100", "A10", "RTX 4090", "B200"}, inBF16("head_dim=72"), "warp_d128_options "},
+		{[]string{"L4", "GB10"}, inBF16("head_dim=72"), "warp_d128_options_n32 "},
 		{all, inBF16("head_dim=192", "v_head_dim=128"), "warp_d256_options "},
 		{all, inBF16("head_dim=128", "heads=32", "queries=1", "keys=8000", "key_lengths=0x101000000000"), "warp_d128_cache "},
 		{all, inBF16("head_dim=128", "heads=32", "queries=1", "keys=8000", "dtype=1", "q_dtype=3", "descale_k=0x100600000000", "descale_v=0x100700000000"), "warp_d128_cache8 "},

@@ -40,9 +40,18 @@ func withTorch(t *testing.T) string {
 	return python
 }
 
-// The tests of the Python package that need no GPU pass, where PyTorch is installed.
+// The tests of the Python package that need no GPU pass, where PyTorch is installed. Those of Triton
+// run on the simulator of the program.
 func TestPythonPackage(t *testing.T) {
-	command(t, "../python/tests", withTorch(t), "-B", "-m", "unittest", "discover")
+	torch := withTorch(t)
+	program := filepath.Join(t.TempDir(), "attune")
+	command(t, ".", "go", "build", "-buildvcs=false", "-o", program, "attune/cmd/attune")
+	t.Setenv("ATTUNE_PROGRAM", program)
+	t.Setenv("TRITON_CACHE_DIR", t.TempDir())
+	if exec.Command(torch, "-c", "import triton").Run() != nil {
+		t.Log("without Triton: its tests and those of examples/triton are skipped")
+	}
+	command(t, "../python/tests", torch, "-B", "-m", "unittest", "discover")
 }
 
 // preloaded is the path of a library of gcc.

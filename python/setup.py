@@ -21,6 +21,10 @@ SOURCES = ROOT / "csrc"
 PLATFORM = os.environ.get("ATTUNE_PLATFORM")
 
 
+# A wheel without the kernels of attention: the simulator's part needs none.
+WITHOUT_LIBRARY = os.environ.get("ATTUNE_WITHOUT_LIBRARY", "0") != "0"
+
+
 def compiler():
     """With PLATFORM, Zig's: it has the headers and the symbols of all versions of glibc, for all processors."""
     if not PLATFORM:
@@ -45,6 +49,8 @@ def copy_headers(folder):
 class BuildWithLibrary(build_py):
     def run(self):
         super().run()
+        if WITHOUT_LIBRARY:
+            return
         sources = sorted(SOURCES.glob("attune_*.c"))
         if not sources:
             raise SystemExit(f"{SOURCES} has no sources; `make wheel` in the repository writes them by `attune export`")
@@ -64,13 +70,15 @@ class BuildWithLibrary(build_py):
 
 class WithLibrary(Distribution):
     def has_ext_modules(self):
-        return True
+        return not WITHOUT_LIBRARY
 
 
 class StableWheel(bdist_wheel):
     """The module uses the stable interface of Python 3.10 only, so it is for all later versions."""
 
     def get_tag(self):
+        if WITHOUT_LIBRARY:
+            return "py3", "none", "any"
         return "cp310", "abi3", PLATFORM or super().get_tag()[2]
 
 

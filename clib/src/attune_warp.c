@@ -31,9 +31,10 @@ static double tiles_of(const attune_sdpa_form_info *form, const attune_sdpa_para
 
 /* ---- the choice ----------------------------------------------------------------------------- */
 
-/* A step takes the time of its rows and of the loads of K and V, which is that of a share of the
- * head dim in rows more, and that of its keys and of as many more. A block takes that of some keys
- * more, and the merge of its part too. Fitted to times of an H200 (docs/experiments.md, W7). */
+/* A step takes the time of its rows and of the loads of K and V by every four warps, which is that
+ * of a share of the head dim in rows more, and that of its keys and of some more. A block takes
+ * that of some keys more, and the merge of its part too. Fitted to times of an H200
+ * (docs/experiments.md, W7). */
 enum {
   ROWS_OF_LOADS = 20, /* with head dim 64 */
   KEYS_OF_STEP = 24,
@@ -44,11 +45,19 @@ enum {
 };
 
 /* Times are in fifteenths of those of a multiprocessor that its blocks keep busy. A block alone on
- * one has 3/4 of that rate. */
-enum { BUSY = 15, ALONE = 20 };
+ * one has 3/4 of that rate, unless it has more than four warps. */
+enum { BUSY = 15, ALONE = 20, FOUR_WARPS = 128 /* threads */ };
 
 /* The time of a block on a multiprocessor that has some at a time. */
-static int64_t rate_of(int64_t resident) { return resident == 1 ? ALONE : BUSY; }
+static int64_t rate_of(const attune_sdpa_form_info *form, int64_t resident) {
+  return resident == 1 && form->threads <= FOUR_WARPS ? ALONE : BUSY;
+}
+
+/* The time of a step of each row, in keys. Of short steps a smaller share is not that of keys. */
+static int64_t time_of_step(const attune_sdpa_form_info *form) {
+  const int32_t more = form->step_keys * 7 / 16;
+  return form->step_keys + (more < KEYS_OF_STEP ? more : KEYS_OF_STEP);
+}
 
 /* The time of equal blocks: of those that fill the multiprocessors, and of the rest. */
 static int64_t time_of_waves(const attune_sdpa_form_info *form, target t, int64_t blocks,
@@ -56,7 +65,7 @@ static int64_t time_of_waves(const attune_sdpa_form_info *form, target t, int64_
   const int64_t resident = blocks_of_multiprocessor(form, t),
                 wave = t.multiprocessors * resident,
                 rest = quotient_up(blocks % wave, t.multiprocessors);
-  return (blocks / wave * resident * rate_of(resident) + rest * rate_of(rest)) * keys;
+  return (blocks / wave * resident * rate_of(form, resident) + rest * rate_of(form, rest)) * keys;
 }
 
 /* The time of causal blocks. On average they have half the keys of the longest, and half as many
@@ -66,8 +75,8 @@ static int64_t time_of_triangle(const attune_sdpa_form_info *form, target t, int
                                 int64_t longest) {
   const int64_t all =
       blocks * ((longest + KEYS_OF_BLOCK + form->query_rows) / 2) / t.multiprocessors;
-  const int64_t of_longest = ALONE * longest,
-                of_all = rate_of(blocks_of_multiprocessor(form, t)) * 4 / 5 * all;
+  const int64_t of_longest = rate_of(form, 1) * longest,
+                of_all = rate_of(form, blocks_of_multiprocessor(form, t)) * 4 / 5 * all;
   return (of_longest > of_all ? of_longest : of_all) + BUSY / 3 * (longest < all ? longest : all);
 }
 
@@ -83,7 +92,7 @@ static int64_t cost_of(const attune_sdpa_form_info *form, const problem *x, int6
   const int64_t all = (int64_t)tiles_of(form, &x->p) * splits,
                 blocks = all < MOST_BLOCKS ? all : MOST_BLOCKS,
                 steps = quotient_up(x->p.keys, form->step_keys),
-                step = form->step_keys + KEYS_OF_STEP;
+                step = time_of_step(form);
   const bool triangle = x->causal && x->p.keys / 2 < x->p.queries;
   int64_t time =
       triangle ? time_of_triangle(form, x->target, blocks, steps * step / splits + KEYS_OF_BLOCK)
@@ -91,8 +100,10 @@ static int64_t cost_of(const attune_sdpa_form_info *form, const problem *x, int6
                                quotient_up(steps, splits) * step + KEYS_OF_BLOCK);
   if (splits > 1 && !form->packs_heads) time += BUSY * (KEYS_OF_MERGE + KEYS_OF_PART * splits);
   if (form->packs_heads && !has_few_rows(&x->p)) time *= 4;
-  return time * ((form->query_rows + ROWS_OF_LOADS * form->head_dim / 64) / 4) *
-         (form->head_dim / 32);
+  if (form->has_options) time += time / 16; /* their instructions */
+  const int64_t fours = form->threads > FOUR_WARPS ? form->threads / FOUR_WARPS : 1,
+                loads = ROWS_OF_LOADS * form->head_dim / 64 * fours;
+  return time * ((form->query_rows + loads) / 4) * (form->head_dim / 32);
 }
 
 /* Blocks that divide the keys of a tile, each with some steps, and the cost with them. Few rows are

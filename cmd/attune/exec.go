@@ -33,6 +33,7 @@ type execOptions struct {
 	sim        simOptions
 	arch       string
 	build      string
+	serve      bool
 	compiler   []string
 	only, skip []string
 	sample     int
@@ -82,6 +83,7 @@ for any characters: mm_ids_helper mmid.cu:88 race warps write equal values`,
 	f.SetInterspersed(false)
 	f.StringVar(&o.arch, "arch", defaultArch, "architecture of the simulated device")
 	f.StringVar(&o.build, "build", "", "compile this `file` with nvcc, and run it")
+	f.BoolVar(&o.serve, "serve", false, "serve programs that are started elsewhere, until standard input ends")
 	f.StringArrayVar(&o.compiler, "flag", nil, "with --build: a flag of nvcc; repeat for more")
 	f.StringArrayVar(&o.only, "only", nil, "check this `kernel` alone, run others unchecked; * is any text")
 	f.StringArrayVar(&o.skip, "skip", nil, "run this `kernel` without checkers")
@@ -101,6 +103,12 @@ for any characters: mm_ids_helper mmid.cu:88 race warps write equal values`,
 }
 
 func (o *execOptions) checkArgs(args []string) error {
+	if o.serve {
+		if o.build != "" || len(args) > 0 {
+			return errors.New("exec --serve takes no program")
+		}
+		return nil
+	}
 	if o.build == "" && len(args) == 0 {
 		return errors.New("exec takes a program, such as `attune exec ./saxpy`, or --build FILE.cu")
 	}
@@ -137,13 +145,19 @@ func (a *app) exec(ctx context.Context, o *execOptions, command []string) error 
 		command = append([]string{program}, command...)
 	}
 	began := time.Now()
-	outcome, err := exec.Run(ctx, *options, command)
+	name, run := "serve", a.serveExec
+	if !o.serve {
+		name, run = filepath.Base(command[0]), func(ctx context.Context, options exec.Options) (*exec.Outcome, error) {
+			return exec.Run(ctx, options, command)
+		}
+	}
+	outcome, err := run(ctx, *options)
 	a.status().Clear()
 	if err != nil {
 		return err
 	}
 	a.printExec(o, outcome, time.Since(began))
-	if err := a.reportExec(o, outcome, filepath.Base(command[0]), time.Since(began)); err != nil {
+	if err := a.reportExec(o, outcome, name, time.Since(began)); err != nil {
 		return err
 	}
 	switch {
@@ -180,6 +194,7 @@ func (a *app) execServer(ctx context.Context, o *execOptions) (*exec.Options, er
 		Report:   func(f *exec.Found) { a.printFound(o, f) },
 		Line:     func(text string) { a.note(child.OneLine(text, 2000)) },
 		Progress: a.execProgress(),
+		Describe: func(f *exec.Found) string { return describeFound(o, f) },
 		Crash:    func(p *crash.Panic) { a.note(p.Error() + "; " + reportCrash(p, os.Args[1:])) },
 	}
 	if compiler, err := toolchain.Find(ctx, cacheDir); err == nil {
@@ -217,14 +232,42 @@ func (a *app) execProgress() func(exec.Progress) {
 	}
 }
 
-// printFound writes a finding when it appears.
+// printFound writes a finding when it appears. A server's programs ask for theirs.
 func (a *app) printFound(o *execOptions, f *exec.Found) {
+	if o.serve {
+		return
+	}
 	a.status().Clear()
-	form := finding.Form{Screen: terminal.ScreenOf(os.Stderr, a.colour), Sources: readSource, Verbose: o.sim.verbose, On: "kernel " + f.Kernel}
+	f.Write(a.stderr, foundForm(o, f, terminal.ScreenOf(os.Stderr, a.colour)))
+}
+
+func foundForm(o *execOptions, f *exec.Found, screen terminal.Screen) finding.Form {
+	form := finding.Form{Screen: screen, Sources: readSource, Verbose: o.sim.verbose, On: "kernel " + f.Kernel}
 	if f.FirstIn > 1 {
 		form.On += fmt.Sprintf(", launch %d", f.FirstIn)
 	}
-	f.Write(a.stderr, form)
+	return form
+}
+
+// describeFound is the text of a finding without colours.
+func describeFound(o *execOptions, f *exec.Found) string {
+	var text strings.Builder
+	f.Write(&text, foundForm(o, f, terminal.Screen{Width: 92}))
+	return text.String()
+}
+
+// serveExec serves programs until standard input ends. It prints what they need in their environment,
+// as a line of JSON.
+func (a *app) serveExec(ctx context.Context, options exec.Options) (*exec.Outcome, error) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin) // a read that fails is an end too
+		stop()
+	}()
+	return exec.Serve(ctx, options, func(environment map[string]string) error {
+		return json.NewEncoder(a.stdout).Encode(environment)
+	})
 }
 
 // readSource reads a source file that the PTX of a program names.

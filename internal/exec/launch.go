@@ -138,9 +138,7 @@ func (s *session) addError(j *job, err error) status {
 	default:
 		s.outcome.refuse(j.function.short, err.Error())
 	}
-	if s.options.Line != nil && s.said.first("launch "+j.function.short+err.Error()) {
-		s.options.Line("kernel " + j.function.short + ": " + err.Error())
-	}
+	s.sayLocked("kernel " + j.function.short + ": " + err.Error())
 	return launchFailed
 }
 

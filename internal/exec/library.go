@@ -33,8 +33,12 @@ const (
 // includeFolder has headers that some toolkits lack.
 const includeFolder = "include"
 
+// packageName is the driver library of attune's Python package: by another name, so that PyTorch does
+// not take it for NVIDIA's in the same process.
+const packageName = "libattune-exec.so"
+
 // folderVersion changes with the files that Library makes besides the libraries.
-const folderVersion = 7
+const folderVersion = 8
 
 // runtimeVersions are the major versions of the runtime library, with the names that programs load.
 var runtimeVersions = []struct{ major, name string }{
@@ -117,6 +121,9 @@ func (b *builder) all() error {
 		return err
 	}
 	if err := b.link(libraryName, b.sources("*.c"), b.source("aliases.ld"), "-lpthread", "-ldl"); err != nil {
+		return err
+	}
+	if err := b.link(packageName, b.sources("*.c"), b.source("aliases.ld"), "-lpthread", "-ldl"); err != nil {
 		return err
 	}
 	objects := map[string][]string{}

@@ -2,6 +2,7 @@ package exec
 
 import (
 	"cmp"
+	"encoding/json"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -37,11 +38,29 @@ type Kernel struct {
 
 // Found is a finding in a kernel. It is reported once for all launches.
 type Found struct {
-	Kernel     string `json:"kernel"`
-	FirstIn    int    `json:"launch"`           // the first launch of the kernel that has it, from 1
-	LaunchesIn int    `json:"launches"`         // that have it
-	Reason     string `json:"reason,omitempty"` // why it is suppressed
+	Kernel     string
+	FirstIn    int    // the first launch of the kernel that has it, from 1
+	LaunchesIn int    // that have it
+	Reason     string // why it is suppressed
 	finding.Finding
+}
+
+// MarshalJSON writes the members of both: Finding writes itself.
+func (f *Found) MarshalJSON() ([]byte, error) {
+	head, err := json.Marshal(struct {
+		Kernel     string `json:"kernel"`
+		FirstIn    int    `json:"launch"`
+		LaunchesIn int    `json:"launches"`
+		Reason     string `json:"reason,omitempty"`
+	}{f.Kernel, f.FirstIn, f.LaunchesIn, f.Reason})
+	if err != nil {
+		return nil, err
+	}
+	body, err := json.Marshal(f.Finding)
+	if err != nil {
+		return nil, err
+	}
+	return append(append(head[:len(head)-1], ','), body[1:]...), nil
 }
 
 // Refusal is a kernel that the simulator does not run.
@@ -98,14 +117,16 @@ func (s *session) addNamed(function string, f finding.Finding) {
 
 func (s *session) addTo(found *Found, mangled string) {
 	key := mangled + "\x00" + found.Key()
+	reason, accepted := s.options.Suppress.reason(found)
+	found.Reason = reason
+	s.keepFinding(found)
 	if seen := s.found[key]; seen != nil {
 		seen.Count += found.Count
 		seen.LaunchesIn++
 		return
 	}
 	s.found[key] = found
-	if reason, ok := s.options.Suppress.reason(found); ok {
-		found.Reason = reason
+	if accepted {
 		s.outcome.Suppressed = append(s.outcome.Suppressed, found)
 		return
 	}

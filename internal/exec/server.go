@@ -7,7 +7,6 @@ import (
 	"net"
 	"os"
 	osexec "os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -33,11 +32,12 @@ type Options struct {
 
 	SkipRepeats bool // of launches that would change nothing
 
-	Report   func(*Found)       // a new finding
-	Line     func(text string)  // something that the user should know
-	Progress func(Progress)     // a launch begins or ends
-	Crash    func(*crash.Panic) // a defect of the simulator
-	Command  func(*osexec.Cmd)  // prepares the program before it starts; may be nil
+	Report   func(*Found)        // a new finding
+	Line     func(text string)   // something that the user should know
+	Progress func(Progress)      // a launch begins or ends
+	Crash    func(*crash.Panic)  // a defect of the simulator
+	Command  func(*osexec.Cmd)   // prepares the program before it starts; may be nil
+	Describe func(*Found) string // the text of a finding; nil if programs do not ask for reports
 }
 
 // Progress is the state of a run.
@@ -56,6 +56,7 @@ type Server struct {
 	outcome Outcome
 	found   map[string]*Found
 	said    once
+	reports []report
 }
 
 // once remembers texts.
@@ -78,6 +79,11 @@ func (s *Server) say(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.sayLocked(text)
+}
+
+func (s *Server) sayLocked(text string) {
+	s.keep(report{Line: text})
 	if s.said.first(text) && s.options.Line != nil {
 		s.options.Line(text)
 	}
@@ -121,27 +127,14 @@ const (
 
 // Run runs a program to its end, and all processes that it starts.
 func Run(ctx context.Context, o Options, command []string) (*Outcome, error) {
-	dir, err := os.MkdirTemp("", "attune-exec-")
+	s := newServer(o)
+	socket, end, err := s.listen(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(dir)
-	socket := filepath.Join(dir, "socket")
-	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
-	if err != nil {
-		return nil, err
-	}
-	s := &Server{options: o, found: map[string]*Found{}}
-	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
-	defer stop()
-	var sessions sync.WaitGroup
-	sessions.Go(func() { s.accept(serving, listener, &sessions) })
-	runErr := s.program(ctx, socket, command)
-	listener.Close()
-	stop()
-	sessions.Wait()
-	s.outcome.sort()
-	return &s.outcome, runErr
+	err = s.program(ctx, socket, command)
+	end()
+	return &s.outcome, err
 }
 
 // accept serves every process that connects.
@@ -179,7 +172,10 @@ func (s *Server) program(ctx context.Context, socket string, command []string) e
 	cmd := osexec.CommandContext(ctx, path, command[1:]...)
 	cmd.Args[0] = command[0]
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.Env = s.environment(socket)
+	cmd.Env = os.Environ()
+	for name, value := range s.environment(socket) {
+		cmd.Env = append(cmd.Env, name+"="+value)
+	}
 	if s.options.Command != nil {
 		s.options.Command(cmd)
 	}
@@ -200,14 +196,14 @@ func (s *Server) program(ctx context.Context, socket string, command []string) e
 }
 
 // environment has the folder of the client before all others.
-func (s *Server) environment(socket string) []string {
+func (s *Server) environment(socket string) map[string]string {
 	folders := []string{s.options.Library}
 	if given := os.Getenv("LD_LIBRARY_PATH"); given != "" {
 		folders = append(folders, given)
 	}
-	environment := os.Environ()
+	environment := map[string]string{socketVariable: socket, "LD_LIBRARY_PATH": strings.Join(folders, ":")}
 	if s.options.Compiler != "" {
-		environment = append(environment, compilerVariable+"="+s.options.Compiler)
+		environment[compilerVariable] = s.options.Compiler
 	}
-	return append(environment, socketVariable+"="+socket, "LD_LIBRARY_PATH="+strings.Join(folders, ":"))
+	return environment
 }

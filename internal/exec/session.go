@@ -39,6 +39,7 @@ type session struct {
 	functions []*function
 	repeats   map[string]*repeat // launches by kernel, extents and parameters
 	seed      maphash.Seed       // of hashes of the memory
+	process   int                // its number
 }
 
 // serve answers the requests of a process until it ends.
@@ -88,6 +89,7 @@ func (s *session) answer(ctx context.Context, request uint64, body []byte) (code
 func (s *session) answerPlain(request uint64, f *fields) (status, []byte) {
 	switch request {
 	case requestHello:
+		s.process = int(f.u32())
 		return success, machineReply(s.arena, s.options.Arch, s.memoryBytes())
 	case requestAlloc:
 		return s.alloc(f)
@@ -131,6 +133,8 @@ func (s *session) answerPlain(request uint64, f *fields) (status, []byte) {
 			return invalidValue, nil
 		}
 		return success, nil
+	case requestReports:
+		return s.answerReports(f)
 	case requestUnsupported:
 		s.unsupported(string(f.data))
 		return notSupported, nil
@@ -159,6 +163,10 @@ func (s *session) alloc(f *fields) (status, []byte) {
 	}
 	s.allocated++
 	v := finding.Variable{Name: fmt.Sprintf("%s %d", kindNames[kind], s.allocated)}
+	if len(f.data) > 0 { // an argument of a kernel: its index and its name
+		v = finding.Variable{Space: finding.Argument, Index: int(f.u32()), Bytes: int(size)}
+		v.Name = string(f.data)
+	}
 	base, err := s.memory.Alloc(v, int(size))
 	if err != nil {
 		s.say("%v", err)

@@ -32,6 +32,9 @@ const (
 	requestTextureFree
 )
 
+// requestReports is of attune's Python package, apart from those of the driver.
+const requestReports = 64
+
 // status is a CUresult of the driver.
 type status int32
 

@@ -24,8 +24,8 @@ const (
 	// Packed heads are for few rows over more keys.
 	mostPackedRows = 128
 
-	// A step takes the time of its rows and of the loads of K and V, which is that of a share of the head
-	// dim in rows more, and that of its keys and of as many more. A block takes that of some keys more, and
+	// A step takes the time of its rows and of the loads of K and V by every four warps, which is that of a
+	// share of the head dim in rows more, and that of its keys and of as many more. A block takes that of some keys more, and
 	// the merge of its part too. Fitted to times of an H200 (docs/experiments.md, W7).
 	rowsOfLoads = 20 // with head dim 64
 	keysOfStep  = 24
@@ -36,9 +36,10 @@ const (
 	mostBlocks = 1 << 26 // in the sum of times, which 64 bits hold
 
 	// Times are in fifteenths of those of a multiprocessor that its blocks keep busy. A block alone on one
-	// has 3/4 of that rate.
-	busy  = 15
-	alone = 20
+	// has 3/4 of that rate, unless it has more than four warps.
+	busy      = 15
+	alone     = 20
+	fourWarps = 128 // threads
 
 	mostAmpere = 128 // multiprocessors of a GPU of sm_80
 )
@@ -119,9 +120,9 @@ func (f *Form) cost(p *Problem, splits int, facts device.Facts) int {
 	blocks, steps := min(int(f.warpTiles(p))*splits, mostBlocks), ceilDiv(p.Keys, f.StepKeys)
 	var time int
 	if p.Causal && p.Keys/2 < p.Queries {
-		time = f.triangleTime(blocks, steps*(f.StepKeys+keysOfStep)/splits+keysOfBlock, facts)
+		time = f.triangleTime(blocks, steps*f.stepTime()/splits+keysOfBlock, facts)
 	} else {
-		time = f.wavesTime(blocks, ceilDiv(steps, splits)*(f.StepKeys+keysOfStep)+keysOfBlock, facts)
+		time = f.wavesTime(blocks, ceilDiv(steps, splits)*f.stepTime()+keysOfBlock, facts)
 	}
 	if splits > 1 && !f.PacksHeads {
 		time += busy * (keysOfMerge + keysOfPart*splits)
@@ -129,7 +130,16 @@ func (f *Form) cost(p *Problem, splits int, facts device.Facts) int {
 	if f.PacksHeads && !p.hasFewRows() {
 		time *= 4
 	}
-	return time * ((f.QueryRows + rowsOfLoads*f.HeadDim/64) / 4) * (f.HeadDim / 32)
+	if f.HasOptions {
+		time += time / 16 // their instructions
+	}
+	loads := rowsOfLoads * f.HeadDim / 64 * max(f.Threads/fourWarps, 1)
+	return time * ((f.QueryRows + loads) / 4) * (f.HeadDim / 32)
+}
+
+// stepTime is the time of a step of each row, in keys. Of short steps a smaller share is not that of keys.
+func (f *Form) stepTime() int {
+	return f.StepKeys + min(keysOfStep, f.StepKeys*7/16)
 }
 
 // wavesTime is the time of equal blocks: of those that fill the multiprocessors, and of the rest.
@@ -137,7 +147,7 @@ func (f *Form) wavesTime(blocks, keys int, facts device.Facts) int {
 	resident := f.blocksOn(facts)
 	wave := facts.Multiprocessors * resident
 	rest := ceilDiv(blocks%wave, facts.Multiprocessors)
-	return (blocks/wave*resident*rate(resident) + rest*rate(rest)) * keys
+	return (blocks/wave*resident*f.rate(resident) + rest*f.rate(rest)) * keys
 }
 
 // triangleTime is the time of causal blocks. On average they have half the keys of the longest, and half
@@ -145,12 +155,12 @@ func (f *Form) wavesTime(blocks, keys int, facts device.Facts) int {
 // all, and some of the other.
 func (f *Form) triangleTime(blocks, longest int, facts device.Facts) int {
 	all := blocks * ((longest + keysOfBlock + f.QueryRows) / 2) / facts.Multiprocessors
-	return max(alone*longest, rate(f.blocksOn(facts))*4/5*all) + busy/3*min(longest, all)
+	return max(f.rate(1)*longest, f.rate(f.blocksOn(facts))*4/5*all) + busy/3*min(longest, all)
 }
 
 // rate is the time of a block on a multiprocessor that has some at a time.
-func rate(resident int) int {
-	if resident == 1 {
+func (f *Form) rate(resident int) int {
+	if resident == 1 && f.Threads <= fourWarps {
 		return alone
 	}
 	return busy

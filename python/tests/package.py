@@ -46,12 +46,18 @@ def _build():
     root = pathlib.Path(tempfile.mkdtemp(prefix="attune-"))
     atexit.register(shutil.rmtree, root, ignore_errors=True)
     folder = root / "attune"
-    shutil.copytree(PYTHON / "attune", folder, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    for package in ("attune", "attune_sim"):
+        shutil.copytree(PYTHON / package, root / package, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
     headers = pathlib.Path(sysconfig.get_path("include"), "Python.h")
     if headers.exists() and shutil.which(os.environ.get("CC", "cc")) and HEADER.exists():
         _compile(folder)
     sys.path.insert(0, str(root))
     importlib.invalidate_caches()
+
+
+def has(module):
+    """Whether this Python has a module."""
+    return importlib.util.find_spec(module) is not None
 
 
 def double():

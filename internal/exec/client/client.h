@@ -76,6 +76,7 @@ enum Request {
   REQUEST_LIBRARY,
   REQUEST_TEXTURE,
   REQUEST_TEXTURE_FREE,
+  REQUEST_REPORTS = 64,
 };
 
 enum { kAttributes = 160, kNameBytes = 64 };

@@ -164,6 +164,22 @@ CUresult connect_server(void) {
   return own ? status : CUDA_ERROR_NOT_INITIALIZED;
 }
 
+// attuneDisconnect ends the connection, or lets a child of fork have one of its own. The next call
+// connects again.
+API void attuneDisconnect(void) {
+  pthread_mutex_lock(&lock);
+  if (owner != 0) {
+    if (server >= 0) close(server);
+    if (arena_file >= 0) close(arena_file);
+    if (owner == getpid()) munmap((void *)(uintptr_t)machine.arena, machine.arena_bytes);
+    server = arena_file = -1;
+    owner = 0;
+    printed_bytes = 0;
+    sticky = CUDA_SUCCESS;
+  }
+  pthread_mutex_unlock(&lock);
+}
+
 CUresult unsupported(const char *name) {
   call(REQUEST_UNSUPPORTED, name, strlen(name), NULL, 0, NULL, 0, NULL);
   return CUDA_ERROR_NOT_SUPPORTED;

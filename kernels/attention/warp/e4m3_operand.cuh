@@ -101,7 +101,7 @@ struct E4m3Query {
     for (int half = 0; half < 2; ++half) {
       const int row = row_warp() * kWarpRows + 16 * m + 8 * half + lane / 4;
       const uint2 words = *reinterpret_cast<const uint2*>(
-          memory + swizzled_offset(row, chunk) + lane % 2 * 8);
+          memory + SwizzledRows<kRowBytes>::offset(row, chunk) + lane % 2 * 8);
       a[half] = words.x, a[half + 2] = words.y;
     }
   }

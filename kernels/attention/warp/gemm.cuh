@@ -14,30 +14,33 @@ namespace attention::warp {
 // Q of a warp as operand A, in registers or read again in every step.
 struct Query {
   uint32_t words[Traits::kQInRegisters ? kDepthSteps : 1][kRowTiles][4];
-  RowAddress address;
   E4m3Query over_e4m3;  // reads Q for K in E4M3
-
-  // Row tiles are 16 rows apart.
-  __device__ __forceinline__ Query()
-      : address(row_warp() * kWarpRows + threadIdx.x % 16, threadIdx.x % 32 / 16) {}
 
   __device__ __forceinline__ void load(const Storage& storage) {
     if constexpr (kE4m3) over_e4m3.find_scale();
     if constexpr (Traits::kQInRegisters) {
+      const RowAddress address = lane_address();
 #pragma unroll
-      for (int i = 0; i < kDepthSteps; ++i) load_step(storage, i, words[i]);
+      for (int i = 0; i < kDepthSteps; ++i) load_step(storage, address, i, words[i]);
     }
   }
   // Operand A of product i.
-  __device__ __forceinline__ const uint32_t (&get(const Storage& storage, int i))[kRowTiles][4] {
+  __device__ __forceinline__ const uint32_t (&get(const Storage& storage,
+                                                  const RowAddress& address,
+                                                  int i))[kRowTiles][4] {
     if constexpr (Traits::kQInRegisters) return words[i];
-    load_step(storage, i, words[0]);
+    load_step(storage, address, i, words[0]);
     return words[0];
   }
 
+  // Row tiles are 16 rows apart.
+  __device__ __forceinline__ static RowAddress lane_address() {
+    return RowAddress(row_warp() * kWarpRows + threadIdx.x % 16, threadIdx.x % 32 / 16);
+  }
+
  private:
-  __device__ __forceinline__ void load_step(const Storage& storage, int i,
-                                            uint32_t (&step)[kRowTiles][4]) const {
+  __device__ __forceinline__ void load_step(const Storage& storage, const RowAddress& address,
+                                            int i, uint32_t (&step)[kRowTiles][4]) const {
 #pragma unroll
     for (int m = 0; m < kRowTiles; ++m) {
       if constexpr (kE4m3) {
@@ -52,10 +55,11 @@ struct Query {
 // Adds Q·K^T over K in E4M3. A matrix of ldmatrix has 16 columns, those of one product.
 __device__ __forceinline__ void multiply_qk_e4m3(float (&s)[kRowTiles][kScores], Query& query,
                                                  const Storage& storage, int stage) {
+  const RowAddress q_address = Query::lane_address();
   const KvRowAddress address(ptx::opaque(threadIdx.x) % 32, 0);
 #pragma unroll
   for (int i = 0; i < kDepthSteps; ++i) {
-    const uint32_t(&q)[kRowTiles][4] = query.get(storage, i);
+    const uint32_t(&q)[kRowTiles][4] = query.get(storage, q_address, i);
 #pragma unroll
     for (int j = 0; j < kKeySteps; j += 2) {
       uint32_t k[4];  // four of 8 keys
@@ -84,11 +88,12 @@ __device__ __forceinline__ void multiply_qk(float (&s)[kRowTiles][kScores], Quer
     multiply_qk_e4m3(s, query, storage, stage);
     return;
   }
-  const int lane = ptx::opaque(threadIdx.x) % 32;  // addresses are cheaper than registers
+  const unsigned lane = ptx::opaque(threadIdx.x) % 32;  // addresses are cheaper than registers
+  const RowAddress q_address = Query::lane_address();
   const KvRowAddress address(lane % 8 + lane / 16 * 8, lane / 8 % 2);
 #pragma unroll
   for (int i = 0; i < kDepthSteps; ++i) {
-    const uint32_t(&q)[kRowTiles][4] = query.get(storage, i);
+    const uint32_t(&q)[kRowTiles][4] = query.get(storage, q_address, i);
 #pragma unroll
     for (int j = 0; j < kKeySteps; ++j) {
       uint32_t k[4];  // two of 8 keys, each with two of 8 columns
@@ -124,7 +129,7 @@ __device__ __forceinline__ void multiply_pv(Rows (&rows)[kRowTiles],
                                             const float (&s)[kRowTiles][kScores],
                                             const Storage& storage, int stage,
                                             float softmax_scale_log2) {
-  const int lane = ptx::opaque(threadIdx.x) % 32;
+  const unsigned lane = ptx::opaque(threadIdx.x) % 32;
   const KvRowAddress address(lane % 16, lane / 16);
   constexpr int kLoads = kE4m3 ? 2 : 1;  // products of a load
 #pragma unroll

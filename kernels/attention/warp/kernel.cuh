@@ -155,7 +155,7 @@ struct Mainloop {
   // The stage of a block's step i, of n_block - i. Two stages are those of even and of odd steps,
   // which takes no register.
   __device__ __forceinline__ static int first_stage(int n_block, int i) {
-    return kStages == 2 ? n_block % 2 : i;
+    return kStages == 2 ? n_block & 1 : i;
   }
   // The stage of the step before.
   __device__ __forceinline__ static int before(int stage) {

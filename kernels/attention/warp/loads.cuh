@@ -5,68 +5,30 @@
 #include <cstdint>
 
 #include "include/ptx.cuh"
+#include "include/swizzled_rows.cuh"
 #include "problem.cuh"
 #include "storage.cuh"
 
 namespace attention::warp {
 
-// Calls `copy` with the row and the chunk of each piece of kRows rows of kBytes that a thread of
-// kCopiers has.
-template <int kRows, int kBytes, int kCopiers, class Copy>
-__device__ __forceinline__ void for_pieces(Copy copy) {
-  constexpr int kChunks = kBytes / 16, kAll = kRows * kChunks;
-  constexpr int kUnrolled = kHeadDim == 256 ? 4 : 64;  // addresses take registers
-  const int all = ptx::opaque(threadIdx.x), thread = kCopiers == kThreads ? all : all % kCopiers;
-#pragma unroll kUnrolled
-  for (int begin = 0; begin < kAll; begin += kCopiers) {
-    const int i = begin + thread;
-    if (kAll % kCopiers != 0 && i >= kAll) break;
-    copy(i / kChunks, i % kChunks);
-  }
-}
-
-// A piece of a row whose address is `from` plus `offset` bytes. Without such a row it is zeros.
-template <int kBytes>
-__device__ __forceinline__ void copy_piece(uint32_t tile, int row, int chunk, const void* from,
-                                           int64_t offset, bool exists) {
-  const char* source = static_cast<const char*>(from) + (exists ? offset + 16 * chunk : 0);
-  ptx::cp_async_cg_16(tile + swizzled_offset<kBytes>(row, chunk), source, exists ? 16 : 0);
-}
-
-// ---- rows at equal distances ----
-
-// Copies rows [first, first + kRows) of kBytes that are `stride` bytes apart. Those in [begin, end)
-// exist. Pieces of a thread are in one chunk of rows at equal distances, so that one address leads
-// to the next. Without options `begin` is 0 and all chunks exist.
-template <int kRows, int kBytes, int kCopiers>
-__device__ __forceinline__ void copy_rows(uint32_t to, const void* from, int64_t stride, int first,
-                                          int begin, int end, int chunks) {
-  constexpr int kChunks = kBytes / 16, kStep = kCopiers / kChunks;  // rows
-  if constexpr (kCopiers % kChunks == 0 && kRows % kStep == 0) {
-    const int all = ptx::opaque(threadIdx.x), thread = kCopiers == kThreads ? all : all % kCopiers;
-    const int row = thread / kChunks, chunk = thread % kChunks;
-    const unsigned count = chunk < chunks ? max(0, end - begin) : 0;
-    const char* source = static_cast<const char*>(from) + (first + row) * stride + 16 * chunk;
-#pragma unroll
-    for (int i = 0; i < kRows; i += kStep, source += kStep * stride) {
-      const int at = first + row + i;
-      const bool exists = kHasOptions ? static_cast<unsigned>(at - begin) < count : at < end;
-      ptx::cp_async_cg_16(to + swizzled_offset<kBytes>(row + i, chunk), source, exists ? 16 : 0);
-    }
-  } else {
-    for_pieces<kRows, kBytes, kCopiers>([&](int row, int chunk) {
-      const int at = first + row;
-      const bool exists = at >= begin && at < end && chunk < chunks;
-      copy_piece<kBytes>(to, row, chunk, from, at * stride, exists);
-    });
-  }
-}
+// Copies at a time: their addresses take registers, of which head dim 256 has few.
+constexpr int kUnrolled = kHeadDim == 256 ? 4 : 64;
 
 // Rows [first, first + kRows) of a head, of which those before `end` exist.
 template <int kRows>
 __device__ __forceinline__ void copy_head(uint32_t to, const uint16_t* from, int64_t stride,
-                                          int first, int end) {
-  copy_rows<kRows, kRowBytes, kThreads>(to, from, 2 * stride, first, 0, end, kChunks);
+                                          unsigned first, int end) {
+  copy_rows<kRows, kRowBytes, kThreads, kUnrolled>(
+      to, ptx::opaque(threadIdx.x), from, 2 * stride, first,
+      [&](unsigned row, unsigned) { return row < static_cast<unsigned>(end); });
+}
+
+// A piece of a row whose address is `from` plus `offset` bytes. Without such a row it is zeros.
+template <int kBytes>
+__device__ __forceinline__ void copy_piece(uint32_t tile, unsigned row, unsigned chunk,
+                                           const void* from, int64_t offset, bool exists) {
+  const char* source = static_cast<const char*>(from) + (exists ? offset + 16 * chunk : 0);
+  ptx::cp_async_cg_16(tile + SwizzledRows<kBytes>::offset(row, chunk), source, exists ? 16 : 0);
 }
 
 // ---- options: packed heads, pages, head dims below HEAD_DIM ----
@@ -75,7 +37,8 @@ constexpr int kKvElementBytes = kE4m3 ? 1 : 2;
 
 __device__ __forceinline__ void copy_placed_query(const Problem& p, const Tile& tile,
                                                   const Storage& storage) {
-  for_pieces<kBlockM, kRowBytes, kThreads>([&](int row, int chunk) {
+  const unsigned thread = ptx::opaque(threadIdx.x);
+  for_pieces<kBlockM, kRowBytes, kThreads, kUnrolled>(thread, [&](int row, int chunk) {
     const RowPlace at(tile, row);
     const int64_t offset = p.q_strides.head * at.head + p.q_strides.row * at.query;
     copy_piece<kRowBytes>(storage.q(), row, chunk, tile.q, 2 * offset,
@@ -106,11 +69,16 @@ struct KeyPlace {
 template <bool kK, bool kV>
 __device__ __forceinline__ void copy_keys(const Problem& p, const Tile& tile,
                                           const Storage& storage, int n_block, int stage) {
-  const int first = n_block * kBlockN + team_index() * kTeamKeys;
-  const int k_chunks = p.columns * kKvElementBytes / 16;
-  const int v_chunks = p.o_columns * kKvElementBytes / 16;
+  const unsigned first = n_block * kBlockN + team_index() * kTeamKeys;
+  const auto thread = [] {
+    const unsigned all = ptx::opaque(threadIdx.x);
+    return kTeams == 1 ? all : all % kTeamThreads;
+  };
+  const unsigned k_chunks = p.columns * kKvElementBytes / 16;
+  const unsigned v_chunks = p.o_columns * kKvElementBytes / 16;
   if (p.page_table != nullptr) {
-    for_pieces<kTeamKeys, kKvRowBytes, kTeamThreads>([&](int row, int chunk) {
+    for_pieces<kTeamKeys, kKvRowBytes, kTeamThreads, kUnrolled>(thread(), [&](unsigned row,
+                                                                            unsigned chunk) {
       const KeyPlace at(p, tile, first + row);
       if constexpr (kK) {
         copy_piece<kKvRowBytes>(storage.k(stage), row, chunk, tile.k, at.offset(p.k_strides),
@@ -123,9 +91,12 @@ __device__ __forceinline__ void copy_keys(const Problem& p, const Tile& tile,
     });
     return;
   }
-  const auto copy = [&](uint32_t to, const uint16_t* from, int64_t row_stride, int chunks) {
-    copy_rows<kTeamKeys, kKvRowBytes, kTeamThreads>(to, from, row_stride * kKvElementBytes, first,
-                                                    tile.key_begin, tile.key_end, chunks);
+  const unsigned count = max(0, tile.key_end - tile.key_begin);
+  const auto copy = [&](uint32_t to, const uint16_t* from, int64_t row_stride, unsigned chunks) {
+    copy_rows<kTeamKeys, kKvRowBytes, kTeamThreads, kUnrolled>(
+        to, thread(), from, row_stride * kKvElementBytes, first, [&](unsigned row, unsigned chunk) {
+          return row - tile.key_begin < count && chunk < chunks;
+        });
   };
   if constexpr (kK) copy(storage.k(stage), tile.k, p.k_strides.row, k_chunks);
   if constexpr (kV) copy(storage.v(stage), tile.v, p.v_strides.row, v_chunks);

@@ -8,9 +8,11 @@
 
 namespace attention::warp {
 
-// The first row of this lane in the tile, of row tile m.
+// The first row of this lane in the tile, of row tile m. Found where it is used: the mainloop needs
+// the registers.
 __device__ __forceinline__ int lane_row(int m) {
-  return row_warp() * kWarpRows + 16 * m + static_cast<int>(threadIdx.x) % 32 / 4;
+  const unsigned thread = ptx::opaque(threadIdx.x);
+  return row_warp(thread) * kWarpRows + 16 * m + thread % 32 / 4;
 }
 
 // The first key of the warp's team in a step.
@@ -36,7 +38,7 @@ __device__ __forceinline__ Keys keys_of(const Problem& p, const Tile& tile, int 
 // packed heads a warp may have all queries.
 template <bool kAny>
 __device__ __forceinline__ Keys keys_of_warp(const Problem& p, const Tile& tile) {
-  const int first = kPacksHeads ? 0 : row_warp() * kWarpRows;
+  const int first = kPacksHeads ? 0 : row_warp(ptx::opaque(threadIdx.x)) * kWarpRows;
   const int last = kPacksHeads ? tile.queries - 1 : first + kWarpRows - 1;
   if constexpr (kHasOptions) {
     return {tile.window_begin + (kAny ? first : last),

@@ -253,7 +253,7 @@ template <int kItems, int kParts, class Parts>
 __device__ __forceinline__ void merge_items(const Parts& parts, int count, int items,
                                             const MergeResult& to) {
 #pragma unroll 1
-  for (int first = threadIdx.x; first < items; first += kItems * kThreads) {
+  for (int first = ptx::opaque(threadIdx.x); first < items; first += kItems * kThreads) {
     float4 sums[kItems];
     add_parts<kItems, kParts>(sums, parts, 0, 1, count, first, items);
 #pragma unroll

@@ -148,7 +148,7 @@ __device__ __forceinline__ void divide_steps(Tile& t, const Problem& p) {
 // section the last rows of all heads come first: with a causal mask they attend to the most keys.
 __device__ __forceinline__ Tile block_tile(const Problem& p) {
   const unsigned each = kPacksHeads ? p.group : 1;  // query heads of a tile
-  const unsigned rows = static_cast<unsigned>(p.queries) * each;
+  const unsigned rows = ptx::opaque(static_cast<unsigned>(p.queries)) * each;
   const unsigned tiles = (rows + kBlockM - 1) / kBlockM;
   const unsigned per_section = p.section * tiles;
   Tile t;

@@ -8,6 +8,7 @@
 #include "include/mma_m16n8k32.cuh"
 #include "include/output.cuh"
 #include "include/ptx.cuh"
+#include "include/swizzled_rows.cuh"
 #include "softmax.cuh"
 #include "storage.cuh"
 
@@ -16,7 +17,7 @@ namespace attention::warp8 {
 // Q of a warp as operand A, in registers or read again in every step.
 struct Query {
   uint32_t words[Traits::kQInRegisters ? kDepthSteps : 1][kRowTiles][4];
-  RowAddress<kQkRowBytes> address;
+  SwizzledRow<kQkRowBytes> address;
 
   // Row tiles are 16 rows apart.
   __device__ __forceinline__ Query()
@@ -62,7 +63,7 @@ __device__ __forceinline__ void multiply_qk(float (&s)[kRowTiles][kScores], Quer
                                             const Storage& storage, int stage) {
   using Sum = std::conditional_t<kE4M3Qk, float, int32_t>;
   const int lane = ptx::opaque(threadIdx.x) % 32;  // addresses are cheaper than registers
-  const RowAddress<kQkRowBytes> address(lane % 8 + lane / 16 * 8, lane / 8 % 2);
+  const SwizzledRow<kQkRowBytes> address(lane % 8 + lane / 16 * 8, lane / 8 % 2);
   Sum sums[kRowTiles][kBlockN / 8][4];
 #pragma unroll
   for (int m = 0; m < kRowTiles; ++m) {
@@ -109,7 +110,7 @@ __device__ __forceinline__ void multiply_pv16(Rows (&rows)[kRowTiles],
                                               const ScoreScale& scale, const Storage& storage,
                                               int stage) {
   const int lane = ptx::opaque(threadIdx.x) % 32;
-  const RowAddress<kVRowBytes> address(lane % 16, lane / 16);
+  const SwizzledRow<kVRowBytes> address(lane % 16, lane / 16);
 #pragma unroll
   for (int j = 0; j < kKeySteps; ++j) {
     uint32_t p[kRowTiles][4];
@@ -166,7 +167,7 @@ __device__ __forceinline__ void multiply_pv8(Rows (&rows)[kRowTiles],
                                              const float (&rescale)[kRowTiles][2],
                                              const Storage& storage, int stage) {
   const int lane = ptx::opaque(threadIdx.x) % 32;
-  const RowAddress<kVRowBytes> address(lane, 0);
+  const SwizzledRow<kVRowBytes> address(lane, 0);
 #pragma unroll
   for (int i = 0; i < kHeadDim / 16; ++i) {
     __syncwarp();  // ptxas would read all of V first, and spill

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "include/ptx.cuh"
+#include "include/swizzled_rows.cuh"
 #include "problem.cuh"
 #include "storage.cuh"
 
@@ -12,27 +13,22 @@ namespace attention::warp8 {
 
 // Copies rows [first, first + kRows) of a head, of which those before `end` exist.
 template <int kRows, int kRowBytes>
-__device__ __forceinline__ void copy_rows(uint32_t to, const uint8_t* from, int64_t stride,
-                                          int first, int end) {
-  using Layout = RowLayout<kRowBytes>;
-  constexpr int kAll = kRows * Layout::kChunks;
+__device__ __forceinline__ void copy_head(uint32_t to, const uint8_t* from, int64_t stride,
+                                          unsigned first, int end) {
   // Copies at a time: their addresses take registers, of which head dim 256 has few.
   constexpr int kUnrolled = kHeadDim == 256 ? 4 : 64;
-  const int thread = ptx::opaque(threadIdx.x);
-#pragma unroll kUnrolled
-  for (int begin = 0; begin < kAll; begin += kThreads) {
-    const int i = begin + thread;
-    if (kAll % kThreads != 0 && i >= kAll) break;
-    const int row = i / Layout::kChunks, chunk = i % Layout::kChunks;
-    const bool exists = first + row < end;
-    const uint8_t* source = from + (exists ? first + row : 0) * stride + chunk * 16;
-    ptx::cp_async_cg_16(to + Layout::offset(row, chunk), source, exists ? 16 : 0);
-  }
+  for_pieces<kRows, kRowBytes, kThreads, kUnrolled>(
+      ptx::opaque(threadIdx.x), [&](unsigned row, unsigned chunk) {
+        const bool exists = first + row < static_cast<unsigned>(end);
+        const uint8_t* source = from + (exists ? first + row : 0) * stride + 16 * chunk;
+        ptx::cp_async_cg_16(to + SwizzledRows<kRowBytes>::offset(row, chunk), source,
+                            exists ? 16 : 0);
+      });
 }
 
 __device__ __forceinline__ void copy_query(const Problem& p, const Tile& tile,
                                            const Storage& storage) {
-  copy_rows<kBlockM, kQkRowBytes>(storage.q(), tile.q, p.q_strides.row, tile.first_query,
+  copy_head<kBlockM, kQkRowBytes>(storage.q(), tile.q, p.q_strides.row, tile.first_query,
                                   p.queries);
 }
 
@@ -40,7 +36,7 @@ __device__ __forceinline__ void copy_query(const Problem& p, const Tile& tile,
 // masked scores are positive too.
 __device__ __forceinline__ void copy_k(const Problem& p, const Tile& tile, const Storage& storage,
                                        int n_block, int stage) {
-  copy_rows<kBlockN, kQkRowBytes>(storage.k(stage), tile.k, p.k_strides.row, n_block * kBlockN,
+  copy_head<kBlockN, kQkRowBytes>(storage.k(stage), tile.k, p.k_strides.row, n_block * kBlockN,
                                   p.keys);
   if constexpr (!kE4M3Qk) {
     const int thread = ptx::opaque(threadIdx.x);
@@ -53,7 +49,7 @@ __device__ __forceinline__ void copy_k(const Problem& p, const Tile& tile, const
 }
 __device__ __forceinline__ void copy_v(const Problem& p, const Tile& tile, const Storage& storage,
                                        int n_block, int stage) {
-  copy_rows<kBlockN, kVRowBytes>(storage.v(stage), tile.v, p.v_strides.row, n_block * kBlockN,
+  copy_head<kBlockN, kVRowBytes>(storage.v(stage), tile.v, p.v_strides.row, n_block * kBlockN,
                                  p.keys);
 }
 

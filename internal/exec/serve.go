@@ -1,0 +1,115 @@
+package exec
+
+import (
+	"context"
+	"encoding/json"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"attune/internal/ptx"
+)
+
+// Serve makes a simulator for programs that are started elsewhere. ready gets the variables that such
+// a program needs in its environment. Serve returns when the context ends.
+func Serve(ctx context.Context, o Options, ready func(environment map[string]string) error) (*Outcome, error) {
+	s := newServer(o)
+	socket, end, err := s.listen(ctx)
+	if err != nil {
+		return nil, err
+	}
+	err = ready(s.environment(socket))
+	if err == nil {
+		<-ctx.Done()
+	}
+	end()
+	return &s.outcome, err
+}
+
+func newServer(o Options) *Server { return &Server{options: o, found: map[string]*Found{}} }
+
+// listen serves the processes that connect to the socket until end is called.
+func (s *Server) listen(ctx context.Context) (socket string, end func(), err error) {
+	dir, err := os.MkdirTemp("", "attune-exec-")
+	if err != nil {
+		return "", nil, err
+	}
+	socket = filepath.Join(dir, "socket")
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
+	if err != nil {
+		os.RemoveAll(dir)
+		return "", nil, err
+	}
+	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var sessions sync.WaitGroup
+	sessions.Go(func() { s.accept(serving, listener, &sessions) })
+	return socket, func() {
+		listener.Close()
+		stop()
+		sessions.Wait()
+		s.outcome.sort()
+		os.RemoveAll(dir)
+	}, nil
+}
+
+// report is what a program may ask about the launches of all programs: a finding of a launch, also one
+// that an earlier launch had, or a line.
+type report struct {
+	Process int       `json:"process,omitempty"`
+	Line    string    `json:"line,omitempty"`
+	Text    string    `json:"text,omitempty"` // of the finding, as attune writes it
+	Help    string    `json:"help,omitempty"` // what to do about it
+	At      ptx.Frame `json:"at,omitzero"`    // its source line in the project, if it is known
+	Finding *Found    `json:"finding,omitempty"`
+}
+
+// Limits of reports: those that are kept, and the bytes of an answer.
+const (
+	mostReports      = 1 << 14
+	mostReportsBytes = 1 << 20
+)
+
+// keep adds a report for requestReports. The lock is held.
+func (s *Server) keep(r report) {
+	if len(s.reports) < mostReports {
+		s.reports = append(s.reports, r)
+	}
+}
+
+// keepFinding keeps a finding with its text.
+func (s *session) keepFinding(f *Found) {
+	if s.options.Describe != nil {
+		found := *f
+		at, _ := found.Where.Own()
+		s.keep(report{Process: s.process, Text: s.options.Describe(&found), Help: found.Remedy(), At: at, Finding: &found})
+	}
+}
+
+// answerReports answers with the reports since a place, the place behind them, and the warp
+// instructions so far.
+func (s *session) answerReports(f *fields) (status, []byte) {
+	first := f.u64()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var answer struct {
+		Next             int      `json:"next"`
+		WarpInstructions uint64   `json:"warp_instructions"`
+		Reports          []report `json:"reports"`
+	}
+	answer.Next, answer.WarpInstructions = int(min(first, uint64(len(s.reports)))), s.outcome.WarpInstructions
+	for room := mostReportsBytes / 2; answer.Next < len(s.reports) && room > 0; answer.Next++ {
+		r := s.reports[answer.Next]
+		data, err := json.Marshal(r)
+		if err != nil || len(data) > mostReportsBytes/2 {
+			r = report{Process: r.Process, Line: "a finding is too long to be reported"}
+		}
+		room -= len(data)
+		answer.Reports = append(answer.Reports, r)
+	}
+	data, err := json.Marshal(answer)
+	if err != nil {
+		return invalidValue, nil
+	}
+	return success, data
+}
