@@ -2,6 +2,7 @@ package exec_test
 
 import (
 	"bytes"
+	"os"
 	osexec "os/exec"
 	"path/filepath"
 	"slices"
@@ -39,11 +40,21 @@ func build(t *testing.T, source string, flags ...string) (program, library strin
 	return program, library
 }
 
+// flagsOf are the flags of nvcc that programs need.
+var flagsOf = map[string][]string{
+	"linked.cu": {"-rdc=true", filepath.Join("testdata", "linked_other.cu")}, "hosted.cu": {"-lcublas", "-lnvrtc", "-lcuda"},
+}
+
 // start runs a program and returns its output.
 func start(t *testing.T, o exec.Options, library string, command ...string) (*exec.Outcome, string, string) {
 	t.Helper()
 	var out, lines bytes.Buffer
 	o.Library, o.Memory = library, 1<<30
+	if cacheDir, err := toolchain.CacheDir(); err == nil {
+		if compiler, err := toolchain.Find(t.Context(), cacheDir); err == nil {
+			o.Compiler = compiler.NVCC
+		}
+	}
 	if o.Arch == "" {
 		o.Arch = "sm_90a"
 	}
@@ -60,10 +71,10 @@ func start(t *testing.T, o exec.Options, library string, command ...string) (*ex
 // TestPrograms runs programs that check their own results.
 func TestPrograms(t *testing.T) {
 	t.Parallel()
-	for source, launches := range map[string]int{"memory.cu": 3, "graph.cu": 11, "launch.cu": 3} {
+	for source, launches := range map[string]int{"memory.cu": 3, "graph.cu": 11, "launch.cu": 3, "texture.cu": 2, "linked.cu": 2, "hosted.cu": 1} {
 		t.Run(source, func(t *testing.T) {
 			t.Parallel()
-			program, library := build(t, source)
+			program, library := build(t, source, flagsOf[source]...)
 			outcome, out, lines := start(t, exec.Options{Checks: true}, library, program)
 			if outcome.Exit != 0 || len(outcome.Findings)+len(outcome.Refused)+len(outcome.Unsupported) > 0 || outcome.Launches != launches {
 				t.Errorf("%+v\n%s%s", outcome, out, lines)
@@ -133,5 +144,83 @@ func TestNoPTX(t *testing.T) {
 	_, _, lines := start(t, exec.Options{Arch: "sm_80"}, library, program)
 	if !strings.Contains(lines, "the program has PTX for sm_90 and later, and the simulated device is sm_80") || !strings.Contains(lines, "-gencode arch=compute_80,code=compute_80") {
 		t.Errorf("%q", lines)
+	}
+}
+
+// TestPlanted runs the programs with an argument, which makes them do what is wrong.
+func TestPlanted(t *testing.T) {
+	t.Parallel()
+	type place struct {
+		kind   finding.Kind
+		kernel string
+		file   string
+		line   int
+	}
+	for source, want := range map[string]struct {
+		places []place
+		lines  string
+	}{
+		"texture.cu": {[]place{{finding.OutOfBounds, "outside", "texture.cu", 44}, {finding.Undefined, "sample", "texture.cu", 31}, {finding.Undefined, "sample", "texture.cu", 32}}, ""},
+		"linked.cu":  {[]place{{finding.OutOfBounds, "add", "linked.cuh", 17}, {finding.OutOfBounds, "add", "linked.cuh", 17}}, ""},
+		"hosted.cu":  {[]place{{finding.OutOfBounds, "cublasSgemm", "", 0}, {finding.Uninitialized, "cublasSgemm", "", 0}}, "cublasStrsm_v2 is not supported by attune exec\n"},
+	} {
+		t.Run(source, func(t *testing.T) {
+			t.Parallel()
+			program, library := build(t, source, flagsOf[source]...)
+			outcome, out, lines := start(t, exec.Options{Checks: true}, library, program, "defects")
+			var places []place
+			for _, f := range outcome.Findings {
+				at, _ := f.Where.Own()
+				places = append(places, place{f.Kind, f.Kernel, at.File, at.Line})
+			}
+			if !slices.Equal(places, want.places) || lines != want.lines {
+				t.Errorf("%v, exit %d\n%s%s", places, outcome.Exit, out, lines)
+			}
+		})
+	}
+}
+
+// TestRepeats checks that a timing loop runs its launch until it changes nothing, and that an argument
+// or a copy that changes runs it again.
+func TestRepeats(t *testing.T) {
+	t.Parallel()
+	program, library := build(t, "repeat.cu")
+	for skip, want := range map[bool]int{false: 0, true: 94} {
+		outcome, out, lines := start(t, exec.Options{Checks: true, SkipRepeats: skip}, library, program)
+		if outcome.Exit != 0 || len(outcome.Kernels) != 2 || outcome.Launches != 120 {
+			t.Fatalf("%+v\n%s%s", outcome, out, lines)
+		}
+		skipped := 0
+		for _, k := range outcome.Kernels {
+			skipped += k.Skipped
+		}
+		if skipped != want {
+			t.Errorf("%d launches are skipped, want %d", skipped, want)
+		}
+	}
+}
+
+// TestRefusedLibraries checks that a program with a library that attune does not run is not started.
+func TestRefusedLibraries(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "fft.c"), []byte("void cufftPlan(void) {}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "main.c"), []byte("void cufftPlan(void);\nint main(void) { cufftPlan(); return 1; }\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{
+		{"-shared", "-fPIC", "-Wl,-soname,libcufft.so.12", "-o", "libcufft.so.12", "fft.c"}, {"-o", "program", "main.c", "./libcufft.so.12", "-Wl,-rpath,$ORIGIN"},
+	} {
+		cmd := osexec.CommandContext(t.Context(), "cc", args...)
+		cmd.Dir = dir
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Skipf("cc: %v\n%s", err, out)
+		}
+	}
+	outcome, _, lines := start(t, exec.Options{}, dir, filepath.Join(dir, "program"))
+	if outcome.Exit != 0 || len(outcome.Unsupported) != 1 || !strings.Contains(lines, "needs libcufft.so.12: attune does not run cuFFT") {
+		t.Errorf("%+v\n%s", outcome, lines)
 	}
 }

@@ -20,6 +20,10 @@ import (
 const (
 	fatMagic = 0xba55ed50
 	elfMagic = 0x464c457f
+
+	// partsVersion is the version of a container that the client's linker makes: all its images are parts
+	// of one module.
+	partsVersion = 0x4154
 )
 
 // Kinds and flags of an image of the container.
@@ -75,6 +79,17 @@ func linkedPTX(data []byte, device string) ([]byte, error) {
 		size := uint64(binary.LittleEndian.Uint16(data[6:])) + binary.LittleEndian.Uint64(data[8:])
 		if size > uint64(len(data)) || size < 16 {
 			return nil, fmt.Errorf("read the fat binary: %w", errFat)
+		}
+		if binary.LittleEndian.Uint16(data[4:]) == partsVersion {
+			parts, err := readFat(data[:size])
+			if err != nil {
+				return nil, fmt.Errorf("read the fat binary: %w", err)
+			}
+			for _, part := range parts {
+				units = append(units, part.text)
+			}
+			data = data[size:]
+			continue
 		}
 		unit, err := fatPTX(data[:size], device)
 		switch {

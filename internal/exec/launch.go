@@ -132,7 +132,12 @@ func (s *session) addError(j *job, err error) status {
 		s.crashedLocked(crashed)
 		return launchFailed
 	}
-	s.outcome.refuse(j.function.short, err.Error())
+	switch refusal(err) {
+	case cooperativeTooLarge, invalidClusterSize, resourcesOutOfLaunch, invalidValue:
+		// The driver refuses it too, and the program gets the driver's error.
+	default:
+		s.outcome.refuse(j.function.short, err.Error())
+	}
 	s.sayLocked("kernel " + j.function.short + ": " + err.Error())
 	return launchFailed
 }

@@ -12,12 +12,13 @@ import (
 	osexec "os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 
 	"attune/internal/toolchain"
 )
 
-//go:embed client/*.c client/*.h client/runtime/*.c client/runtime/*.h client/runtime/*.ld client/cublas/*.c client/cublas/*.h client/nvrtc/*.c
+//go:embed client/*.c client/*.h client/*.ld client/runtime/*.c client/runtime/*.h client/runtime/*.ld client/cublas/*.c client/cublas/*.h client/hosted/*.c client/include/*.h client/nvrtc/*.c
 var clientSources embed.FS
 
 // ErrNoHostCompiler is returned, wrapped, when there is no C compiler to build the client with.
@@ -29,12 +30,15 @@ const (
 	linkName    = "libcuda.so"
 )
 
+// includeFolder has headers that some toolkits lack.
+const includeFolder = "include"
+
 // packageName is the driver library of attune's Python package: by another name, so that PyTorch does
 // not take it for NVIDIA's in the same process.
 const packageName = "libattune-exec.so"
 
 // folderVersion changes with the files that Library makes besides the libraries.
-const folderVersion = 4
+const folderVersion = 8
 
 // runtimeVersions are the major versions of the runtime library, with the names that programs load.
 var runtimeVersions = []struct{ major, name string }{
@@ -42,13 +46,13 @@ var runtimeVersions = []struct{ major, name string }{
 }
 
 // hostedLibraries are the libraries of NVIDIA's that have a library of attune's in their place, with the
-// sources and the entry points of each. Their names end with the major version.
+// folder of the sources and the entry points of each. Their names end with the major version, from 12 on.
 var hostedLibraries = []struct{ name, sources, symbols string }{
 	{"libcublas", "cublas", "cublas*"}, {"libcublasLt", "cublas", "cublasLt*"}, {"libnvrtc", "nvrtc", "nvrtc*"},
 }
 
 // clientFlags build a library. Nothing but its entry points is visible.
-var clientFlags = []string{"-std=gnu11", "-O1", "-fPIC", "-shared", "-fvisibility=hidden"}
+var clientFlags = []string{"-std=gnu11", "-O1", "-fPIC", "-fvisibility=hidden"}
 
 // Library returns the folder of the client library. The first call builds it into the cache, in a
 // folder that is named after its sources.
@@ -74,8 +78,16 @@ func Library(ctx context.Context, cacheDir string) (string, error) {
 	return dir, buildLibrary(ctx, dir)
 }
 
-// buildLibrary builds the library in a folder of its own and moves it, so that two processes may build
-// it at once.
+// builder builds the libraries in a folder of its own, which is then renamed: two processes may build at
+// once.
+type builder struct {
+	context  context.Context
+	compiler string
+	work     string // with the sources
+	made     string // with the results
+	dir      string // that the results are moved to
+}
+
 func buildLibrary(ctx context.Context, dir string) error {
 	compiler, err := hostCompiler()
 	if err != nil {
@@ -92,37 +104,11 @@ func buildLibrary(ctx context.Context, dir string) error {
 	if err := os.CopyFS(work, clientSources); err != nil {
 		return fmt.Errorf("write the client's sources: %w", err)
 	}
-	made := filepath.Join(work, "made")
-	if err := os.Mkdir(made, 0o755); err != nil {
+	b := &builder{context: ctx, compiler: compiler, work: work, made: filepath.Join(work, "made"), dir: dir}
+	if err := b.all(); err != nil {
 		return err
 	}
-	compile := func(output, pattern string, flags ...string) error {
-		sources, err := filepath.Glob(filepath.Join(work, "client", pattern))
-		if err != nil {
-			return err
-		}
-		args := append(append([]string{}, clientFlags...), "-Wl,-soname,"+output, "-o", filepath.Join(made, output))
-		out, err := osexec.CommandContext(ctx, compiler, append(append(args, sources...), flags...)...).CombinedOutput()
-		if err != nil {
-			return fmt.Errorf("%s cannot build attune's %s: %w\n%s", compiler, output, err, strings.TrimSpace(string(out)))
-		}
-		return nil
-	}
-	if err := compile(libraryName, "*.c", "-lpthread", "-ldl"); err != nil {
-		return err
-	}
-	if err := compile(packageName, "*.c", "-lpthread", "-ldl"); err != nil {
-		return err
-	}
-	for _, v := range runtimeVersions {
-		if err := buildRuntime(work, made, dir, v.major, v.name, compile); err != nil {
-			return err
-		}
-	}
-	if err := os.Symlink(libraryName, filepath.Join(made, linkName)); err != nil {
-		return err
-	}
-	if err := os.Rename(made, dir); err != nil {
+	if err := os.Rename(b.made, dir); err != nil {
 		if _, exists := os.Stat(filepath.Join(dir, linkName)); exists != nil {
 			return err
 		}
@@ -130,44 +116,116 @@ func buildLibrary(ctx context.Context, dir string) error {
 	return nil
 }
 
-// buildRuntime builds the runtime library of a major version, and the libraries beside it.
-func buildRuntime(work, made, dir, major, name string, compile func(output, pattern string, flags ...string) error) error {
-	link := filepath.Join(made, linkFolder(major))
-	if err := os.Mkdir(link, 0o755); err != nil {
+func (b *builder) all() error {
+	if err := os.Mkdir(b.made, 0o755); err != nil {
 		return err
 	}
-	// A program asks for the symbols with the version that is the name of the library.
-	build := func(name, sources, symbols string, flags ...string) error {
-		script := filepath.Join(work, name+".map")
-		if err := os.WriteFile(script, fmt.Appendf(nil, "%s {\n  global: %s;\n  local: *;\n};\n", name, symbols), 0o644); err != nil {
-			return err
-		}
-		return compile(name, sources+"/*.c", append(flags, "-DRUNTIME="+major, "-Wl,--version-script="+script,
-			"-L"+made, "-l:"+libraryName, "-Wl,-rpath,$ORIGIN", "-lm")...)
-	}
-	if err := build(name, "runtime", "cuda*; __cuda*", filepath.Join(work, "client/runtime/aliases.ld")); err != nil {
+	if err := b.link(libraryName, b.sources("*.c"), b.source("aliases.ld"), "-lpthread", "-ldl"); err != nil {
 		return err
 	}
-	// Linkers read these texts in the place of the libraries. The static library is the shared one.
-	text := func(file string, libraries ...string) error {
-		var all []string
-		for _, name := range libraries {
-			all = append(all, filepath.Join(dir, name))
-		}
-		return os.WriteFile(filepath.Join(link, file), fmt.Appendf(nil, "INPUT(%s)\n", strings.Join(all, " ")), 0o644)
+	if err := b.link(packageName, b.sources("*.c"), b.source("aliases.ld"), "-lpthread", "-ldl"); err != nil {
+		return err
 	}
+	objects := map[string][]string{}
 	for _, h := range hostedLibraries {
-		name := h.name + ".so." + major
-		if err := build(name, h.sources, h.symbols); err != nil {
+		if objects[h.sources] != nil {
+			continue
+		}
+		var err error
+		if objects[h.sources], err = b.objects(h.sources); err != nil {
 			return err
 		}
-		if err := errors.Join(text(h.name+".so", name), text(h.name+"_static.a", name)); err != nil {
+	}
+	for _, v := range runtimeVersions {
+		if err := b.version(v.major, v.name, objects); err != nil {
 			return err
 		}
 	}
 	return errors.Join(
-		text("libcudart.so", name, libraryName), text("libcudart_static.a", name, libraryName), text(linkName, libraryName),
+		os.CopyFS(filepath.Join(b.made, includeFolder), os.DirFS(b.source(includeFolder))),
+		os.Symlink(libraryName, filepath.Join(b.made, linkName)),
 	)
+}
+
+func (b *builder) source(name string) string { return filepath.Join(b.work, "client", name) }
+
+func (b *builder) sources(pattern string) []string {
+	list, _ := filepath.Glob(b.source(pattern)) // the patterns are well-formed
+	return list
+}
+
+// run runs the compiler.
+func (b *builder) run(output string, args ...string) error {
+	cmd := osexec.CommandContext(b.context, b.compiler, append(slices.Clone(clientFlags), args...)...)
+	cmd.Dir = b.work
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s cannot build attune's %s: %w\n%s", b.compiler, output, err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}
+
+// link makes a shared library of sources or objects. Its own calls stay inside: a program may have a
+// variable with the name of an entry point.
+func (b *builder) link(output string, inputs []string, flags ...string) error {
+	args := append([]string{"-shared", "-Wl,-Bsymbolic", "-Wl,-soname," + output, "-o", filepath.Join(b.made, output)}, inputs...)
+	return b.run(output, append(args, flags...)...)
+}
+
+// objects compiles the sources of a folder, for the libraries of all versions.
+func (b *builder) objects(folder string) ([]string, error) {
+	if err := b.run(folder, append([]string{"-c"}, b.sources(folder+"/*.c")...)...); err != nil {
+		return nil, err
+	}
+	var list []string
+	for _, source := range b.sources(folder + "/*.c") {
+		list = append(list, filepath.Join(b.work, strings.TrimSuffix(filepath.Base(source), ".c")+".o"))
+	}
+	return list, nil
+}
+
+// versioned links a library whose symbols programs ask for with the version that is its name.
+func (b *builder) versioned(name, major, symbols string, inputs []string, flags ...string) error {
+	script := filepath.Join(b.work, name+".map")
+	if err := os.WriteFile(script, fmt.Appendf(nil, "%s {\n  global: %s;\n  local: *;\n};\n", name, symbols), 0o644); err != nil {
+		return err
+	}
+	return b.link(name, inputs, append(flags, "-DRUNTIME="+major, "-Wl,--version-script="+script,
+		"-L"+b.made, "-l:"+libraryName, "-Wl,-rpath,$ORIGIN", "-lm")...)
+}
+
+// version builds the runtime library of a major version, the libraries beside it, and what linkers
+// find in their places.
+func (b *builder) version(major, name string, objects map[string][]string) error {
+	if err := os.Mkdir(filepath.Join(b.made, linkFolder(major)), 0o755); err != nil {
+		return err
+	}
+	if err := b.versioned(name, major, "cuda*; __cuda*", b.sources("runtime/*.c"), b.source("runtime/aliases.ld")); err != nil {
+		return err
+	}
+	if major != "11" {
+		for _, h := range hostedLibraries {
+			file := h.name + ".so." + major
+			err := b.versioned(file, major, h.symbols, append(b.sources("hosted/*.c"), objects[h.sources]...))
+			if err := errors.Join(err, b.linkText(major, h.name+".so", file), b.linkText(major, h.name+"_static.a", file)); err != nil {
+				return err
+			}
+		}
+	}
+	return errors.Join( // the static runtime library is the shared one
+		b.linkText(major, "libcudart.so", name, libraryName), b.linkText(major, "libcudart_static.a", name, libraryName),
+		b.linkText(major, linkName, libraryName),
+	)
+}
+
+// linkText writes the text that linkers read in the place of a library.
+func (b *builder) linkText(major, file string, libraries ...string) error {
+	var all []string
+	for _, name := range libraries {
+		all = append(all, filepath.Join(b.dir, name))
+	}
+	path := filepath.Join(b.made, linkFolder(major), file)
+	return os.WriteFile(path, fmt.Appendf(nil, "INPUT(%s)\n", strings.Join(all, " ")), 0o644)
 }
 
 // LinkFolder is the folder with the libraries that programs of a compiler are linked with.
@@ -184,6 +242,7 @@ func CompileFlags(c *toolchain.Compiler, library, device string) []string {
 	number := strings.TrimPrefix(device, "sm_")
 	flags := []string{
 		"-lineinfo", "-cudart", "shared", "-L" + LinkFolder(c, library),
+		"-isystem", filepath.Join(library, includeFolder), // after NVIDIA's own
 		"-gencode", fmt.Sprintf("arch=compute_%s,code=compute_%s", number, number),
 	}
 	lib := filepath.Join(filepath.Dir(filepath.Dir(c.NVCC)), "lib")

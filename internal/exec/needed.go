@@ -9,9 +9,20 @@ import (
 // refusedLibraries are NVIDIA's libraries that attune has nothing for, by the beginning of their file
 // names. Their kernels are machine code, and they talk to NVIDIA's driver alone.
 var refusedLibraries = []struct{ file, name string }{
-	{"libcudnn", "cuDNN"}, {"libcufft", "cuFFT"}, {"libcusolver", "cuSOLVER"}, {"libcusparse", "cuSPARSE"}, {"libcurand", "cuRAND"},
-	{"libcutensor", "cuTENSOR"}, {"libnccl", "NCCL"}, {"libnvjpeg", "nvJPEG"}, {"libnpp", "NPP"}, {"libnvshmem", "NVSHMEM"},
-	{"libnvJitLink", "nvJitLink"}, {"libnvinfer", "TensorRT"}, {"libcufile", "cuFile"}, {"libnvcuvid", "the video decoder"},
+	{"libcudnn", "cuDNN"},
+	{"libcufft", "cuFFT"},
+	{"libcusolver", "cuSOLVER"},
+	{"libcusparse", "cuSPARSE"},
+	{"libcurand", "cuRAND"},
+	{"libcutensor", "cuTENSOR"},
+	{"libnccl", "NCCL"},
+	{"libnvjpeg", "nvJPEG"},
+	{"libnpp", "NPP"},
+	{"libnvshmem", "NVSHMEM"},
+	{"libnvJitLink", "nvJitLink"},
+	{"libnvinfer", "TensorRT"},
+	{"libcufile", "cuFile"},
+	{"libnvcuvid", "the video decoder"},
 }
 
 // refusedNeeds lists the libraries that a program is linked with and that attune does not run, each

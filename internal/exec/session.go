@@ -24,6 +24,7 @@ const (
 	managedMemory
 	hostMemory
 	registeredMemory
+	reservedMemory
 )
 
 // session is one process that has opened the driver.
@@ -153,11 +154,11 @@ func (s *session) capability() (major, minor int) {
 const limitHeap = 2
 
 // kindNames name allocations in findings.
-var kindNames = []string{"allocation", "managed allocation", "pinned allocation", "registered memory"}
+var kindNames = []string{"allocation", "managed allocation", "pinned allocation", "registered memory", "reserved memory"}
 
 func (s *session) alloc(f *fields) (status, []byte) {
 	size, kind := f.u64(), int(f.u64())
-	if kind < 0 || kind >= registeredMemory || size > s.memoryBytes() {
+	if kind < 0 || kind > reservedMemory || kind == registeredMemory || size > s.memoryBytes() {
 		return outOfMemory, nil
 	}
 	s.allocated++
@@ -172,7 +173,7 @@ func (s *session) alloc(f *fields) (status, []byte) {
 		return outOfMemory, nil
 	}
 	s.kinds[base] = kind
-	if kind != deviceMemory { // the host writes it without a call
+	if kind == managedMemory || kind == hostMemory { // the host writes it without a call
 		if err := s.memory.MarkWritten(base, int(size)); err != nil {
 			return invalidValue, nil
 		}
@@ -259,8 +260,11 @@ func (s *session) rangeOf(address uint64) (status, []byte) {
 		return success, append(u64s(0, 0), u32s(0, 0)...)
 	}
 	kind := s.kinds[b.Base]
-	if kind == registeredMemory {
+	switch kind {
+	case registeredMemory:
 		kind = hostMemory
+	case reservedMemory:
+		kind = deviceMemory
 	}
 	return success, append(u64s(b.Base, uint64(len(b.Data))), u32s(kind, 1)...)
 }

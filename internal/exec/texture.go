@@ -22,6 +22,9 @@ func (s *session) texture(f *fields) (status, []byte) {
 	for i := range t.Border {
 		t.Border[i] = math.Float32frombits(f.u32())
 	}
+	if t.Linear {
+		t.Border = [4]float32{} // behind its end there are zeros
+	}
 	knownBits := t.Bits == 8 || t.Bits == 16 || t.Bits == 32
 	if f.err != nil || !knownBits || t.Channels < 1 || t.Channels > 4 || t.Kind > mem.Float || !s.isDevice(t.Address) {
 		return invalidValue, nil

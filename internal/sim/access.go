@@ -325,7 +325,11 @@ func (w *warp) checkReadOnly(o *op, a accessInfo, b *mem.Buffer, offset, lane in
 	}
 	other := w.block.launch.program.ops[e.Op]
 	w.reportMemory(finding.Occurrence{Kind: finding.Undefined}, o, other, lane, a.space, b.Base+uint64(offset), func() string {
-		return fmt.Sprintf("reads byte %d of %s with .nc, which is only for memory that the kernel does not write; %s wrote it", offset, b.Variable, w.threadOf(&e))
+		how := "with .nc"
+		if o.texture != nil {
+			how = "through a texture"
+		}
+		return fmt.Sprintf("reads byte %d of %s %s, which is only for memory that the kernel does not write; %s wrote it", offset, b.Variable, how, w.threadOf(&e))
 	})
 	return true
 }

@@ -123,7 +123,9 @@ func (w *warp) textureOf(o *op, lane int) *mem.Texture {
 	handle := w.elementValue(o.texture.handle, lane)
 	t := w.block.launch.memory.Texture(handle)
 	if t == nil {
-		w.report(finding.Undefined, o, 1<<lane, func() string { return fmt.Sprintf("%#x is not a texture or surface object, or it has been destroyed", handle) })
+		w.report(finding.Undefined, o, 1<<lane, func() string {
+			return fmt.Sprintf("%#x is not a texture or surface object, or it has been destroyed", handle)
+		})
 	}
 	return t
 }
@@ -290,4 +292,3 @@ func (w *warp) surfaceAddress(o *op, x *mem.Texture, lane, bytes int, d mem.Dire
 	}
 	return x.Address + uint64(at[0]+at[1]*x.Pitch+at[2]*x.Slice), true
 }
-

@@ -48,6 +48,9 @@ enum {
   CUDA_ERROR_UNKNOWN = 999,
 };
 
+// attune_major is the major version of a library that the host computes (hosted/version.c).
+extern const int attune_major;
+
 // ---- the connection (wire.c) -------------------------------------------------------------------
 
 // Requests. internal/exec/wire.go has the same numbers.
@@ -166,6 +169,7 @@ enum NodeKind {
   NODE_EVENT_RECORD = 7,
   NODE_MEM_ALLOC = 10,
   NODE_MEM_FREE = 11,
+  NODE_CONDITIONAL = 13,
 };
 
 // Node is one piece of work: of a stream, or of a graph.
@@ -179,6 +183,7 @@ struct Node {
   struct Graph *child;
   struct Event *event;
   uint64_t address;  // of an allocation node
+  size_t bytes;
   unsigned char *params;
   void **param_list;  // into params, for cuGraphKernelNodeGetParams
   // In a graph:
@@ -195,7 +200,10 @@ CUresult run_graph(const struct Graph *graph);
 CUresult set_kernel_params(struct Node *node, void **params, void **extra);
 CUresult allocate(size_t bytes, uint32_t kind, CUdeviceptr *address);
 
-enum { ALLOCATE_DEVICE, ALLOCATE_MANAGED, ALLOCATE_HOST };
+// allocate_for_graph allocates memory that frees leave, because the graph may run again.
+CUresult allocate_for_graph(size_t bytes, CUdeviceptr *address);
+
+enum { ALLOCATE_DEVICE, ALLOCATE_MANAGED, ALLOCATE_HOST, ALLOCATE_RESERVED = 4 };
 
 // Range is what the server knows of an address.
 struct Range {

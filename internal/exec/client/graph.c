@@ -301,6 +301,39 @@ API CUresult cuGraphAddEventWaitNode(CUgraphNode *added, CUgraph graph, const CU
   return add(added, graph, dependencies, count, &node);
 }
 
+// AllocationParams describes an allocation node. The memory has its address from the start, and stays
+// until the program ends: launches may repeat.
+struct AllocationParams {
+  unsigned char pool[88];
+  const void *access;
+  size_t access_count, bytes;
+  CUdeviceptr address;
+};
+
+_Static_assert(sizeof(struct AllocationParams) == 120, "the driver's structure");
+
+API CUresult cuGraphAddMemAllocNode(CUgraphNode *added, CUgraph graph, const CUgraphNode *dependencies, size_t count,
+                                    struct AllocationParams *p) {
+  const CUresult status = allocate_for_graph(p->bytes, &p->address);
+  const struct Node node = {.kind = NODE_MEM_ALLOC, .address = p->address, .bytes = p->bytes};
+  return status == CUDA_SUCCESS ? add(added, graph, dependencies, count, &node) : status;
+}
+
+API CUresult cuGraphMemAllocNodeGetParams(CUgraphNode node, struct AllocationParams *p) {
+  *p = (struct AllocationParams){.bytes = node->bytes, .address = node->address};
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuGraphAddMemFreeNode(CUgraphNode *added, CUgraph graph, const CUgraphNode *dependencies, size_t count, CUdeviceptr address) {
+  const struct Node node = {.kind = NODE_MEM_FREE, .address = address};
+  return add(added, graph, dependencies, count, &node);
+}
+
+API CUresult cuGraphMemFreeNodeGetParams(CUgraphNode node, CUdeviceptr *address) {
+  *address = node->address;
+  return CUDA_SUCCESS;
+}
+
 // NodeParams is the description of a node of any kind.
 struct NodeParams {
   int kind, reserved[3];
@@ -319,10 +352,14 @@ struct NodeParams {
     struct {
       CUevent event;
     } event;
+    struct AllocationParams allocation;
+    struct {
+      CUdeviceptr address;
+    } release;
   };
 };
 
-API CUresult cuGraphAddNode(CUgraphNode *added, CUgraph graph, const CUgraphNode *dependencies, size_t count, const struct NodeParams *p) {
+API CUresult cuGraphAddNode(CUgraphNode *added, CUgraph graph, const CUgraphNode *dependencies, size_t count, struct NodeParams *p) {
   switch (p->kind) {
     case NODE_KERNEL: return cuGraphAddKernelNode_v2(added, graph, dependencies, count, &p->kernel);
     case NODE_MEMCPY: return cuGraphAddMemcpyNode(added, graph, dependencies, count, (const struct Memcpy3D *)p->memcpy.copy, NULL);
@@ -332,12 +369,15 @@ API CUresult cuGraphAddNode(CUgraphNode *added, CUgraph graph, const CUgraphNode
     case NODE_EMPTY: return cuGraphAddEmptyNode(added, graph, dependencies, count);
     case NODE_WAIT_EVENT: return cuGraphAddEventWaitNode(added, graph, dependencies, count, p->event.event);
     case NODE_EVENT_RECORD: return cuGraphAddEventRecordNode(added, graph, dependencies, count, p->event.event);
+    case NODE_MEM_ALLOC: return cuGraphAddMemAllocNode(added, graph, dependencies, count, &p->allocation);
+    case NODE_MEM_FREE: return cuGraphAddMemFreeNode(added, graph, dependencies, count, p->release.address);
+    case NODE_CONDITIONAL: return unsupported("a conditional node of a graph");
     default: return unsupported("cuGraphAddNode with a node of this kind");
   }
 }
 
 API CUresult cuGraphAddNode_v2(CUgraphNode *added, CUgraph graph, const CUgraphNode *dependencies, const void *edges, size_t count,
-                               const struct NodeParams *p) {
+                               struct NodeParams *p) {
   (void)edges;
   return cuGraphAddNode(added, graph, dependencies, count, p);
 }

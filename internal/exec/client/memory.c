@@ -16,9 +16,50 @@ CUresult allocate(size_t bytes, uint32_t kind, CUdeviceptr *address) {
   return call(REQUEST_ALLOC, request, sizeof request, NULL, 0, address, sizeof *address, NULL);
 }
 
+// GraphMemory is an allocation of a graph.
+struct GraphMemory {
+  uint64_t address;
+  size_t bytes;
+  struct GraphMemory *next;
+};
+
+static struct GraphMemory *of_graphs;
+
+CUresult allocate_for_graph(size_t bytes, CUdeviceptr *address) {
+  struct GraphMemory *m = calloc(1, sizeof *m);
+  if (m == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
+  const CUresult status = allocate(bytes, ALLOCATE_DEVICE, address);
+  m->address = *address;
+  m->bytes = bytes;
+  m->next = of_graphs;
+  of_graphs = m;
+  return status;
+}
+
+// Graphs keep their memory: what is used, what was used at most and what is reserved are the same.
+API CUresult cuDeviceGetGraphMemAttribute(CUdevice device, int attribute, uint64_t *value) {
+  (void)device, (void)attribute;
+  *value = 0;
+  for (const struct GraphMemory *m = of_graphs; m != NULL; m = m->next) *value += m->bytes;
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuDeviceSetGraphMemAttribute(CUdevice device, int attribute, uint64_t *value) {
+  (void)device, (void)attribute, (void)value;
+  return CUDA_SUCCESS;
+}
+
+API CUresult cuDeviceGraphMemTrim(CUdevice device) {
+  (void)device;
+  return CUDA_SUCCESS;
+}
+
 static CUresult release(uint64_t address) {
   if (address == 0) return CUDA_SUCCESS;
   flush_output();
+  for (const struct GraphMemory *m = of_graphs; m != NULL; m = m->next) {
+    if (m->address == address) return CUDA_SUCCESS;
+  }
   return call(REQUEST_FREE, &address, sizeof address, NULL, 0, NULL, 0, NULL);
 }
 
@@ -334,10 +375,10 @@ struct Pool {
 static struct Pool default_pool;
 
 API CUresult cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream stream) {
-  const CUresult status = allocate(bytes, ALLOCATE_DEVICE, address);
-  if (status != CUDA_SUCCESS || stream_of(stream)->capture == NULL) return status;
-  const struct Node node = {.kind = NODE_MEM_ALLOC, .address = *address};
-  return submit(stream, &node);
+  if (stream_of(stream)->capture == NULL) return allocate(bytes, ALLOCATE_DEVICE, address);
+  const CUresult status = allocate_for_graph(bytes, address);
+  const struct Node node = {.kind = NODE_MEM_ALLOC, .address = *address, .bytes = bytes};
+  return status == CUDA_SUCCESS ? submit(stream, &node) : status;
 }
 
 API CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {

@@ -4,10 +4,6 @@
 
 #include <stdlib.h>
 
-#ifndef RUNTIME
-#define RUNTIME 13
-#endif
-
 CUresult cuInit(unsigned);
 
 API cublasStatus_t cublasCreate_v2(struct Handle **h) {
@@ -24,14 +20,14 @@ API cublasStatus_t cublasDestroy_v2(struct Handle *h) {
 
 API cublasStatus_t cublasGetVersion_v2(struct Handle *h, int *version) {
   (void)h;
-  *version = RUNTIME * 10000;
+  *version = attune_major * 10000;
   return CUBLAS_SUCCESS;
 }
 
-API size_t cublasGetCudartVersion(void) { return RUNTIME * 1000; }
+API size_t cublasGetCudartVersion(void) { return attune_major * 1000; }
 
 API cublasStatus_t cublasGetProperty(int property, int *value) {
-  *value = property == 0 ? RUNTIME : 0;
+  *value = property == 0 ? attune_major : 0;
   return CUBLAS_SUCCESS;
 }
 

@@ -5,10 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#ifndef RUNTIME
-#define RUNTIME 13
-#endif
-
 // The attributes of a description are words by their numbers. A caller may provide the memory, of 14,
 // 32 or 12 words: what an attribute needs is kept in the fields.
 struct Layout {
@@ -41,8 +37,8 @@ API cublasStatus_t cublasLtDestroy(void *h) {
   return CUBLAS_SUCCESS;
 }
 
-API size_t cublasLtGetVersion(void) { return RUNTIME * 10000; }
-API size_t cublasLtGetCudartVersion(void) { return RUNTIME * 1000; }
+API size_t cublasLtGetVersion(void) { return attune_major * 10000; }
+API size_t cublasLtGetCudartVersion(void) { return attune_major * 1000; }
 API cublasStatus_t cublasLtLoggerSetLevel(int level) { return (void)level, CUBLAS_SUCCESS; }
 API cublasStatus_t cublasLtLoggerSetMask(int mask) { return (void)mask, CUBLAS_SUCCESS; }
 API cublasStatus_t cublasLtLoggerForceDisable(void) { return CUBLAS_SUCCESS; }

@@ -296,12 +296,8 @@ API nvrtcResult nvrtcGetLoweredName(struct Program *p, const char *expression, c
   return NVRTC_NAME_NOT_VALID;
 }
 
-#ifndef RUNTIME
-#define RUNTIME 13
-#endif
-
 API nvrtcResult nvrtcVersion(int *major, int *minor) {
-  *major = RUNTIME, *minor = 0;
+  *major = attune_major, *minor = 0;
   return NVRTC_SUCCESS;
 }
 

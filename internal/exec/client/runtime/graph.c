@@ -271,3 +271,35 @@ API cudaError_t cudaGetDriverEntryPoint(const char *symbol, void **function, uns
 #define MISSING(name) \
   API cudaError_t name(void) { return record(attuneUnsupported(#name)); }
 #include "missing.h"
+
+// ---- allocations -------------------------------------------------------------------------------
+
+CUresult cuGraphAddMemAllocNode(CUgraphNode *, CUgraph, const CUgraphNode *, size_t, void *);
+CUresult cuGraphAddMemFreeNode(CUgraphNode *, CUgraph, const CUgraphNode *, size_t, CUdeviceptr);
+CUresult cuGraphMemAllocNodeGetParams(CUgraphNode, void *);
+CUresult cuGraphMemFreeNodeGetParams(CUgraphNode, CUdeviceptr *);
+
+API cudaError_t cudaGraphAddMemAllocNode(CUgraphNode *added, CUgraph graph, const CUgraphNode *list, size_t count, void *p) {
+  DO(cuGraphAddMemAllocNode(added, graph, list, count, p));
+}
+
+API cudaError_t cudaGraphAddMemFreeNode(CUgraphNode *added, CUgraph graph, const CUgraphNode *list, size_t count, void *address) {
+  DO(cuGraphAddMemFreeNode(added, graph, list, count, (uintptr_t)address));
+}
+
+API cudaError_t cudaGraphMemAllocNodeGetParams(CUgraphNode node, void *p) { DO(cuGraphMemAllocNodeGetParams(node, p)); }
+
+API cudaError_t cudaGraphMemFreeNodeGetParams(CUgraphNode node, void *address) {
+  DO(cuGraphMemFreeNodeGetParams(node, (CUdeviceptr *)address));
+}
+
+CUresult cuDeviceGetGraphMemAttribute(CUdevice, int, uint64_t *);
+CUresult cuDeviceSetGraphMemAttribute(CUdevice, int, uint64_t *);
+
+API cudaError_t cudaDeviceGetGraphMemAttribute(int device, int attribute, uint64_t *value) { DO(cuDeviceGetGraphMemAttribute(device, attribute, value)); }
+API cudaError_t cudaDeviceSetGraphMemAttribute(int device, int attribute, uint64_t *value) { DO(cuDeviceSetGraphMemAttribute(device, attribute, value)); }
+
+API cudaError_t cudaDeviceGraphMemTrim(int device) {
+  (void)device;
+  return record(ready());
+}
