@@ -81,7 +81,7 @@ func TestPingpongIsCorrect(t *testing.T) {
 				skipUnlessSampled(t, i)
 			}
 			t.Parallel()
-			checkDeclared(t, kernel, builder, pingpongFolder, test.name, test.shapes)
+			checkDeclared(t, kernel, builder, pingpongFolder, test.name, sampleOf(t, i, test.shapes))
 		})
 	}
 }

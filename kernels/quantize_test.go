@@ -30,8 +30,8 @@ func TestQuantisersAreCorrect(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			kernel, builder := declaredBuilder(t, "quantize/"+name)
-			for _, b := range builds {
-				checkDeclaredOn(t, kernel, builder, "quantize/"+name, b.variant, b.arch, kernel.Run.SimShapes, func(r *run.Run) {
+			for i, b := range builds {
+				checkDeclaredOn(t, kernel, builder, "quantize/"+name, b.variant, b.arch, sampleOf(t, i, kernel.Run.SimShapes), func(r *run.Run) {
 					if r.Build != nil && r.Build.Resources.StackBytes+r.Build.Resources.SpillBytes() > 0 {
 						t.Errorf("%s spills or uses a stack: %+v", r.Variant, r.Build.Resources)
 					}

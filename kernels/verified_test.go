@@ -110,7 +110,7 @@ func sampleOf[T any](t *testing.T, index int, all []T) []T {
 		return all
 	}
 	var some []T
-	for i := index % 4; i < len(all); i += 4 {
+	for i := index % min(4, len(all)); i < len(all); i += 4 {
 		some = append(some, all[i])
 	}
 	return some

@@ -61,7 +61,7 @@ func TestWarp8IsCorrect(t *testing.T) {
 		t.Run(test.variant+"@"+test.arch, func(t *testing.T) {
 			skipUnlessSampled(t, i)
 			t.Parallel()
-			checkDeclaredOn(t, kernel, builder, warp8Folder, test.variant, test.arch, test.shapes)
+			checkDeclaredOn(t, kernel, builder, warp8Folder, test.variant, test.arch, sampleOf(t, i/sampled, test.shapes))
 		})
 	}
 }
@@ -75,7 +75,7 @@ func TestQuantize8IsCorrect(t *testing.T) {
 		t.Run(test.variant+"@"+test.arch, func(t *testing.T) {
 			skipUnlessSampled(t, i)
 			t.Parallel()
-			checkDeclaredOn(t, kernel, builder, quantize8Folder, test.variant, test.arch, kernel.Run.SimShapes, func(r *run.Run) {
+			checkDeclaredOn(t, kernel, builder, quantize8Folder, test.variant, test.arch, sampleOf(t, i, kernel.Run.SimShapes), func(r *run.Run) {
 				if r.Build != nil && r.Build.Resources.StackBytes+r.Build.Resources.SpillBytes() > 0 {
 					t.Errorf("%s spills or uses a stack: %+v", r.Variant, r.Build.Resources)
 				}

@@ -87,7 +87,7 @@ func TestWarpIsCorrect(t *testing.T) {
 		t.Run(test.variant+"@"+test.arch, func(t *testing.T) {
 			skipUnlessSampled(t, i)
 			t.Parallel()
-			checkDeclaredOn(t, kernel, builder, warpFolder, test.variant, test.arch, test.shapes)
+			checkDeclaredOn(t, kernel, builder, warpFolder, test.variant, test.arch, sampleOf(t, i/sampled, test.shapes))
 		})
 	}
 }
