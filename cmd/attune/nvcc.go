@@ -49,20 +49,31 @@ device than sm_90a.`,
 	}
 }
 
+// execTools are what programs for the simulator are built with.
+type execTools struct {
+	cacheDir string
+	compiler *toolchain.Compiler
+	library  string // folder of attune's libraries
+}
+
+func findExecTools(ctx context.Context) (t execTools, err error) {
+	if t.cacheDir, err = toolchain.CacheDir(); err != nil {
+		return t, err
+	}
+	if t.compiler, err = toolchain.Find(ctx, t.cacheDir); err != nil {
+		return t, err
+	}
+	t.library, err = exec.Library(ctx, t.cacheDir)
+	return t, err
+}
+
 // nvcc runs the compiler with changed arguments.
 func (a *app) nvcc(ctx context.Context, args []string) error {
-	cacheDir, err := toolchain.CacheDir()
+	tools, err := findExecTools(ctx)
 	if err != nil {
 		return err
 	}
-	compiler, err := toolchain.Find(ctx, cacheDir)
-	if err != nil {
-		return err
-	}
-	library, err := exec.Library(ctx, cacheDir)
-	if err != nil {
-		return err
-	}
+	compiler, library := tools.compiler, tools.library
 	device := os.Getenv(archVariable)
 	if device == "" {
 		device = defaultArch
@@ -74,7 +85,7 @@ func (a *app) nvcc(ctx context.Context, args []string) error {
 	command.Stdin, command.Stdout, command.Stderr = os.Stdin, os.Stdout, os.Stderr
 	if slices.ContainsFunc(args, isVerbose) {
 		// CMake reads from the verbose output where the toolkit is, and looks for its libraries there.
-		command.Stderr = &replacer{to: os.Stderr, old: []byte("TOP=" + filepath.Dir(compiler.NVCC) + "/.."), new: []byte("TOP=" + toolkitFolder(cacheDir))}
+		command.Stderr = &replacer{to: os.Stderr, old: []byte("TOP=" + filepath.Dir(compiler.NVCC) + "/.."), new: []byte("TOP=" + toolkitFolder(tools.cacheDir))}
 	}
 	err = command.Run()
 	if exit, ok := errors.AsType[*osexec.ExitError](err); ok {
@@ -126,15 +137,7 @@ func toolkitFolder(cacheDir string) string { return filepath.Join(cacheDir, "exe
 // printCompilerPath makes a folder like that of a CUDA toolkit, whose nvcc is `attune nvcc`, and prints
 // the path of that nvcc.
 func (a *app) printCompilerPath(ctx context.Context) error {
-	cacheDir, err := toolchain.CacheDir()
-	if err != nil {
-		return err
-	}
-	compiler, err := toolchain.Find(ctx, cacheDir)
-	if err != nil {
-		return err
-	}
-	library, err := exec.Library(ctx, cacheDir)
+	tools, err := findExecTools(ctx)
 	if err != nil {
 		return err
 	}
@@ -142,13 +145,13 @@ func (a *app) printCompilerPath(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	toolkit := toolkitFolder(cacheDir)
-	root := filepath.Dir(filepath.Dir(compiler.NVCC))
+	toolkit := toolkitFolder(tools.cacheDir)
+	root := filepath.Dir(filepath.Dir(tools.compiler.NVCC))
 	if err := os.MkdirAll(filepath.Join(toolkit, "bin"), 0o755); err != nil {
 		return err
 	}
 	for name, target := range map[string]string{
-		"include": filepath.Join(root, "include"), "nvvm": filepath.Join(root, "nvvm"), "lib64": exec.LinkFolder(compiler, library),
+		"include": filepath.Join(root, "include"), "nvvm": filepath.Join(root, "nvvm"), "lib64": exec.LinkFolder(tools.compiler, tools.library),
 	} {
 		if err := relink(filepath.Join(toolkit, name), target); err != nil {
 			return err
@@ -171,7 +174,10 @@ func relink(link, target string) error {
 	if old, err := os.Readlink(link); err == nil && old == target {
 		return nil
 	}
-	if err := os.Symlink(target, link+".new"); err != nil && !errors.Is(err, os.ErrExist) {
+	if err := os.Remove(link + ".new"); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if err := os.Symlink(target, link+".new"); err != nil {
 		return err
 	}
 	return os.Rename(link+".new", link)

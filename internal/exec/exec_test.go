@@ -160,7 +160,7 @@ func TestPlanted(t *testing.T) {
 		places []place
 		lines  string
 	}{
-		"texture.cu": {[]place{{finding.OutOfBounds, "outside", "texture.cu", 44}, {finding.Undefined, "sample", "texture.cu", 31}, {finding.Undefined, "sample", "texture.cu", 32}}, ""},
+		"texture.cu": {[]place{{finding.OutOfBounds, "outside", "texture.cu", 37}, {finding.Undefined, "sample", "texture.cu", 24}, {finding.Undefined, "sample", "texture.cu", 25}}, ""},
 		"linked.cu":  {[]place{{finding.OutOfBounds, "add", "linked.cuh", 17}, {finding.OutOfBounds, "add", "linked.cuh", 17}}, ""},
 		"hosted.cu":  {[]place{{finding.OutOfBounds, "cublasSgemm", "", 0}, {finding.Uninitialized, "cublasSgemm", "", 0}}, "cublasStrsm_v2 is not supported by attune exec\n"},
 	} {

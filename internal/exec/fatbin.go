@@ -70,8 +70,8 @@ func ptxOf(image []byte, device string) ([]byte, error) {
 	return bytes.TrimRight(image, "\x00"), nil
 }
 
-// linkedPTX returns the PTX of the containers of a module, one behind the other. NVIDIA's device runtime
-// has machine code alone, and is no part of the result.
+// linkedPTX links the PTX of all containers of a module. NVIDIA's device runtime has machine code only,
+// and is left out.
 func linkedPTX(data []byte, device string) ([]byte, error) {
 	var units [][]byte
 	var first error

@@ -120,18 +120,20 @@ func (b *builder) all() error {
 	if err := os.Mkdir(b.made, 0o755); err != nil {
 		return err
 	}
-	if err := b.link(libraryName, b.sources("*.c"), b.source("aliases.ld"), "-lpthread", "-ldl"); err != nil {
+	driver, err := b.objects(".")
+	if err != nil {
 		return err
 	}
-	if err := b.link(packageName, b.sources("*.c"), b.source("aliases.ld"), "-lpthread", "-ldl"); err != nil {
-		return err
+	for _, name := range []string{libraryName, packageName} {
+		if err := b.link(name, driver, b.source("aliases.ld"), "-lpthread", "-ldl"); err != nil {
+			return err
+		}
 	}
 	objects := map[string][]string{}
 	for _, h := range hostedLibraries {
 		if objects[h.sources] != nil {
 			continue
 		}
-		var err error
 		if objects[h.sources], err = b.objects(h.sources); err != nil {
 			return err
 		}
@@ -172,7 +174,7 @@ func (b *builder) link(output string, inputs []string, flags ...string) error {
 	return b.run(output, append(args, flags...)...)
 }
 
-// objects compiles the sources of a folder, for the libraries of all versions.
+// objects compiles the sources of a folder once, for all libraries that have them.
 func (b *builder) objects(folder string) ([]string, error) {
 	if err := b.run(folder, append([]string{"-c"}, b.sources(folder+"/*.c")...)...); err != nil {
 		return nil, err

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"attune/internal/ptx"
@@ -64,26 +65,36 @@ type report struct {
 	Finding *Found    `json:"finding,omitempty"`
 }
 
-// Limits of reports: those that are kept, and the bytes of an answer.
+// Limits of reports: the latest that are kept, and the bytes of an answer.
 const (
 	mostReports      = 1 << 14
 	mostReportsBytes = 1 << 20
 )
 
-// keep adds a report for requestReports. The lock is held.
+// keep adds a report for requestReports. The oldest make room for it. The lock is held.
 func (s *Server) keep(r report) {
-	if len(s.reports) < mostReports {
-		s.reports = append(s.reports, r)
+	if len(s.reports) == mostReports {
+		s.reports = slices.Delete(s.reports, 0, mostReports/2)
+		s.forgotten += mostReports / 2
 	}
+	s.reports = append(s.reports, r)
 }
 
-// keepFinding keeps a finding with its text.
+// keepFinding keeps a finding as it is now: later launches count on.
 func (s *session) keepFinding(f *Found) {
 	if s.options.Describe != nil {
 		found := *f
-		at, _ := found.Where.Own()
-		s.keep(report{Process: s.process, Text: s.options.Describe(&found), Help: found.Remedy(), At: at, Finding: &found})
+		s.keep(report{Process: s.process, Finding: &found})
 	}
+}
+
+// described adds the texts of a finding, which few programs ask for.
+func (s *Server) described(r report) report {
+	if r.Finding != nil {
+		r.Text, r.Help = s.options.Describe(r.Finding), r.Finding.Remedy()
+		r.At, _ = r.Finding.Where.Own()
+	}
+	return r
 }
 
 // answerReports answers with the reports since a place, the place behind them, and the warp
@@ -97,9 +108,10 @@ func (s *session) answerReports(f *fields) (status, []byte) {
 		WarpInstructions uint64   `json:"warp_instructions"`
 		Reports          []report `json:"reports"`
 	}
-	answer.Next, answer.WarpInstructions = int(min(first, uint64(len(s.reports)))), s.outcome.WarpInstructions
-	for room := mostReportsBytes / 2; answer.Next < len(s.reports) && room > 0; answer.Next++ {
-		r := s.reports[answer.Next]
+	end := s.forgotten + len(s.reports)
+	answer.Next, answer.WarpInstructions = max(int(min(first, uint64(end))), s.forgotten), s.outcome.WarpInstructions
+	for room := mostReportsBytes / 2; answer.Next < end && room > 0; answer.Next++ {
+		r := s.described(s.reports[answer.Next-s.forgotten])
 		data, err := json.Marshal(r)
 		if err != nil || len(data) > mostReportsBytes/2 {
 			r = report{Process: r.Process, Line: "a finding is too long to be reported"}

@@ -57,6 +57,8 @@ type Server struct {
 	found   map[string]*Found
 	said    once
 	reports []report
+
+	forgotten int // reports before those
 }
 
 // once remembers texts.

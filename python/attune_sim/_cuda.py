@@ -128,8 +128,13 @@ class Device:
         return Stream()
 
     @classmethod
+    def number(cls) -> int:
+        """That of the architecture, such as 90."""
+        return int("".join(c for c in cls.arch if c.isdigit()))
+
+    @classmethod
     def get_device_capability(cls, device: Any = None) -> tuple[int, int]:
-        return divmod(int("".join(c for c in cls.arch if c.isdigit())), 10)
+        return divmod(cls.number(), 10)
 
     @classmethod
     def get_device_name(cls, device: Any = None) -> str:

@@ -58,7 +58,7 @@ def install(
     simulator = Simulator(options)
     _cuda.Device.arch = arch
     _installed = _Installed(simulator)
-    driver = _triton.Driver(simulator, arch, strict, torch_cuda, autotune)
+    driver = _triton.Driver(simulator, strict, torch_cuda, autotune)
     _triton.set_active(driver)
     triton.runtime.driver.set_active(driver)
     JITFunction.run = _run_with_arrays(_installed.run)

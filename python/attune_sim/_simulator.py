@@ -85,11 +85,8 @@ class Simulator:
         atexit.unregister(self.close)
 
     def _check(self, status: int, what: str) -> None:
-        if status == 0:
-            return
-        text = ctypes.c_char_p()
-        self._driver.cuGetErrorString(status, ctypes.byref(text))
-        raise RuntimeError(f"{what}: {text.value.decode() if text.value else f'error {status}'}")
+        if status != 0:
+            raise RuntimeError(f"{what}: {self.error(status)}")
 
     def allocate(self, size: int, index: int, name: str, written: bool) -> int:
         """Memory for an argument, by its size in bytes. This process may access it at the same address."""
@@ -152,11 +149,10 @@ class Simulator:
         return status or failed
 
     def error(self, status: int) -> str:
-        try:
-            self._check(status, "")
-        except RuntimeError as problem:
-            return str(problem).removeprefix(": ")
-        return ""
+        """The driver's text of a status that is no success."""
+        text = ctypes.c_char_p()
+        self._driver.cuGetErrorString(status, ctypes.byref(text))
+        return text.value.decode() if text.value else f"error {status}"
 
     def tensor_map(
         self,

@@ -365,13 +365,12 @@ class Driver(DriverBase):
 
     launcher_cls = Launcher
 
-    def __init__(self, simulator: Simulator, arch: str, strict: bool, maps_cuda: bool, autotune: str) -> None:
+    def __init__(self, simulator: Simulator, strict: bool, maps_cuda: bool, autotune: str) -> None:
         super().__init__()
         self.simulator = simulator
         self.utils = _Utilities(simulator)
         self.lock = threading.RLock()
         self._number = next(_numbers)
-        self._arch = int("".join(c for c in arch if c.isdigit()))
         self._strict = strict
         self._maps_cuda = maps_cuda
         self._autotune = autotune
@@ -402,7 +401,7 @@ class Driver(DriverBase):
         raise NotImplementedError("attune runs no launcher in C")
 
     def get_current_target(self) -> GPUTarget:
-        return GPUTarget("cuda", self._arch, 32)
+        return GPUTarget("cuda", _cuda.Device.number(), 32)
 
     def get_active_torch_device(self) -> torch.device:
         return torch.device("cuda", 0) if self._maps_cuda else torch.device("cpu")
@@ -418,7 +417,7 @@ class Driver(DriverBase):
         return 0
 
     def get_device_capability(self, device: int = 0) -> tuple[int, int]:
-        return divmod(self._arch, 10)
+        return _cuda.Device.get_device_capability()
 
     def get_device_interface(self) -> Any:
         return _cuda.Device

@@ -365,15 +365,18 @@ class Doors(unittest.TestCase):
                 elif not torch.cuda.is_available():
                     self.assertNotEqual(done.returncode, 0)
 
+    # The plugin of this folder, whether attune is installed or not.
+    ALONE = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+
     @unittest.skipUnless(package.has("pytest"), "no pytest")
     def test_pytest(self):
         command = ["-m", "pytest", "-p", "attune_sim.plugin", "-p", "no:cacheprovider", "-q", "--tb=short"]
         command += ["-W", "ignore", str(EXAMPLES)]
-        done = child([*command, "--attune-sim"])
+        done = child([*command, "--attune-sim"], **self.ALONE)
         self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
         for text in ("1 failed, 3 passed", "Finding: error: race on argument counts", "findings: 1 race"):
             self.assertIn(text, done.stdout)
-        self.assertIn("4 skipped", child(command, CUDA_VISIBLE_DEVICES="").stdout)
+        self.assertIn("4 skipped", child(command, CUDA_VISIBLE_DEVICES="", **self.ALONE).stdout)
 
     @unittest.skipUnless(package.has("pytest"), "no pytest")
     def test_pytest_programs(self):
@@ -386,7 +389,7 @@ class Doors(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder, "test_programs.py")
             path.write_text("\n".join(test.format(n=n, code=code.format(n=n)) for n in (100, 101)))
-            done = child(["-m", "pytest", "-p", "attune_sim.plugin", "-q", "--attune-sim", str(path)])
+            done = child(["-m", "pytest", "-p", "attune_sim.plugin", "-q", "--attune-sim", str(path)], **self.ALONE)
         self.assertIn("1 failed, 1 passed", done.stdout, done.stderr)
         self.assertIn("out-of-bounds on argument x", done.stdout)
 

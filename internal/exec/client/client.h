@@ -200,6 +200,9 @@ CUresult run_graph(const struct Graph *graph);
 CUresult set_kernel_params(struct Node *node, void **params, void **extra);
 CUresult allocate(size_t bytes, uint32_t kind, CUdeviceptr *address);
 
+// read_file reads a file, with at least eight zeros behind it; NULL if it cannot be read.
+char *read_file(const char *path, size_t *bytes);
+
 // allocate_for_graph allocates memory that frees leave, because the graph may run again.
 CUresult allocate_for_graph(size_t bytes, CUdeviceptr *address);
 

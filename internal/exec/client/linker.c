@@ -3,7 +3,6 @@
 
 #include "client.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -79,15 +78,10 @@ API CUresult cuLinkAddData_v2(struct Link *link, int kind, void *data, size_t by
 }
 
 API CUresult cuLinkAddFile_v2(struct Link *link, int kind, const char *path, unsigned count, int *options, void **values) {
-  FILE *file = path == NULL ? NULL : fopen(path, "rb");
-  if (file == NULL) return CUDA_ERROR_FILE_NOT_FOUND;
-  fseek(file, 0, SEEK_END);
-  const long bytes = ftell(file);
-  rewind(file);
-  char *data = calloc(1, (size_t)bytes + 1);
-  const bool complete = data != NULL && fread(data, 1, (size_t)bytes, file) == (size_t)bytes;
-  fclose(file);
-  const CUresult status = complete ? cuLinkAddData_v2(link, kind, data, (size_t)bytes, path, count, options, values) : CUDA_ERROR_FILE_NOT_FOUND;
+  size_t bytes;
+  char *data = read_file(path, &bytes);
+  if (data == NULL) return CUDA_ERROR_FILE_NOT_FOUND;
+  const CUresult status = cuLinkAddData_v2(link, kind, data, bytes, path, count, options, values);
   free(data);
   return status;
 }

@@ -29,11 +29,15 @@ CUresult allocate_for_graph(size_t bytes, CUdeviceptr *address) {
   struct GraphMemory *m = calloc(1, sizeof *m);
   if (m == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
   const CUresult status = allocate(bytes, ALLOCATE_DEVICE, address);
+  if (status != CUDA_SUCCESS) {
+    free(m);
+    return status;
+  }
   m->address = *address;
   m->bytes = bytes;
   m->next = of_graphs;
   of_graphs = m;
-  return status;
+  return CUDA_SUCCESS;
 }
 
 // Graphs keep their memory: what is used, what was used at most and what is reserved are the same.

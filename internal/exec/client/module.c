@@ -93,16 +93,25 @@ static CUresult load(CUmodule *module, const void *image) {
   return CUDA_SUCCESS;
 }
 
-static CUresult load_file(CUmodule *module, const char *path) {
+char *read_file(const char *path, size_t *bytes) {
   FILE *file = path == NULL ? NULL : fopen(path, "rb");
-  if (file == NULL) return CUDA_ERROR_FILE_NOT_FOUND;
+  if (file == NULL) return NULL;
   fseek(file, 0, SEEK_END);
-  const long bytes = ftell(file);
+  *bytes = (size_t)ftell(file);
   rewind(file);
-  char *image = calloc(1, (size_t)bytes + 8);
-  const bool complete = image != NULL && fread(image, 1, (size_t)bytes, file) == (size_t)bytes;
+  char *data = calloc(1, *bytes + 8);
+  const bool complete = data != NULL && fread(data, 1, *bytes, file) == *bytes;
   fclose(file);
-  const CUresult status = complete ? load(module, image) : CUDA_ERROR_FILE_NOT_FOUND;
+  if (complete) return data;
+  free(data);
+  return NULL;
+}
+
+static CUresult load_file(CUmodule *module, const char *path) {
+  size_t bytes;
+  char *image = read_file(path, &bytes);
+  if (image == NULL) return CUDA_ERROR_FILE_NOT_FOUND;
+  const CUresult status = load(module, image);
   free(image);
   return status;
 }

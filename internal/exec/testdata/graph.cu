@@ -2,14 +2,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#define CHECK(call)                                                                          \
-  do {                                                                                       \
-    cudaError_t e = (call);                                                                  \
-    if (e != cudaSuccess) {                                                                  \
-      printf("%s:%d: %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorString(e));           \
-      exit(1);                                                                               \
-    }                                                                                        \
-  } while (0)
+#include "check.cuh"
 
 __global__ void add(int *p, int n, int value) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;

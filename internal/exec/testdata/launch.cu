@@ -5,14 +5,7 @@
 
 namespace cg = cooperative_groups;
 
-#define CHECK(call)                                                                          \
-  do {                                                                                       \
-    cudaError_t e = (call);                                                                  \
-    if (e != cudaSuccess) {                                                                  \
-      printf("%s:%d: %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorString(e));           \
-      exit(1);                                                                               \
-    }                                                                                        \
-  } while (0)
+#include "check.cuh"
 
 // Each block adds what the next one has stored before the grid's barrier.
 __global__ void rotate(int *p, int *out) {

@@ -4,14 +4,7 @@
 #include <cstring>
 #include <vector>
 
-#define CHECK(call)                                                                          \
-  do {                                                                                       \
-    cudaError_t e = (call);                                                                  \
-    if (e != cudaSuccess) {                                                                  \
-      printf("%s:%d: %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorString(e));           \
-      exit(1);                                                                               \
-    }                                                                                        \
-  } while (0)
+#include "check.cuh"
 
 __constant__ int scale[4];
 __device__ int total;

@@ -4,14 +4,7 @@
 #include <cstdlib>
 #include <vector>
 
-#define CHECK(call)                                                                          \
-  do {                                                                                       \
-    cudaError_t e = (call);                                                                  \
-    if (e != cudaSuccess) {                                                                  \
-      printf("%s:%d: %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorString(e));           \
-      exit(1);                                                                               \
-    }                                                                                        \
-  } while (0)
+#include "check.cuh"
 
 static const int kWidth = 8, kHeight = 4, kDepth = 2;
 

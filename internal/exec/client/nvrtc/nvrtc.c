@@ -111,7 +111,7 @@ static bool write_file(const char *folder, const char *name, const char *text, c
   return fclose(file) == 0;
 }
 
-static char *read_file(const char *folder, const char *name) {
+static char *read_source(const char *folder, const char *name) {
   char path[4096];
   snprintf(path, sizeof path, "%s/%s", folder, name);
   FILE *file = fopen(path, "rb");
@@ -122,7 +122,9 @@ static char *read_file(const char *folder, const char *name) {
   char *text = calloc(1, (size_t)bytes + 1);
   const bool complete = text != NULL && fread(text, 1, (size_t)bytes, file) == (size_t)bytes;
   fclose(file);
-  return complete ? text : NULL;
+  if (complete) return text;
+  free(text);
+  return NULL;
 }
 
 static int remove_entry(const char *path, const struct stat *s, int type, struct FTW *walk) {
@@ -253,12 +255,12 @@ API nvrtcResult nvrtcCompileProgram(struct Program *p, int count, const char *co
   if (mkdtemp(folder) == NULL) return NVRTC_INTERNAL;
   arguments_of(nvcc, count, options, arguments, arch);
   const bool compiled = write_sources(p, folder) && run_compiler(folder, arguments);
-  char *log = read_file(folder, "log");
+  char *log = read_source(folder, "log");
   if (log != NULL) {
     free(p->log);
     p->log = log;
   }
-  if (compiled) p->ptx = read_file(folder, "program.ptx");
+  if (compiled) p->ptx = read_source(folder, "program.ptx");
   nftw(folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
   p->compiled = true;
   if (p->ptx == NULL) return NVRTC_COMPILATION;
