@@ -167,7 +167,7 @@ func TestNamedArch(t *testing.T) {
 	for named, want := range map[string][]string{
 		"":      {ok, "pingpong_d128", ok + "sm_90 132"},
 		"sm_80": {ok, "warp_d128 ", ok + "sm_80 132"},
-		"sm_89": {ok, "warp_d128 ", ok + "sm_89 132"},
+		"sm_89": {ok, "warp_d128_n32 ", ok + "sm_89 132"},
 		"sm_75": {invalid + "the variable ATTUNE_ARCH is sm_75: it names an architecture from sm_80 to that of the GPU, sm_90"},
 		"sm_91": {invalid + "the variable ATTUNE_ARCH is sm_91"},
 		"90":    {invalid + "the variable ATTUNE_ARCH is 90"},
@@ -195,7 +195,7 @@ func TestPlansFollowContext(t *testing.T) {
 		settings = append(settings, setting(name, int(addressOf[name])+5<<40))
 	}
 	got := c.ask(t, slices.Concat(settings, []string{"form", "call", "form", "target", "context 0", "target", "context -1", "target", "context 8", "call", "context 5", "set dtype 1", "function quantize", "call"})...)
-	for i, want := range []string{"stage7a", "pingpong_d128", ok, "warp_d128 ", ok + "sm_89 58", ok + "sm_90 132", ok + "sm_90 132", unsupported + "the GPU is sm_75", invalid + "q is 0x"} {
+	for i, want := range []string{"stage7a", "pingpong_d128", ok, "warp_d128_n32 ", ok + "sm_89 58", ok + "sm_90 132", ok + "sm_90 132", unsupported + "the GPU is sm_75", invalid + "q is 0x"} {
 		if !strings.HasPrefix(got[i], want) {
 			t.Errorf("answer %d is %q, want %q", i, got[i], want)
 		}
@@ -353,7 +353,7 @@ func TestMeasured(t *testing.T) {
 		{[]string{"ATTUNE_SELECTION=" + write("large", strings.Repeat(" ", 1<<20+1))}, inBF16(), "NULL the selection " + cache + "/large cannot be opened: it has more than 1 MB"},
 		{[]string{"ATTUNE_SELECTION=" + write("newer", `{"schema_version": 2, "arch": "sm_89", "multiprocessors": 58}`)}, inBF16(), "NULL " + cache + "/newer has version 2, and this library reads 1; write it again by its attune tune"},
 		{[]string{"ATTUNE_SELECTION=" + write("stage", file("sm_89", 58, `[{"variant": "warp_d65"}]`))}, inBF16(), "NULL " + cache + "/stage chooses warp_d65, which this library does not have; write it again by its attune tune"},
-		{[]string{"HOME=" + cache, "ATTUNE_CACHE=", "XDG_CACHE_HOME="}, inBF16("head_dim=64", "queries=9000"), "warp_d64_m64 "},
+		{[]string{"HOME=" + cache, "ATTUNE_CACHE=", "XDG_CACHE_HOME="}, inBF16("head_dim=64", "queries=9000"), "warp_d64_s2 "},
 		{[]string{"ATTUNE_SELECTION=" + cache + "/none"}, inBF16(), "NULL the selection " + cache + "/none cannot be opened: No such file or directory"},
 		{[]string{"ATTUNE_SELECTION=" + write("a", "")}, inBF16(), "NULL " + cache + "/a is no selection of attune tune for the warp kernel; write it again, or delete it"},
 		{[]string{"ATTUNE_SELECTION=" + write("b", file("sm_89", 58, `[{"when": "pages > 2", "variant": "warp_d64"}]`))}, inBF16(), "NULL " + cache + "/b is no selection"},
