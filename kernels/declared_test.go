@@ -33,6 +33,18 @@ func declaredBuilder(t *testing.T, folder string) (*spec.Kernel, *toolchain.Buil
 	return kernel, builder
 }
 
+// withoutCompiler returns a builder that has the shipped PTX of a target, which takes no time, or the
+// given one if the target is not shipped. With -all everything is compiled.
+func withoutCompiler(t *testing.T, builder *toolchain.Builder, target toolchain.Target) *toolchain.Builder {
+	t.Helper()
+	shipped := toolchain.NewBuilder(builder.Folder(), nil, t.TempDir())
+	shipped.Dir = builder.Dir
+	if _, _, err := shipped.Build(t.Context(), target); err != nil || *all {
+		return builder
+	}
+	return shipped
+}
+
 // checkDeclared takes a variant of a declared kernel through the gates on the simulator, with all
 // checkers, and through further checks of the run.
 func checkDeclared(t *testing.T, kernel *spec.Kernel, builder *toolchain.Builder, folder, variant string, shapes []string, further ...func(*run.Run)) {
@@ -47,11 +59,16 @@ func checkDeclaredOn(t *testing.T, kernel *spec.Kernel, builder *toolchain.Build
 	if err != nil {
 		t.Fatal(err)
 	}
+	v := variantOf(t, kernel, variant)
+	target, err := lab.Arch(v.Stage(), arch, "")
+	if err != nil {
+		t.Fatal(err)
+	}
 	l := &lab.Lab{
-		Kernel: kernel, Builder: builder, Problem: lab.NewProblem(kernel, os.DirFS(folder), folder),
+		Kernel: kernel, Builder: withoutCompiler(t, builder, form.Target(kernel, v, target)), Problem: lab.NewProblem(kernel, os.DirFS(folder), folder),
 		Device: simulator(simdevice.Options{Checks: true, Strict: true}),
 	}
-	request := lab.Request{Variants: []spec.Variant{variantOf(t, kernel, variant)}, Shapes: parsed, Seeds: kernel.Run.SimSeeds, Samples: 10, Arch: arch}
+	request := lab.Request{Variants: []spec.Variant{v}, Shapes: parsed, Seeds: kernel.Run.SimSeeds, Samples: 10, Arch: arch}
 	err = l.Run(t.Context(), request, func(r *run.Run) {
 		for _, check := range further {
 			check(r)
@@ -129,7 +146,8 @@ func newDeclaredJobOn(t *testing.T, folder, stage, arch, shape string) *declared
 		t.Fatal(err)
 	}
 	v := variantOf(t, m.kernel, stage)
-	image, _, err := m.builder.Build(t.Context(), form.Target(m.kernel, v, arch))
+	target := form.Target(m.kernel, v, arch)
+	image, _, err := withoutCompiler(t, m.builder, target).Build(t.Context(), target)
 	if err != nil {
 		t.Fatal(err)
 	}

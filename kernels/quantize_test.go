@@ -61,7 +61,8 @@ func launchOn(t *testing.T, name, variant, arch string, job device.Job) [][]byte
 	t.Helper()
 	kernel, builder := declaredBuilder(t, "quantize/"+name)
 	v := variantOf(t, kernel, variant)
-	image, _, err := builder.Build(t.Context(), form.Target(kernel, v, arch))
+	target := form.Target(kernel, v, arch)
+	image, _, err := withoutCompiler(t, builder, target).Build(t.Context(), target)
 	if err != nil {
 		t.Fatal(err)
 	}

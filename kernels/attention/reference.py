@@ -141,7 +141,7 @@ def reference(axes, inputs):
         if axes.get("softcap"):
             s = axes["softcap"] * np.tanh(s / axes["softcap"])
         if axes.get("alibi"):
-            s = s + alibi(inputs, b, last - first, k.shape[1]).reshape(kv_heads, group, last - first, -1)
+            s = s + alibi(inputs, b, last - first, k.shape[1]).reshape(kv_heads, group, last - first, k.shape[1])
         seen = visible(axes, last - first, k.shape[1])
         if axes.get("tree"):
             seen &= ancestors(inputs["tree_mask"][index, first:last], k.shape[1])
