@@ -25,8 +25,8 @@ const (
 	mostPackedRows = 128
 
 	// A step takes the time of its rows and of the loads of K and V by every four warps, which is that of a
-	// share of the head dim in rows more, and that of its keys and of as many more. A block takes that of some keys more, and
-	// the merge of its part too. Fitted to times of an H200 (docs/experiments.md, W7).
+	// share of the head dim in rows more, and that of its keys and of some more. A block takes that of some
+	// keys more, and the merge of its part too. Fitted to times of an H200 (docs/experiments.md, W7).
 	rowsOfLoads = 20 // with head dim 64
 	keysOfStep  = 24
 	keysOfBlock = 192
