@@ -2,7 +2,7 @@ package clib
 
 import (
 	"bytes"
-	"encoding/binary"
+	"encoding/hex"
 	"fmt"
 	"regexp"
 	"slices"
@@ -319,12 +319,15 @@ func writeWords(c *bytes.Buffer, name string, data []byte) {
 	padded := append(slices.Clone(data), make([]byte, 8-len(data)%8)...)
 	fmt.Fprintf(c, "static const uint64_t %s[] = { /* %d bytes */\n", name, len(data))
 	const perLine = 5
+	c.Grow(len(padded) / 8 * len("0x0123456789abcdef, "))
 	for i := 0; i < len(padded); i += 8 {
-		separator := " "
+		word := padded[i:][:8]
+		slices.Reverse(word)
+		line := append(hex.AppendEncode(append(c.AvailableBuffer(), "0x"...), word), ',', ' ')
 		if i/8%perLine == perLine-1 {
-			separator = "\n"
+			line[len(line)-1] = '\n'
 		}
-		fmt.Fprintf(c, "0x%016x,%s", binary.LittleEndian.Uint64(padded[i:]), separator)
+		c.Write(line)
 	}
 	c.WriteString("};\n\n")
 }

@@ -1,7 +1,7 @@
 package form
 
 import (
-	"regexp"
+	"bytes"
 	"slices"
 
 	"attune/internal/arch"
@@ -28,13 +28,6 @@ var PortableArchs = []string{PortableArch, e4m3Arch}
 // states its own, which only its driver and later ones take.
 var portableISA = map[string]string{PortableArch: "7.8", e4m3Arch: "8.4"}
 
-// Of PTX the version, and what is for debuggers and readers: half of the text.
-var (
-	versionLine = regexp.MustCompile(`(?m)^\.version .*$`)
-	debugLine   = regexp.MustCompile(`(?m)^\s*(\.loc\s.*|\.file\s.*|//.*)\n`)
-	debugInfo   = regexp.MustCompile(`(?s)\n\s*\.section\s+\.debug_\w+\s*\{.*?\n\s*\}`)
-)
-
 // isPortable reports whether the form is for all GPUs since Ampere, or since those with products of E4M3.
 func (f *Form) isPortable() bool {
 	return f.Kernel != DenseKernel && slices.Contains(PortableArchs, f.Target.Arch)
@@ -45,8 +38,47 @@ func (f *Form) PTX() []byte {
 	if !f.isPortable() {
 		return f.Image.PTX
 	}
-	text := debugLine.ReplaceAll(debugInfo.ReplaceAll(f.Image.PTX, nil), nil)
-	return versionLine.ReplaceAll(text, []byte(".version "+portableISA[f.Target.Arch]))
+	return withoutDebug(f.Image.PTX, portableISA[f.Target.Arch])
+}
+
+// withoutDebug returns PTX of another version, without what is for debuggers and readers: half of the text.
+func withoutDebug(ptx []byte, version string) []byte {
+	kept := make([]byte, 0, len(ptx))
+	inSection := false
+	for line := range bytes.Lines(ptx) {
+		text := bytes.TrimSpace(line)
+		switch {
+		case inSection:
+			inSection = !bytes.HasPrefix(text, []byte("}"))
+		case isDebugSection(text):
+			inSection, kept = true, withoutBlankLines(kept)
+		case isForReaders(text):
+			kept = withoutBlankLines(kept)
+		case bytes.HasPrefix(line, []byte(".version ")):
+			kept = append(append(append(kept, ".version "...), version...), '\n')
+		default:
+			kept = append(kept, line...)
+		}
+	}
+	return kept
+}
+
+func isDebugSection(text []byte) bool {
+	section, ok := bytes.CutPrefix(text, []byte(".section"))
+	return ok && bytes.HasPrefix(bytes.TrimSpace(section), []byte(".debug_"))
+}
+
+func isForReaders(text []byte) bool {
+	end := bytes.IndexAny(text, " \t")
+	return bytes.HasPrefix(text, []byte("//")) || end > 0 && (string(text[:end]) == ".loc" || string(text[:end]) == ".file")
+}
+
+// withoutBlankLines cuts the blank lines at the end of a text.
+func withoutBlankLines(text []byte) []byte {
+	if trimmed := bytes.TrimRight(text, " \t\n"); len(trimmed) < len(text) {
+		return text[:len(trimmed)+1]
+	}
+	return text
 }
 
 // Code is what the C library contains, and its kind: the machine code if it was built, else the PTX.
