@@ -42,6 +42,10 @@ type session struct {
 	process   int                // its number
 }
 
+func newSession(s *Server, a *arena) *session {
+	return &session{Server: s, arena: a, memory: a.memory(s.options.Memory), kinds: map[uint64]int{}, repeats: map[string]*repeat{}, seed: maphash.MakeSeed()}
+}
+
 // serve answers the requests of a process until it ends.
 func (s *Server) serve(ctx context.Context, c *net.UnixConn) (err error) {
 	defer c.Close()
@@ -50,7 +54,7 @@ func (s *Server) serve(ctx context.Context, c *net.UnixConn) (err error) {
 		return err
 	}
 	defer a.close()
-	p := &session{Server: s, arena: a, memory: a.memory(s.options.Memory), kinds: map[uint64]int{}, repeats: map[string]*repeat{}, seed: maphash.MakeSeed()}
+	p := newSession(s, a)
 	if _, _, err := c.WriteMsgUnix([]byte{0}, unix.UnixRights(int(a.file.Fd())), nil); err != nil {
 		return err
 	}
