@@ -449,6 +449,7 @@ func TestLibraryCalls(t *testing.T) {
 			t.Errorf("%v: findings %+v", c.parts, found)
 		}
 	}
+	p.want(success, requestLibrary, uint32(checkOnly), "dot") // is no call
 	p.want(success, requestLibrary, int32(0), "dot")
 	if p.outcome.HostedCalls() != 8 || len(p.outcome.Hosted) != 2 {
 		t.Errorf("%d calls of %d functions", p.outcome.HostedCalls(), len(p.outcome.Hosted))
