@@ -98,7 +98,7 @@ func (s *session) answerPlain(request uint64, f *fields) (status, []byte) {
 	case requestAlloc:
 		return s.alloc(f)
 	case requestFree:
-		return s.free(f.u64()), nil
+		return s.free(f.u64(), f.u32() != 0), nil
 	case requestCopy:
 		return s.copy(f)
 	case requestFill:
@@ -185,8 +185,9 @@ func (s *session) alloc(f *fields) (status, []byte) {
 	return success, u64s(base)
 }
 
-func (s *session) free(base uint64) status {
-	if _, known := s.kinds[base]; !known {
+// free frees memory of the device, or of the host: each has a call of its own.
+func (s *session) free(base uint64, host bool) status {
+	if kind, known := s.kinds[base]; !known || kind == registeredMemory || (kind == hostMemory) != host {
 		return invalidValue
 	}
 	delete(s.kinds, base)

@@ -308,7 +308,7 @@ func TestAllocations(t *testing.T) {
 	p.want(outOfMemory, requestAlloc, 16, reservedMemory+1)
 	p.want(outOfMemory, requestAlloc, 1<<40, deviceMemory)
 	empty := p.allocated(0, deviceMemory)
-	p.want(success, requestFree, empty)
+	p.want(success, requestFree, empty, int32(0))
 	for kind, shown := range map[int]int32{deviceMemory: deviceMemory, managedMemory: managedMemory, hostMemory: hostMemory, reservedMemory: deviceMemory} {
 		at := p.allocated(24, kind)
 		if got := p.want(success, requestRange, at+23); !bytes.Equal(got, body([]any{at, 24, shown, int32(1)})) {
@@ -317,9 +317,14 @@ func TestAllocations(t *testing.T) {
 		if got := p.want(success, requestRange, at+24); !bytes.Equal(got, make([]byte, 24)) {
 			t.Errorf("behind it there is %v", got)
 		}
-		p.want(invalidValue, requestFree, at+1)
-		p.want(success, requestFree, at)
-		p.want(invalidValue, requestFree, at)
+		host := int32(0)
+		if kind == hostMemory {
+			host = 1
+		}
+		p.want(invalidValue, requestFree, at+1, host)
+		p.want(invalidValue, requestFree, at, 1-host) // by the call for other memory
+		p.want(success, requestFree, at, host)
+		p.want(invalidValue, requestFree, at, host)
 	}
 	free := func() uint64 { return binary.LittleEndian.Uint64(p.want(success, requestMemory)) }
 	before := free()
@@ -399,6 +404,8 @@ func TestRegistered(t *testing.T) {
 	if got := p.want(success, requestRange, first+8); !bytes.Equal(got, body([]any{first + 8, 100, int32(hostMemory), int32(1)})) {
 		t.Errorf("the range is %v", got)
 	}
+	p.want(invalidValue, requestFree, first+8, int32(0))
+	p.want(invalidValue, requestFree, first+8, int32(1))
 	p.want(alreadyRegistered, requestRegister, first+50, 100, first, page)
 	p.want(alreadyRegistered, requestRegister, p.allocated(8, deviceMemory), 8, first, 1<<50)
 	p.want(invalidValue, requestRegister, first, 100, first+page, page)

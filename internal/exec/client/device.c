@@ -98,9 +98,8 @@ API CUresult cuDeviceGetByPCIBusId(CUdevice *device, const char *id) {
 }
 
 API CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer) {
-  (void)device, (void)peer;
   *can = 0;
-  return CUDA_SUCCESS;
+  return device != 0 || peer != 0 ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS;
 }
 
 API CUresult cuDeviceGetP2PAttribute(int *value, int attribute, CUdevice device, CUdevice peer) {

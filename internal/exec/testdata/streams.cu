@@ -62,6 +62,8 @@ static void streams_and_events() {
   scale_add<<<1, 32, 0, cudaStreamPerThread>>>(mapped, n, 0, 7);
   CHECK(cudaStreamSynchronize(cudaStreamPerThread));
   expect(from[0] == 7 && from[n - 1] == 7, "mapped memory");
+  expect(cudaFree(from) == cudaErrorInvalidValue && cudaFreeHost(p) == cudaErrorInvalidValue, "memory that another call frees");
+  cudaGetLastError();
   CHECK(cudaFree(p));
   CHECK(cudaFreeHost(from));
   CHECK(cudaFreeHost(to));

@@ -185,9 +185,8 @@ CUresult cuCtxGetStreamPriorityRange(int *, int *);
 API cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) { DO(cuCtxGetStreamPriorityRange(least, greatest)); }
 
 API cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer) {
-  (void)device, (void)peer;
   *can = 0;
-  return record(ready());
+  return record(device != 0 || peer != 0 ? cudaErrorInvalidDevice : ready());
 }
 
 API cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
