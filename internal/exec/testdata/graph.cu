@@ -71,6 +71,9 @@ static int by_hand(int *a) {
   kernel.blockDim = dim3(128);
   kernel.kernelParams = args;
   CHECK(cudaGraphAddKernelNode(&added, graph, &cleared, 1, &kernel));
+  cudaKernelNodeParams known;
+  CHECK(cudaGraphKernelNodeGetParams(added, &known));
+  expect(known.func == (void *)add && *(int *)known.kernelParams[2] == 5 && known.blockDim.x == 128, "the parameters of a node");
   int got[n];
   CHECK(cudaGraphAddMemcpyNode1D(&copied, graph, &added, 1, got, a, sizeof got, cudaMemcpyDeviceToHost));
   cudaGraphExec_t exec;
