@@ -2,11 +2,14 @@ package exec_test
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
 	"os"
 	osexec "os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"attune/internal/exec"
@@ -14,8 +17,40 @@ import (
 	"attune/internal/toolchain"
 )
 
+// programs has the programs of testdata that have been compiled, each once for all tests.
+var programs struct {
+	sync.Mutex
+	folder string
+	made   map[string]func() error
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if programs.folder != "" {
+		os.RemoveAll(programs.folder)
+	}
+	os.Exit(code)
+}
+
+// once returns the path of a program and what compiles it, unless another test has.
+func once(program string, compile func(path string) error) (path string, made func() error, err error) {
+	programs.Lock()
+	defer programs.Unlock()
+	if programs.folder == "" {
+		if programs.folder, err = os.MkdirTemp("", "attune-exec-test-"); err != nil {
+			return "", nil, err
+		}
+		programs.made = map[string]func() error{}
+	}
+	path = filepath.Join(programs.folder, program)
+	if programs.made[program] == nil {
+		programs.made[program] = sync.OnceValue(func() error { return compile(path) })
+	}
+	return path, programs.made[program], nil
+}
+
 // build compiles a program of testdata for the simulator.
-func build(t *testing.T, source string, flags ...string) (program, library string) {
+func build(t *testing.T, source string) (program, library string) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("needs the compiler")
@@ -31,11 +66,16 @@ func build(t *testing.T, source string, flags ...string) (program, library strin
 	if library, err = exec.Library(t.Context(), cacheDir); err != nil {
 		t.Fatal(err)
 	}
-	program = filepath.Join(t.TempDir(), strings.TrimSuffix(source, ".cu"))
-	args := append(exec.CompileFlags(compiler, library, "sm_90a"), flags...)
-	out, err := osexec.CommandContext(t.Context(), compiler.NVCC, append(args, "-o", program, filepath.Join("testdata", source))...).CombinedOutput()
-	if err != nil {
-		t.Fatalf("nvcc: %v\n%s", err, out)
+	program, compile, err := once(strings.TrimSuffix(source, ".cu"), func(path string) error {
+		args := append(exec.CompileFlags(compiler, library, "sm_90a"), flagsOf[source]...)
+		out, err := osexec.Command(compiler.NVCC, append(args, "-o", path, filepath.Join("testdata", source))...).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("nvcc: %w\n%s", err, out)
+		}
+		return nil
+	})
+	if err := errors.Join(err, compile()); err != nil {
+		t.Fatal(err)
 	}
 	return program, library
 }
@@ -43,6 +83,7 @@ func build(t *testing.T, source string, flags ...string) (program, library strin
 // flagsOf are the flags of nvcc that programs need.
 var flagsOf = map[string][]string{
 	"linked.cu": {"-rdc=true", filepath.Join("testdata", "linked_other.cu")}, "hosted.cu": {"-lcublas", "-lnvrtc", "-lcuda"},
+	"cublas.cu": {"-lcublas", "-lcublasLt"},
 }
 
 // start runs a program and returns its output.
@@ -71,10 +112,12 @@ func start(t *testing.T, o exec.Options, library string, command ...string) (*ex
 // TestPrograms runs programs that check their own results.
 func TestPrograms(t *testing.T) {
 	t.Parallel()
-	for source, launches := range map[string]int{"memory.cu": 3, "graph.cu": 11, "launch.cu": 3, "texture.cu": 2, "linked.cu": 2, "hosted.cu": 1} {
+	for source, launches := range map[string]int{
+		"memory.cu": 3, "graph.cu": 17, "launch.cu": 3, "texture.cu": 3, "linked.cu": 2, "hosted.cu": 1, "streams.cu": 17, "cublas.cu": 0,
+	} {
 		t.Run(source, func(t *testing.T) {
 			t.Parallel()
-			program, library := build(t, source, flagsOf[source]...)
+			program, library := build(t, source)
 			outcome, out, lines := start(t, exec.Options{Checks: true}, library, program)
 			if outcome.Exit != 0 || len(outcome.Findings)+len(outcome.Refused)+len(outcome.Unsupported) > 0 || outcome.Launches != launches {
 				t.Errorf("%+v\n%s%s", outcome, out, lines)
@@ -111,6 +154,84 @@ func TestFaults(t *testing.T) {
 		}
 		if (outcome.Signal != "") != (c.what == "crash") {
 			t.Errorf("%s: signal %q", c.what, outcome.Signal)
+		}
+	}
+}
+
+// TestOutput checks what printf of a kernel writes.
+func TestOutput(t *testing.T) {
+	t.Parallel()
+	program, library := build(t, "streams.cu")
+	_, out, _ := start(t, exec.Options{}, library, program)
+	want := `[-7] [   42] [42   ] [00042] [+42] [4000000000] [ff] [0XFF] [10]
+[-5] [1099511627776] [18446744073709551615] [8] [-3] [200]
+[1.500000] [3.14] [ 1.235e+04] [1e-07] [1E+20] [-1.000000E+00]
+[x] [text] [    text] [text    ] [te] [%] [0x1234]
+no arguments
+ok
+`
+	if out != want {
+		t.Errorf("%s", out)
+	}
+}
+
+// planted reads from the comments of a program which findings an argument gives: "ARGUMENT: KIND".
+func planted(t *testing.T, source, argument string) (places []string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata", source))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, line := range strings.Split(string(text), "\n") {
+		_, comment, _ := strings.Cut(line, "  // ")
+		for _, part := range strings.Split(comment, "; ") {
+			if kind, ok := strings.CutPrefix(part, argument+": "); ok {
+				places = append(places, fmt.Sprintf("%s %s:%d", kind, source, i+1))
+			}
+		}
+	}
+	return places
+}
+
+// TestDefects checks where defects are found, and which errors the program gets at the calls that
+// follow: the launch, the synchronisation, a copy, an allocation, and the last error.
+func TestDefects(t *testing.T) {
+	t.Parallel()
+	program, library := build(t, "defects.cu")
+	const fine = "cudaSuccess, cudaSuccess, cudaSuccess, cudaSuccess, cudaSuccess\n"
+	after := func(e string) string { return "cudaSuccess" + strings.Repeat(", "+e, 4) + "\n" }
+	for argument, c := range map[string]struct {
+		output string
+		lines  int
+	}{
+		"global-race": {fine, 0}, "global": {fine, 0}, "null": {fine, 0}, "misaligned": {fine, 0}, "shared": {fine, 0}, "dynamic": {fine, 0}, "symbol": {fine, 0},
+		"uninitialized": {fine, 0}, "barrier": {fine, 0}, "assert": {after("cudaErrorAssert"), 0}, "trap": {after("cudaErrorLaunchFailure"), 0},
+		"hang":  {after("cudaErrorLaunchTimeout"), 0},
+		"freed": {"cudaSuccess, cudaSuccess, cudaErrorInvalidValue, cudaSuccess, cudaErrorInvalidValue\n", 0},
+		"calls": {"cudaSuccess, cudaErrorInvalidConfiguration, cudaErrorInvalidConfiguration, cudaErrorInvalidValue, cudaErrorInvalidValue, " +
+			"cudaErrorInvalidValue, cudaErrorMemoryAllocation, cudaErrorInvalidDevice, cudaErrorInvalidResourceHandle, cudaSuccess, cudaSuccess, cudaSuccess, cudaSuccess\n", 2},
+	} {
+		outcome, out, lines := start(t, exec.Options{Checks: true}, library, program, argument)
+		var places []string
+		for _, f := range outcome.Findings {
+			at := f.Where
+			if f.Other != nil && f.Other.Line > at.Line { // of a race, the later line
+				at = *f.Other
+			}
+			places = append(places, fmt.Sprintf("%s %s:%d", f.Kind, at.File, at.Line))
+			if folder, _ := filepath.Abs("testdata"); strings.Contains(f.Detail, folder) {
+				t.Errorf("%s: the detail has the whole path: %s", argument, f.Detail)
+			}
+		}
+		if want := planted(t, "defects.cu", argument); !slices.Equal(places, want) {
+			t.Errorf("%s: findings %q, want %q", argument, places, want)
+		}
+		exit := 0
+		if strings.HasPrefix(c.output, "cudaSuccess, cudaError") && c.lines == 0 {
+			exit = 3
+		}
+		if out != c.output || strings.Count(lines, "\n") != c.lines || outcome.Exit != exit {
+			t.Errorf("%s: exit %d, printed %q%s", argument, outcome.Exit, out, lines)
 		}
 	}
 }
@@ -160,13 +281,14 @@ func TestPlanted(t *testing.T) {
 		places []place
 		lines  string
 	}{
-		"texture.cu": {[]place{{finding.OutOfBounds, "outside", "texture.cu", 37}, {finding.Undefined, "sample", "texture.cu", 24}, {finding.Undefined, "sample", "texture.cu", 25}}, ""},
+		"texture.cu": {[]place{{finding.OutOfBounds, "outside", "texture.cu", 48}, {finding.Undefined, "sample", "texture.cu", 24}, {finding.Undefined, "sample", "texture.cu", 25}}, ""},
 		"linked.cu":  {[]place{{finding.OutOfBounds, "add", "linked.cuh", 17}, {finding.OutOfBounds, "add", "linked.cuh", 17}}, ""},
 		"hosted.cu":  {[]place{{finding.OutOfBounds, "cublasSgemm", "", 0}, {finding.Uninitialized, "cublasSgemm", "", 0}}, "cublasStrsm_v2 is not supported by attune exec\n"},
+		"cublas.cu":  {[]place{{finding.Uninitialized, "cublasSgemm", "", 0}, {finding.OutOfBounds, "cublasGemmBatchedEx", "", 0}}, ""},
 	} {
 		t.Run(source, func(t *testing.T) {
 			t.Parallel()
-			program, library := build(t, source, flagsOf[source]...)
+			program, library := build(t, source)
 			outcome, out, lines := start(t, exec.Options{Checks: true}, library, program, "defects")
 			var places []place
 			for _, f := range outcome.Findings {

@@ -19,17 +19,23 @@ type region struct {
 	writes, host                  bool
 }
 
+// checkOnly is a bit of the number of regions: the call is noted by a request that follows.
+const checkOnly = 1 << 31
+
 // library notes a call that the host computes. It checks that the call stays in its allocations and
 // reads what has been written, and marks what it writes.
 func (s *session) library(f *fields) status {
-	regions := make([]region, min(f.u32(), uint32(len(f.data)/40)))
+	count := f.u32()
+	regions := make([]region, min(count&^checkOnly, uint32(len(f.data)/40)))
 	for i := range regions {
 		regions[i] = region{f.u64(), f.u64(), f.u64(), f.u64(), f.u32() != 0, f.u32() != 0}
 	}
 	name := string(f.data)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.outcome.host(name)
+	if count&checkOnly == 0 {
+		s.outcome.host(name)
+	}
 	for _, r := range regions { // reads come first: an output may be an input too
 		if found := s.checkRegion(r); found != nil {
 			s.addNamed(name, *found)
@@ -40,8 +46,8 @@ func (s *session) library(f *fields) status {
 	}
 	for _, r := range regions {
 		for row := range r.height {
-			if r.writes && s.memory.MarkWritten(r.address+row*r.pitch, int(r.width)) != nil && !r.host {
-				return invalidValue
+			if r.writes {
+				_ = s.memory.MarkWritten(r.address+row*r.pitch, int(r.width)) // that of the host has no marks
 			}
 		}
 	}

@@ -137,9 +137,12 @@ func (s *session) addTo(found *Found, mangled string) {
 }
 
 // relate makes the paths of source files below the working folder relative to it: a finding shows the
-// innermost line that is in the project.
+// innermost line that is in the project. A detail may have paths too: the places of warps that wait.
 func (s *Server) relate(f *finding.Finding) {
 	f.Where = s.relatedPlace(f.Where)
+	if filepath.IsAbs(s.options.Folder) {
+		f.Detail = strings.ReplaceAll(f.Detail, " at "+filepath.Clean(s.options.Folder)+"/", " at ")
+	}
 	if f.Other != nil {
 		other := s.relatedPlace(*f.Other)
 		f.Other = &other

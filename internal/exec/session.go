@@ -42,6 +42,10 @@ type session struct {
 	process   int                // its number
 }
 
+func newSession(s *Server, a *arena) *session {
+	return &session{Server: s, arena: a, memory: a.memory(s.options.Memory), kinds: map[uint64]int{}, repeats: map[string]*repeat{}, seed: maphash.MakeSeed()}
+}
+
 // serve answers the requests of a process until it ends.
 func (s *Server) serve(ctx context.Context, c *net.UnixConn) (err error) {
 	defer c.Close()
@@ -50,7 +54,7 @@ func (s *Server) serve(ctx context.Context, c *net.UnixConn) (err error) {
 		return err
 	}
 	defer a.close()
-	p := &session{Server: s, arena: a, memory: a.memory(s.options.Memory), kinds: map[uint64]int{}, repeats: map[string]*repeat{}, seed: maphash.MakeSeed()}
+	p := newSession(s, a)
 	if _, _, err := c.WriteMsgUnix([]byte{0}, unix.UnixRights(int(a.file.Fd())), nil); err != nil {
 		return err
 	}
@@ -94,7 +98,7 @@ func (s *session) answerPlain(request uint64, f *fields) (status, []byte) {
 	case requestAlloc:
 		return s.alloc(f)
 	case requestFree:
-		return s.free(f.u64()), nil
+		return s.free(f.u64(), f.u32() != 0), nil
 	case requestCopy:
 		return s.copy(f)
 	case requestFill:
@@ -181,8 +185,9 @@ func (s *session) alloc(f *fields) (status, []byte) {
 	return success, u64s(base)
 }
 
-func (s *session) free(base uint64) status {
-	if _, known := s.kinds[base]; !known {
+// free frees memory of the device, or of the host: each has a call of its own.
+func (s *session) free(base uint64, host bool) status {
+	if kind, known := s.kinds[base]; !known || kind == registeredMemory || (kind == hostMemory) != host {
 		return invalidValue
 	}
 	delete(s.kinds, base)

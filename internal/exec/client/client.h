@@ -44,6 +44,9 @@ enum {
   CUDA_ERROR_NOT_SUPPORTED = 801,
   CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900,
   CUDA_ERROR_STREAM_CAPTURE_INVALIDATED = 901,
+  CUDA_ERROR_STREAM_CAPTURE_UNJOINED = 904,
+  CUDA_ERROR_STREAM_CAPTURE_IMPLICIT = 906,
+  CUDA_ERROR_CAPTURED_EVENT = 907,
   CUDA_ERROR_ILLEGAL_STATE = 401,
   CUDA_ERROR_UNKNOWN = 999,
 };
@@ -114,6 +117,9 @@ struct Region {
 
 // attuneLibrary has the server check the accesses of a call that the host computes, and note the call.
 CUresult attuneLibrary(const char *function, const struct Region *regions, uint32_t count);
+
+// attuneCheck checks accesses that a call begins with: it learns from them what the others are.
+CUresult attuneCheck(const char *function, const struct Region *regions, uint32_t count);
 
 // sticky is the error of a kernel that ended its context; CUDA_SUCCESS before.
 extern CUresult sticky;
@@ -192,6 +198,7 @@ struct Node {
   size_t dependency_count;
   const struct Node *origin;  // of a node of an executable graph or a clone
   bool disabled;
+  bool joined;  // the end of its capture depends on it
 };
 
 CUresult run_node(const struct Node *node);
@@ -274,6 +281,9 @@ struct Stream *stream_of(CUstream handle);
 // submit runs a node, or adds it to the graph that the stream captures.
 CUresult submit(CUstream stream, const struct Node *node);
 
+// check_captures refuses a call that no stream may capture, where one does. Its capture is then invalid.
+CUresult check_captures(CUresult refusal, bool blocking_only);
+
 // synchronize is what every call does that waits for the device.
 CUresult synchronize(void);
 
@@ -283,6 +293,7 @@ struct Graph {
   struct Node **nodes;
   size_t count, capacity;
   uint64_t id;
+  bool invalid;  // its capture has done what captures must not do
 };
 
 struct Graph *new_graph(void);

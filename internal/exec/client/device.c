@@ -98,9 +98,8 @@ API CUresult cuDeviceGetByPCIBusId(CUdevice *device, const char *id) {
 }
 
 API CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer) {
-  (void)device, (void)peer;
   *can = 0;
-  return CUDA_SUCCESS;
+  return device != 0 || peer != 0 ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS;
 }
 
 API CUresult cuDeviceGetP2PAttribute(int *value, int attribute, CUdevice device, CUdevice peer) {
@@ -226,7 +225,10 @@ API CUresult cuCtxGetApiVersion(CUcontext context, unsigned *version) {
   return CUDA_SUCCESS;
 }
 
-API CUresult cuCtxSynchronize(void) { return synchronize(); }
+API CUresult cuCtxSynchronize(void) {
+  const CUresult status = check_captures(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, false);
+  return status == CUDA_SUCCESS ? synchronize() : status;
+}
 
 API CUresult cuCtxSynchronize_v2(CUcontext context) {
   (void)context;
@@ -348,6 +350,10 @@ static const struct ErrorText errors[] = {
     {720, "CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE", "too many blocks in cooperative launch"},
     {801, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
     {900, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "operation not permitted when stream is capturing"},
+    {901, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED", "operation failed due to a previous error during capture"},
+    {904, "CUDA_ERROR_STREAM_CAPTURE_UNJOINED", "capturing stream has unjoined work"},
+    {906, "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT", "operation would make the legacy stream depend on a capturing blocking stream"},
+    {907, "CUDA_ERROR_CAPTURED_EVENT", "operation not permitted on an event last recorded in a capturing stream"},
     {910, "CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE", "the graph update was not performed because it included changes which violated constraints"},
     {912, "CUDA_ERROR_INVALID_CLUSTER_SIZE", "cluster misconfiguration"},
     {999, "CUDA_ERROR_UNKNOWN", "unknown error"},

@@ -58,13 +58,13 @@ API CUresult cuDeviceGraphMemTrim(CUdevice device) {
   return CUDA_SUCCESS;
 }
 
-static CUresult release(uint64_t address) {
+static CUresult release(uint64_t address, uint32_t host) {
   if (address == 0) return CUDA_SUCCESS;
   flush_output();
   for (const struct GraphMemory *m = of_graphs; m != NULL; m = m->next) {
     if (m->address == address) return CUDA_SUCCESS;
   }
-  return call(REQUEST_FREE, &address, sizeof address, NULL, 0, NULL, 0, NULL);
+  return call(REQUEST_FREE, &address, sizeof address, &host, sizeof host, NULL, 0, NULL);
 }
 
 API CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes) { return allocate(bytes, ALLOCATE_DEVICE, address); }
@@ -89,8 +89,8 @@ API CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t widt
   return allocate(*pitch * height, ALLOCATE_DEVICE, address);
 }
 
-API CUresult cuMemFree_v2(CUdeviceptr address) { return release(address); }
-API CUresult cuMemFreeHost(void *address) { return release((uintptr_t)address); }
+API CUresult cuMemFree_v2(CUdeviceptr address) { return release(address, false); }
+API CUresult cuMemFreeHost(void *address) { return release((uintptr_t)address, true); }
 
 API CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total) {
   uint64_t reply[2];
@@ -386,7 +386,7 @@ API CUresult cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream stream
 }
 
 API CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
-  if (stream_of(stream)->capture == NULL) return release(address);
+  if (stream_of(stream)->capture == NULL) return release(address, false);
   const struct Node node = {.kind = NODE_MEM_FREE, .address = address};
   return submit(stream, &node);
 }
@@ -575,7 +575,7 @@ API CUresult cuArrayGetDescriptor_v2(struct Array2D *d, CUarray array) {
 
 API CUresult cuArrayDestroy(CUarray array) {
   if (array == NULL) return CUDA_ERROR_INVALID_HANDLE;
-  const CUresult status = release(array->address);
+  const CUresult status = release(array->address, false);
   free(array);
   return status;
 }

@@ -10,6 +10,9 @@ static struct Stream default_stream;
 static struct Stream *streams;  // that programs have made
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
+#define kPerThread ((CUstream)2)
+enum { kNonBlocking = 1 };
+
 struct Stream *stream_of(CUstream handle) {
   return (uintptr_t)handle <= 2 ? &default_stream : handle;  // 0 to 2 name the default streams
 }
@@ -30,9 +33,26 @@ static void depend_on(struct Stream *s, struct Node **nodes, size_t count) {
   }
 }
 
+CUresult check_captures(CUresult refusal, bool blocking_only) {
+  CUresult status = CUDA_SUCCESS;
+  pthread_mutex_lock(&lock);
+  for (struct Stream *s = streams; s != NULL; s = s->next) {
+    if (s->capture == NULL || (blocking_only && s->flags & kNonBlocking)) continue;
+    s->capture->invalid = true;
+    status = refusal;
+  }
+  pthread_mutex_unlock(&lock);
+  return status;
+}
+
 CUresult submit(CUstream stream, const struct Node *node) {
   struct Stream *s = stream_of(stream);
-  if (s->capture == NULL) return run_node(node);
+  if (s->capture == NULL) {
+    const bool waits_for_all = s == &default_stream && stream != kPerThread;
+    const CUresult status = waits_for_all ? check_captures(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, true) : CUDA_SUCCESS;
+    return status == CUDA_SUCCESS ? run_node(node) : status;
+  }
+  if (s->capture->invalid) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
   struct Node *added = add_node(s->capture, node, s->last, s->last_count);
   if (added == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
   s->last_count = 0;
@@ -74,8 +94,10 @@ API CUresult cuStreamDestroy_v2(CUstream stream) {
 }
 
 API CUresult cuStreamSynchronize(CUstream stream) {
-  if (stream_of(stream)->capture != NULL) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-  return synchronize();
+  struct Graph *capture = stream_of(stream)->capture;
+  if (capture == NULL) return synchronize();
+  capture->invalid = true;
+  return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 }
 
 API CUresult cuStreamQuery(CUstream stream) { return cuStreamSynchronize(stream); }
@@ -137,6 +159,7 @@ struct Event {
   bool recorded;
   struct timespec at;
   struct Graph *capture;  // that it was recorded in; its nodes are those that a waiting stream depends on
+  uint64_t capture_id;
   struct Node **nodes;
   size_t count;
 };
@@ -177,7 +200,19 @@ API CUresult cuEventRecord(CUevent event, CUstream stream) {
   memcpy(event->nodes, s->last, s->last_count * sizeof *event->nodes);
   event->count = s->last_count;
   event->capture = s->capture;
+  event->capture_id = s->capture->id;
   return CUDA_SUCCESS;
+}
+
+// still_captures reports whether the capture that an event was recorded in goes on.
+static bool still_captures(const struct Event *event) {
+  bool found = false;
+  pthread_mutex_lock(&lock);
+  for (const struct Stream *s = streams; s != NULL && !found; s = s->next) {
+    found = s->origin && s->capture == event->capture && s->capture->id == event->capture_id;
+  }
+  pthread_mutex_unlock(&lock);
+  return found;
 }
 
 enum { kExternal = 1 };
@@ -194,6 +229,7 @@ API CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
   if (event == NULL) return CUDA_ERROR_INVALID_HANDLE;
   struct Stream *s = stream_of(stream);
   if (event->capture == NULL) return CUDA_SUCCESS;
+  if (!still_captures(event)) return CUDA_ERROR_CAPTURED_EVENT;
   if (s->capture == NULL) s->capture = event->capture;
   if (s->capture == event->capture) depend_on(s, event->nodes, event->count);
   return CUDA_SUCCESS;
@@ -201,6 +237,10 @@ API CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
 
 API CUresult cuEventSynchronize(CUevent event) {
   if (event == NULL) return CUDA_ERROR_INVALID_HANDLE;
+  if (event->capture != NULL) {
+    if (still_captures(event)) event->capture->invalid = true;
+    return CUDA_ERROR_CAPTURED_EVENT;
+  }
   return synchronize();
 }
 
@@ -242,30 +282,56 @@ API CUresult cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, CUgraph
   return status;
 }
 
+// mark_joined marks the nodes that the end of a capture depends on. A node follows those that it
+// depends on.
+static void mark_joined(const struct Stream *s) {
+  const struct Graph *g = s->capture;
+  for (size_t i = 0; i < g->count; i++) g->nodes[i]->joined = false;
+  for (size_t i = 0; i < s->last_count; i++) s->last[i]->joined = true;
+  for (size_t i = g->count; i-- > 0;) {
+    if (!g->nodes[i]->joined) continue;
+    for (size_t j = 0; j < g->nodes[i]->dependency_count; j++) g->nodes[i]->dependencies[j]->joined = true;
+  }
+}
+
+static bool all_joined(const struct Stream *s) {
+  size_t joined = 0;
+  while (joined < s->last_count && s->last[joined]->joined) joined++;
+  return joined == s->last_count;
+}
+
 API CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph) {
   struct Stream *s = stream_of(stream);
   if (s->capture == NULL || !s->origin) return CUDA_ERROR_ILLEGAL_STATE;
-  *graph = s->capture;
+  struct Graph *captured = s->capture;
+  CUresult status = captured->invalid ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS;
+  mark_joined(s);
   pthread_mutex_lock(&lock);
   for (struct Stream *other = streams; other != NULL; other = other->next) {
-    if (other->capture != *graph) continue;
+    if (other->capture != captured) continue;
+    if (status == CUDA_SUCCESS && !all_joined(other)) status = CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
     other->capture = NULL;
     other->origin = false;
     other->last_count = 0;
   }
   pthread_mutex_unlock(&lock);
-  return CUDA_SUCCESS;
+  captured->invalid = false;
+  *graph = status == CUDA_SUCCESS ? captured : NULL;
+  return status;
 }
 
+// capture_state is 0 without a capture, 1 with one, and 2 with one that is invalid.
+static int capture_state(const struct Stream *s) { return s->capture == NULL ? 0 : s->capture->invalid ? 2 : 1; }
+
 API CUresult cuStreamIsCapturing(CUstream stream, int *status) {
-  *status = stream_of(stream)->capture != NULL;
+  *status = capture_state(stream_of(stream));
   return CUDA_SUCCESS;
 }
 
 API CUresult cuStreamGetCaptureInfo_v3(CUstream stream, int *status, uint64_t *id, CUgraph *graph, CUgraphNode const **dependencies,
                                        const void **edges, size_t *count) {
   const struct Stream *s = stream_of(stream);
-  *status = s->capture != NULL;
+  *status = capture_state(s);
   if (s->capture == NULL) return CUDA_SUCCESS;
   if (id != NULL) *id = s->capture->id;
   if (graph != NULL) *graph = s->capture;

@@ -188,13 +188,23 @@ CUresult unsupported(const char *name) {
 // attuneUnsupported is unsupported for the runtime library.
 API CUresult attuneUnsupported(const char *name) { return unsupported(name); }
 
-API CUresult attuneLibrary(const char *function, const struct Region *regions, uint32_t count) {
+static CUresult send_regions(const char *function, const struct Region *regions, uint32_t count, uint32_t flags) {
   const size_t bytes = sizeof count + count * sizeof *regions;
+  const uint32_t first = count | flags;
   char *head = malloc(bytes);
   if (head == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
-  memcpy(head, &count, sizeof count);
+  memcpy(head, &first, sizeof first);
   memcpy(head + sizeof count, regions, count * sizeof *regions);
   const CUresult status = call(REQUEST_LIBRARY, head, bytes, function, strlen(function), NULL, 0, NULL);
   free(head);
   return status;
+}
+
+API CUresult attuneLibrary(const char *function, const struct Region *regions, uint32_t count) {
+  return send_regions(function, regions, count, 0);
+}
+
+API CUresult attuneCheck(const char *function, const struct Region *regions, uint32_t count) {
+  const uint32_t check_only = 1u << 31;  // internal/exec/hosted.go has the same bit
+  return send_regions(function, regions, count, check_only);
 }

@@ -27,6 +27,17 @@ __global__ void sample(cudaTextureObject_t plane, cudaTextureObject_t volume, cu
   out[i++] = around.x, out[i++] = around.y, out[i++] = around.z, out[i++] = around.w;
 }
 
+// Lines: an array with one extent, layers of lines, and integers with the mirror of their coordinates.
+__global__ void sample_lines(cudaTextureObject_t line, cudaTextureObject_t layers, cudaTextureObject_t numbers, float *out) {
+  int i = 0;
+  out[i++] = tex1D<float>(line, 3.0f);          // between two texels
+  out[i++] = tex1D<float>(line, 100.0f);        // clamped
+  out[i++] = tex1DLayered<float>(layers, 2.5f, 1);
+  short2 pair = tex2D<short2>(numbers, 1.25f, 0.75f);  // the mirror of the second texel from the right, and the last row
+  out[i++] = pair.x;
+  out[i++] = pair.y;
+}
+
 __global__ void shift(cudaSurfaceObject_t to, cudaSurfaceObject_t from) {
   int x = threadIdx.x, y = threadIdx.y;
   float value = surf2Dread<float>(from, (x + 1) * 4, y, cudaBoundaryModeZero);
@@ -64,15 +75,17 @@ static cudaResourceDesc of_array(cudaArray_t array) {
 
 // volume makes an array of numbers that count up.
 static cudaArray_t volume(cudaExtent extent, unsigned flags) {
-  std::vector<float> values(extent.width * extent.height * extent.depth);
+  std::vector<float> values(extent.width * (extent.height ? extent.height : 1) * (extent.depth ? extent.depth : 1));
   for (size_t i = 0; i < values.size(); i++) values[i] = (float)i;
   cudaChannelFormatDesc format = cudaCreateChannelDesc<float>();
   cudaArray_t array;
   CHECK(cudaMalloc3DArray(&array, &format, extent, flags));
   cudaMemcpy3DParms p = {};
-  p.srcPtr = make_cudaPitchedPtr(values.data(), extent.width * 4, extent.width, extent.height);
-  p.dstArray = array;
   p.extent = extent;
+  if (p.extent.height == 0) p.extent.height = 1;
+  if (p.extent.depth == 0) p.extent.depth = 1;
+  p.srcPtr = make_cudaPitchedPtr(values.data(), extent.width * 4, extent.width, p.extent.height);
+  p.dstArray = array;
   p.kind = cudaMemcpyHostToDevice;
   CHECK(cudaMemcpy3D(&p));
   return array;
@@ -117,6 +130,25 @@ int main(int count, char **) {
   for (int i = 0; i < (int)(sizeof want / sizeof *want); i++) {
     if (fabsf(out[i] - want[i]) > 1e-6f) printf("sample %d is %g, want %g\n", i, out[i], want[i]), wrong++;
   }
+
+  cudaArray_t pairs;
+  cudaChannelFormatDesc two = cudaCreateChannelDesc<short2>();
+  const short2 texels[2][4] = {{{0, -1}, {1, -2}, {2, -3}, {3, -4}}, {{10, -11}, {11, -12}, {12, -13}, {13, -14}}};
+  CHECK(cudaMallocArray(&pairs, &two, 4, 2));
+  CHECK(cudaMemcpy2DToArray(pairs, 0, 0, texels, sizeof texels[0], sizeof texels[0], 2, cudaMemcpyHostToDevice));
+  const auto mirror = cudaAddressModeMirror;
+  cudaTextureObject_t t6 = texture(of_array(volume(make_cudaExtent(kWidth, 0, 0), 0)), {smooth, clamp, clamp, false, false});
+  cudaTextureObject_t t7 = texture(of_array(volume(make_cudaExtent(kWidth, 0, 2), cudaArrayLayered)), {point, clamp, clamp, false, false});
+  cudaTextureObject_t t8 = texture(of_array(pairs), {point, mirror, mirror, true, false});
+  sample_lines<<<1, 1>>>(t6, t7, t8, out);
+  CHECK(cudaDeviceSynchronize());
+  const float want_lines[] = {2.5f, 7, 10, 12, -13};
+  for (int i = 0; i < (int)(sizeof want_lines / sizeof *want_lines); i++) {
+    if (fabsf(out[i] - want_lines[i]) > 1e-6f) printf("line %d is %g, want %g\n", i, out[i], want_lines[i]), wrong++;
+  }
+  cudaTextureDesc described = {};
+  CHECK(cudaGetTextureObjectTextureDesc(&described, t8));
+  if (described.addressMode[1] != mirror || !described.normalizedCoords) printf("the description is wrong\n"), wrong++;
 
   cudaArray_t shifted;
   CHECK(cudaMallocArray(&shifted, &format, kWidth, kHeight, cudaArraySurfaceLoadStore));

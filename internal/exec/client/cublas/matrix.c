@@ -154,7 +154,6 @@ GEMV(Zgemv, C64)
     static const double one = 1;                                                                                                  \
     static const float one_float = 1;                                                                                             \
     if (incx <= 0 || incy <= 0) return incx == 0 || incy == 0 ? CUBLAS_INVALID_VALUE : CUBLAS_NOT_SUPPORTED;                      \
-    if (h != NULL && h->device_pointers) return CUBLAS_NOT_SUPPORTED;                                                             \
     struct Product p = gemm("cublas" #name, OP_N, OP_T, m, n, 1, alpha, x, type, incx, y, type, incy,                             \
                             type == F64 ? (const void *)&one : &one_float, a, type, lda, type);                                   \
     p.a.by_rows = p.b.by_rows = true;                                                                                             \

@@ -210,11 +210,22 @@ struct ProductCall {
   struct Product p;
 };
 
-// check_arrays checks the arrays of pointers of a batch, which are in device memory too.
-static CUresult check_arrays(const struct Product *p) {
+// check_inputs checks what a product reads before its matrices: scalars, and the arrays of pointers of a
+// batch, which are in device memory too.
+static CUresult check_inputs(const struct Product *p) {
   const size_t bytes = (size_t)p->batch * sizeof(void *);
-  const struct Region r[3] = {{(uintptr_t)p->a.data, 0, bytes, 1, 0, 0}, {(uintptr_t)p->b.data, 0, bytes, 1, 0, 0}, {(uintptr_t)p->d.data, 0, bytes, 1, 0, 0}};
-  return attuneLibrary(p->function, r, 3);
+  struct Region r[5];
+  uint32_t n = 0;
+  if (p->device_scalars) {
+    r[n++] = (struct Region){(uintptr_t)p->alpha_at, 0, bytes_of(p->scale), 1, 0, 1};
+    r[n++] = (struct Region){(uintptr_t)p->beta_at, 0, bytes_of(p->scale), 1, 0, 1};
+  }
+  if (p->arrays) {
+    r[n++] = (struct Region){(uintptr_t)p->a.data, 0, bytes, 1, 0, 0};
+    r[n++] = (struct Region){(uintptr_t)p->b.data, 0, bytes, 1, 0, 0};
+    r[n++] = (struct Region){(uintptr_t)p->d.data, 0, bytes, 1, 0, 0};
+  }
+  return n == 0 ? CUDA_SUCCESS : attuneCheck(p->function, r, n);
 }
 
 static void run_product(void *argument) {
@@ -222,11 +233,11 @@ static void run_product(void *argument) {
   struct Product p = call->p;
   struct Region *regions = calloc((size_t)p.batch * kMostRegions, sizeof *regions);
   uint32_t count = 0;
-  if (p.device_scalars) {
+  call->status = check_inputs(&p);
+  if (p.device_scalars && call->status == CUDA_SUCCESS) {
     p.alpha = load_element(p.scale, p.alpha_at, 0);
     p.beta = load_element(p.scale, p.beta_at, 0);
   }
-  if (p.arrays) call->status = check_arrays(&p);
   for (int64_t i = 0; i < p.batch && call->status == CUDA_SUCCESS; i++) {
     struct Product one = p;
     one.a = matrix_of_batch(p.a, p.arrays, i), one.b = matrix_of_batch(p.b, p.arrays, i);

@@ -73,6 +73,10 @@ static const struct ErrorText driver_names[] = {
     {720, "cudaErrorCooperativeLaunchTooLarge", ""},
     {801, "cudaErrorNotSupported", ""},
     {900, "cudaErrorStreamCaptureUnsupported", ""},
+    {901, "cudaErrorStreamCaptureInvalidated", ""},
+    {904, "cudaErrorStreamCaptureUnjoined", ""},
+    {906, "cudaErrorStreamCaptureImplicit", ""},
+    {907, "cudaErrorCapturedEvent", ""},
     {910, "cudaErrorGraphExecUpdateFailure", ""},
     {912, "cudaErrorInvalidClusterSize", ""},
     {999, "cudaErrorUnknown", ""},
@@ -181,9 +185,8 @@ CUresult cuCtxGetStreamPriorityRange(int *, int *);
 API cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) { DO(cuCtxGetStreamPriorityRange(least, greatest)); }
 
 API cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer) {
-  (void)device, (void)peer;
   *can = 0;
-  return record(ready());
+  return record(device != 0 || peer != 0 ? cudaErrorInvalidDevice : ready());
 }
 
 API cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {

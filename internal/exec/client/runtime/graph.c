@@ -124,7 +124,12 @@ API cudaError_t cudaGraphAddKernelNode(CUgraphNode *added, CUgraph graph, const 
   return record(status != 0 ? status : cuGraphAddKernelNode(added, graph, list, count, &node));
 }
 
-API cudaError_t cudaGraphKernelNodeGetParams(CUgraphNode node, struct KernelNode *p) { DO(cuGraphKernelNodeGetParams(node, p)); }
+API cudaError_t cudaGraphKernelNodeGetParams(CUgraphNode node, struct KernelNode *p) {
+  const cudaError_t status = ready();
+  const CUresult got = status != 0 ? status : cuGraphKernelNodeGetParams(node, p);
+  if (got == 0) p->function = (void *)host_of(p->function);
+  return record(got);
+}
 
 API cudaError_t cudaGraphKernelNodeSetParams(CUgraphNode target, const struct KernelNode *p) {
   struct KernelNode node = *p;

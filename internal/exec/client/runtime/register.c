@@ -132,6 +132,16 @@ cudaError_t function_of(const void *host, CUfunction *function) {
   return 0;
 }
 
+const void *host_of(CUfunction function) {
+  const void *host = function;
+  pthread_mutex_lock(&lock);
+  for (size_t i = 0; i < entity_room; i++) {
+    if (function != NULL && entities[i].function == function) host = entities[i].host;
+  }
+  pthread_mutex_unlock(&lock);
+  return host;
+}
+
 cudaError_t variable_of(const void *host, CUdeviceptr *address, size_t *bytes) {
   struct Entity *e = find_entity(host);
   if (e == NULL) return cudaErrorInvalidSymbol;

@@ -54,5 +54,8 @@ cudaError_t record(CUresult status);
 // function_of finds the function of a kernel by the address of its host stub, or of a handle.
 cudaError_t function_of(const void *host, CUfunction *function);
 
+// host_of is the address of the host stub of a function, or its handle if it has none.
+const void *host_of(CUfunction function);
+
 // variable_of finds a __device__ or __constant__ variable by the address of its host shadow.
 cudaError_t variable_of(const void *host, CUdeviceptr *address, size_t *bytes);
