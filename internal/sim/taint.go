@@ -30,7 +30,8 @@ import (
 // registers where the value does not matter, so an argument of a call is no use. Taint ends at the
 // start of a basic block where the register is dead.
 //
-// A warp without tainted registers pays for one comparison per instruction.
+// A warp without tainted registers pays for one comparison per instruction. With some, an instruction
+// that accesses none of them passes nothing on, and runs of such instructions stay runs.
 
 // taint has the tainted registers of a frame.
 type taint struct {
@@ -165,13 +166,25 @@ func (f *frame) newTaint() *taint {
 	return f.taint
 }
 
+// reset forgets all taint, for the next block.
+func (t *taint) reset() {
+	if t == nil {
+		return
+	}
+	for _, s := range t.tainted {
+		t.set(s, everyLane, 0, nil)
+	}
+	t.tainted = t.tainted[:0]
+	clear(t.loads)
+}
+
 // unset has the registers of a function that may be read before they are set, and where registers
 // are live.
 type unset struct {
 	once      sync.Once
 	registers []unsetRegister
 	liveness  *ptx.Liveness
-	register  map[slot]int // of the function, by slot
+	register  [files][]int // of the function, by slot
 }
 
 type unsetRegister struct {
@@ -182,9 +195,10 @@ type unsetRegister struct {
 func (c *code) unset() *unset {
 	c.unsets.once.Do(func() {
 		u := &c.unsets
-		u.liveness, u.register = c.fn.Liveness(), map[slot]int{}
+		u.liveness = c.fn.Liveness()
+		u.register = [files][]int{file32: make([]int, c.n32), file64: make([]int, c.n64), filePred: make([]int, c.nPred)}
 		for r, s := range c.regs {
-			u.register[s] = r
+			u.register[s.file][s.index] = r
 		}
 		for _, r := range u.liveness.UnsetRegisters(c.fn) {
 			from := &unwrittenLoad{text: "the register " + c.fn.Registers[r].Name + " was never set"}
@@ -213,7 +227,7 @@ func (w *warp) dropDead(t *taint, pc int) {
 	}
 	kept := t.tainted[:0]
 	for _, s := range t.tainted {
-		if !u.liveness.Live(u.register[s], pc) {
+		if !u.liveness.Live(u.register[s.file][s.index], pc) {
 			t.set(s, w.lanes, 0, nil)
 		}
 		if t.lanes(s) != 0 && !slices.Contains(kept, s) {
@@ -304,6 +318,10 @@ func (w *warp) passTaint(o *op, mask uint32) {
 	if o.guard >= 0 {
 		guard = slot{filePred, o.guard}
 	}
+	if t.lanes(guard) == 0 && (mask == 0 || !t.touches(f)) {
+		w.taint = w.frame.liveTaint()
+		return
+	}
 	inDoubt := t.lanes(guard) & w.lanes // it is open whether they execute the instruction
 	switch {
 	case f.pure:
@@ -320,6 +338,40 @@ func (w *warp) passTaint(o *op, mask uint32) {
 		}
 	}
 	w.taint = w.frame.liveTaint()
+}
+
+// touches reports whether an instruction accesses a tainted register, its guard apart.
+func (t *taint) touches(f *flow) bool {
+	for _, list := range [...][]slot{f.src, f.dst, f.addresses} {
+		for _, s := range list {
+			if t.lanes(s) != 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// untaintedRun returns how many of the next n operations, which have no guards, access no tainted
+// register.
+func (w *warp) untaintedRun(o *op, n int) int {
+	t, c := w.taint, w.frame.code
+	first := int(o.number - c.base)
+	w.dropDead(t, first)
+	for i := range n {
+		if t.touches(c.flow(first+i)) || i > 0 && c.unset().liveness.Start(first+i) {
+			return i
+		}
+	}
+	return n
+}
+
+// storesTaint reports whether a store has a tainted operand.
+func (w *warp) storesTaint(m *memOp) bool {
+	if w.taint == nil {
+		return false
+	}
+	return slices.ContainsFunc(m.regs, func(e element) bool { return w.taint.lanes(e.slot) != 0 })
 }
 
 // passToResult sets the taint of the results of an operation on each lane by itself.

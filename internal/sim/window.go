@@ -34,7 +34,7 @@ type window struct {
 // lane must be checked by itself.
 func (w *warp) openWindow(o *op, space ptx.Space, d mem.Direction) *window {
 	m, win := o.mem, &w.window
-	if m.strong || m.expected || !w.block.launch.options.Checks || w.clocks.Separate() != 0 || d == mem.Write && w.taint != nil {
+	if m.strong || m.expected || !w.block.launch.options.Checks || w.clocks.Separate() != 0 || d == mem.Write && w.storesTaint(m) {
 		return nil
 	}
 	if n := m.bytes; n != 4 && n != 8 && n != 16 {
