@@ -7,6 +7,9 @@ package order
 
 // ReadInOrder records a read, if a short check shows that it is in order.
 func (s *Shadow) ReadInOrder(offset, size int, o *Observer) bool {
+	if size == Granule && offset%Granule == 0 && s.readSpread(offset, o) {
+		return true
+	}
 	cells := s.aligned(offset, size)
 	for i := range cells {
 		if cells[i].split() != 0 || !cells[i].readInOrder(o) {
@@ -45,12 +48,10 @@ func (s *Shadow) aligned(offset, size int) []cell {
 		return nil
 	}
 	first := offset / Granule * granuleCells
-	if !s.cells[first].isApart() {
-		if size == Granule {
-			return s.cells[first : first+1]
-		}
-		s.separate(first)
+	if c := &s.cells[first]; c.isOne() && size == Granule {
+		return s.cells[first : first+1]
 	}
+	s.separate(first)
 	return s.cells[offset/4:][:size/4]
 }
 
@@ -122,7 +123,8 @@ func (s *Shadow) asyncInOrder(offset, size int, o *Observer, stamp *Access, writ
 	first, end := offset/Granule*granuleCells, (offset+size)/Granule*granuleCells
 	for g := first; g < end; g += granuleCells {
 		n := 1
-		if s.cells[g].isApart() {
+		if !s.cells[g].isOne() {
+			s.separate(g)
 			n = granuleCells
 		}
 		for i := range n {

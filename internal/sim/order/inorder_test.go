@@ -34,7 +34,7 @@ func TestInOrder(t *testing.T) {
 				list[random.IntN(warps)].Sync(^uint32(0), ^uint32(0))
 			default:
 				size := 1 << random.IntN(5)
-				lane, offset := uint8(random.IntN(3)), random.IntN(bytes/size)*size
+				lane, offset := uint8(random.IntN(6)), random.IntN(bytes/size)*size
 				if random.IntN(4) == 0 {
 					lane = AllLanes
 				}
@@ -42,10 +42,15 @@ func TestInOrder(t *testing.T) {
 				o := list[random.IntN(warps)].Observer(int32(random.IntN(2)), lane, ^uint32(0), flags)
 				var a, b Conflict
 				var races, wants bool
-				if random.IntN(3) > 0 {
+				switch {
+				case size == Granule && lane < AllLanes && flags == Present:
+					writes := random.IntN(3) == 0
+					a, races = short.four(offset, &o, writes, true)
+					b, wants = full.four(offset, &o, writes, false)
+				case random.IntN(3) > 0:
 					a, races = short.Read(offset, size, &o)
 					b, wants = full.checkRead(offset, size, &o)
-				} else {
+				default:
 					a, races = short.Write(offset, size, &o, nil)
 					b, wants = full.checkWrite(offset, size, &o, nil)
 				}
@@ -55,6 +60,28 @@ func TestInOrder(t *testing.T) {
 			}
 		}
 	}
+}
+
+// four accesses the words of a granule by four lanes, and returns the last conflict.
+func (s *Shadow) four(offset int, o *Observer, writes, short bool) (last Conflict, bad bool) {
+	if short && (writes && s.WriteFour(offset, o) || !writes && s.ReadFour(offset, o)) {
+		return last, false
+	}
+	by := *o
+	for i := range granuleCells {
+		var c Conflict
+		var races bool
+		if writes {
+			c, races = s.checkWrite(offset+4*i, 4, &by, nil)
+		} else {
+			c, races = s.checkRead(offset+4*i, 4, &by)
+		}
+		if races {
+			last, bad = c, true
+		}
+		by.Lane++
+	}
+	return last, bad
 }
 
 // TestReadersOfOneEpoch has several warps read the same bytes. A write that some of them are not

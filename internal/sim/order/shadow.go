@@ -11,12 +11,13 @@ type use struct {
 }
 
 // cell remembers the accesses to four bytes or, in a split cell, to one byte. While 16 bytes are
-// only accessed together, the first of their four cells remembers the accesses for all.
+// only accessed together, the first of their four cells remembers the accesses for all. So it does while
+// four neighbouring lanes access the four words, each lane one (spread.go).
 type cell struct {
 	write Access // the last write that was not strong
 	since use    // a read or a strong write since
 	many  int32  // index in Shadow.uses, plus 1, where there are several
-	parts uint32 // index in Shadow.split, plus 1; and apartBit
+	parts uint32 // index in Shadow.split, plus 1; and the bits below
 }
 
 // apartBit of the first cell of a granule says that each cell remembers its own accesses.
@@ -25,7 +26,7 @@ const apartBit = 1 << 31
 func (c *cell) isApart() bool { return c.parts&apartBit != 0 }
 
 // split returns the index in Shadow.split, plus 1; 0 for none.
-func (c *cell) split() uint32 { return c.parts &^ apartBit }
+func (c *cell) split() uint32 { return c.parts &^ (apartBit | spreadBits) }
 
 // Granule is the number of bytes that one cell remembers while they are only accessed together.
 const Granule = 16
@@ -168,9 +169,10 @@ func (s *Shadow) each(offset, size int, visit func(*cell)) {
 		if next-offset < Granule {
 			s.separate(first)
 			s.eachWord(offset, next, visit)
-		} else if c := &s.cells[first]; !c.isApart() {
+		} else if c := &s.cells[first]; c.isOne() {
 			visit(c)
 		} else {
+			s.separate(first)
 			s.eachWord(offset, next, visit)
 			s.unite(first)
 		}
@@ -209,8 +211,9 @@ func (s *Shadow) separate(first int) {
 	}
 	for i := 1; i < granuleCells; i++ {
 		s.cells[first+i] = s.copyOf(c)
+		c.spreadTo(&s.cells[first+i], i)
 	}
-	c.parts |= apartBit
+	c.parts = apartBit
 }
 
 // unite has the first cell of a granule remember the accesses for all, if the four cells are equal.
