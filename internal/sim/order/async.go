@@ -76,7 +76,7 @@ func (s *Shadow) SettleWrite(offset, size int, o *Observer) {
 
 // SettleReads ends the pending reads of a product that were recorded under a stamp.
 func (s *Shadow) SettleReads(offset, size int, stamp *Access) {
-	if c := &s.cells[offset/Granule*granuleCells]; offset%Granule == 0 && size == Granule && c.isOne() {
+	if c := &s.cells[offset/Granule]; offset%Granule == 0 && size == Granule && c.isOne() {
 		s.settleReads(c, stamp)
 		return
 	}
@@ -105,7 +105,7 @@ func (u *use) settleRead(stamp *Access) {
 // earlier read of the same observer found to be in order. The stamp says as whose read it is
 // remembered.
 func (s *Shadow) ReadGranule(number int, o *Observer, stamp, ordered *Access) bool {
-	c := &s.cells[number*granuleCells]
+	c := &s.cells[number]
 	if !c.isOne() || s.wroteSince(c) {
 		return false
 	}

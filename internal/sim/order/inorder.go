@@ -12,12 +12,12 @@ func (s *Shadow) ReadInOrder(offset, size int, o *Observer) bool {
 	}
 	cells := s.aligned(offset, size)
 	for i := range cells {
-		if cells[i].split() != 0 || !cells[i].readInOrder(o) {
+		if cells[i].parts != 0 || !cells[i].readInOrder(o) {
 			return false
 		}
 	}
 	if len(cells) == granuleCells {
-		s.unite(offset / Granule * granuleCells)
+		s.unite(&s.cells[offset/Granule])
 	}
 	return len(cells) > 0
 }
@@ -29,15 +29,16 @@ func (s *Shadow) WriteInOrder(offset, size int, o *Observer) bool {
 	}
 	cells := s.aligned(offset, size)
 	for i := range cells {
-		if cells[i].split() != 0 || !cells[i].isBeforeWrite(o) {
+		if cells[i].parts != 0 || !cells[i].isBeforeWrite(o) {
 			return false
 		}
 	}
+	if len(cells) == granuleCells {
+		s.replace(&s.cells[offset/Granule], cell{write: o.Access})
+		return true
+	}
 	for i := range cells {
 		cells[i].write, cells[i].since = o.Access, use{}
-	}
-	if len(cells) == granuleCells {
-		s.unite(offset / Granule * granuleCells)
 	}
 	return len(cells) > 0
 }
@@ -47,12 +48,13 @@ func (s *Shadow) aligned(offset, size int) []cell {
 	if (offset|size)&3 != 0 || offset%Granule+size > Granule {
 		return nil
 	}
-	first := offset / Granule * granuleCells
-	if c := &s.cells[first]; c.isOne() && size == Granule {
-		return s.cells[first : first+1]
+	at := offset / Granule
+	c := &s.cells[at]
+	if size == Granule && c.isOne() {
+		return s.cells[at : at+1]
 	}
-	s.separate(first)
-	return s.cells[offset/4:][:size/4]
+	first := offset % Granule / 4
+	return s.separate(c)[first : first+size/4]
 }
 
 func (c *cell) readInOrder(o *Observer) bool {
@@ -120,33 +122,50 @@ func (s *Shadow) asyncInOrder(offset, size int, o *Observer, stamp *Access, writ
 	if (offset|size)%Granule != 0 || o.together != nil || stamp.Flags&Strong != 0 {
 		return false
 	}
-	first, end := offset/Granule*granuleCells, (offset+size)/Granule*granuleCells
-	for g := first; g < end; g += granuleCells {
-		n := 1
-		if !s.cells[g].isOne() {
-			s.separate(g)
-			n = granuleCells
-		}
-		for i := range n {
-			c := &s.cells[g+i]
-			if c.many != 0 || c.split() != 0 || !o.knowsAsyncWrite(&c.write) || c.since.Flags&wrote != 0 {
+	granules := s.cells[offset/Granule : (offset+size)/Granule]
+	for i := range granules {
+		if c := &granules[i]; c.isOne() {
+			if !s.isBeforeAsync(c, o, writes) {
 				return false
 			}
-			if u := &c.since; writes && u.Flags&Present != 0 && (u.Flags&Pending != 0 || !o.knowsReads(u)) {
+			continue
+		}
+		words := s.separate(&granules[i])
+		for j := range words {
+			if c := &words[j]; c.parts != 0 || !s.isBeforeAsync(c, o, writes) {
 				return false
 			}
 		}
 	}
 	by := Observer{Access: *stamp, clock: o.clock}
-	for g := first; g < end; g += granuleCells {
-		switch c := &s.cells[g]; {
+	for i := range granules {
+		switch c := &granules[i]; {
 		case writes:
-			*c = cell{write: *stamp}
-		case c.isApart() || !c.recordRead(&by):
-			return false // to record the others twice is harmless
+			s.replace(c, cell{write: *stamp})
+		case c.isOne():
+			s.record(c, &by, 0)
+		default:
+			words := s.words(c)
+			for j := range words {
+				s.record(&words[j], &by, 0)
+			}
+			s.unite(c)
 		}
 	}
 	return true
+}
+
+// isBeforeAsync reports whether a write of the async proxy follows all that the cell remembers, or
+// whether a read follows all writes.
+func (s *Shadow) isBeforeAsync(c *cell, o *Observer, writes bool) bool {
+	if !o.knowsAsyncWrite(&c.write) {
+		return false
+	}
+	if !writes {
+		return !s.wroteSince(c)
+	}
+	u := &c.since
+	return c.many == 0 && (u.Flags&Present == 0 || u.Flags&(Pending|wrote) == 0 && o.knowsReads(u))
 }
 
 // knowsAsyncWrite reports whether a write is none, or one of the async proxy that the observer's clock

@@ -99,7 +99,7 @@ func TestReadersOfOneEpoch(t *testing.T) {
 			t.Fatal(c)
 		}
 	}
-	if u := s.cells[0].since; u.warps != 1<<warps-1 {
+	if u := s.words(&s.cells[0])[0].since; u.warps != 1<<warps-1 {
 		t.Fatalf("the reads are those of the warps %b", u.warps)
 	}
 	known := NewClock(warps)

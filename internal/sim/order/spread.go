@@ -1,20 +1,20 @@
 package order
 
 // Most warps access memory in the order of their lanes: four neighbouring lanes access the four words of
-// a granule. The first cell of such a granule remembers the accesses of all four lanes: the lane in it is
-// the first one's. The state is the same as with a cell for each word.
+// a granule. The cell of such a granule remembers the accesses of all four lanes: the lane in it is the
+// first one's. The state is the same as with a cell for each word.
 
-// Bits of the parts of the first cell of a granule whose cells are not apart.
+// Bits of the parts of the cell of a granule that is not apart.
 const (
 	spreadWrite = 1 << 30 // the last write is of four lanes
 	spreadRead  = 1 << 29 // the read since is of four lanes
 	spreadBits  = spreadWrite | spreadRead
 )
 
-// isOne reports whether the first cell of a granule remembers the same accesses for all of it.
-func (c *cell) isOne() bool { return c.parts&(apartBit|spreadBits) == 0 }
+// isOne reports whether the cell of a granule remembers the same accesses for all of it.
+func (c *cell) isOne() bool { return c.parts == 0 }
 
-// spreadTo makes a copy of the first cell of a granule that of another word.
+// spreadTo makes a copy of the cell of a granule that of a word.
 func (c *cell) spreadTo(other *cell, word int) {
 	if c.parts&spreadWrite != 0 {
 		other.write.Lane += uint8(word)
@@ -29,12 +29,11 @@ func (c *cell) spreadTo(other *cell, word int) {
 // if a short check shows that they are in order. Otherwise it may have recorded some of them; to record
 // those twice is harmless.
 func (s *Shadow) ReadFour(offset int, o *Observer) bool {
-	first := offset / Granule * granuleCells
-	c := &s.cells[first]
+	c := &s.cells[offset/Granule]
 	if c.isApart() {
-		by := *o
-		for i := range s.cells[first:][:granuleCells] {
-			if c := &s.cells[first+i]; c.split() != 0 || !c.readInOrder(&by) {
+		by, words := *o, s.words(c)
+		for i := range words {
+			if w := &words[i]; w.parts != 0 || !w.readInOrder(&by) {
 				return false
 			}
 			by.Lane++
@@ -63,12 +62,11 @@ func (s *Shadow) ReadFour(offset int, o *Observer) bool {
 
 // WriteFour is ReadFour for plain writes. It records nothing where it returns false.
 func (s *Shadow) WriteFour(offset int, o *Observer) bool {
-	first := offset / Granule * granuleCells
-	c := &s.cells[first]
+	c := &s.cells[offset/Granule]
 	if c.isApart() {
-		by := *o
-		for i := range s.cells[first:][:granuleCells] {
-			if c := &s.cells[first+i]; c.split() != 0 || !c.isBeforeWrite(&by) {
+		by, words := *o, s.words(c)
+		for i := range words {
+			if w := &words[i]; w.parts != 0 || !w.isBeforeWrite(&by) {
 				return false
 			}
 			by.Lane++
@@ -79,7 +77,7 @@ func (s *Shadow) WriteFour(offset int, o *Observer) bool {
 			return false
 		}
 	}
-	*c = cell{write: o.Access, parts: spreadWrite}
+	s.replace(c, cell{write: o.Access, parts: spreadWrite})
 	return true
 }
 
@@ -112,6 +110,6 @@ func (o *Observer) warpKnowsWrite(w *Access) bool {
 // readSpread records a read of a granule that four lanes have written, if a short check shows that it is
 // in order.
 func (s *Shadow) readSpread(offset int, o *Observer) bool {
-	c := &s.cells[offset/Granule*granuleCells]
+	c := &s.cells[offset/Granule]
 	return c.parts == spreadWrite && c.many == 0 && o.warpKnowsWrite(&c.write) && c.recordRead(o)
 }
