@@ -116,6 +116,12 @@ func (o *Observer) knowsReads(u *use) bool {
 	return true
 }
 
+// AsyncWriteInOrder records a plain write of the async proxy under a stamp, if a short check shows that it
+// is in order. Otherwise it records nothing.
+func (s *Shadow) AsyncWriteInOrder(offset, size int, o *Observer, stamp *Access) bool {
+	return s.asyncInOrder(offset, size, o, stamp, true)
+}
+
 // asyncInOrder records a plain access of the async proxy under a stamp, if a short check shows that it
 // is in order and that no write of the generic proxy precedes it.
 func (s *Shadow) asyncInOrder(offset, size int, o *Observer, stamp *Access, writes bool) bool {
@@ -141,7 +147,8 @@ func (s *Shadow) asyncInOrder(offset, size int, o *Observer, stamp *Access, writ
 	for i := range granules {
 		switch c := &granules[i]; {
 		case writes:
-			s.replace(c, cell{write: *stamp})
+			s.forgetAll(c)
+			c.write = *stamp
 		case c.isOne():
 			s.record(c, &by, 0)
 		default:
@@ -164,9 +171,20 @@ func (s *Shadow) isBeforeAsync(c *cell, o *Observer, writes bool) bool {
 	if !writes {
 		return !s.wroteSince(c)
 	}
-	u := &c.since
-	return c.many == 0 && (u.Flags&Present == 0 || u.Flags&(Pending|wrote) == 0 && o.knowsReads(u))
+	if c.many == 0 {
+		return c.since.Flags&Present == 0 || o.knowsEndedReads(&c.since)
+	}
+	list := s.uses[c.many-1]
+	for i := range list {
+		if !o.knowsEndedReads(&list[i]) {
+			return false
+		}
+	}
+	return true
 }
+
+// knowsEndedReads is knowsReads for uses that may be writes, or reads that are pending.
+func (o *Observer) knowsEndedReads(u *use) bool { return u.Flags&(Pending|wrote) == 0 && o.knowsReads(u) }
 
 // knowsAsyncWrite reports whether a write is none, or one of the async proxy that the observer's clock
 // knows. A false result decides nothing.

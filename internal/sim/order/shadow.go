@@ -1,6 +1,9 @@
 package order
 
-import "unsafe"
+import (
+	"slices"
+	"unsafe"
+)
 
 // use is a read, or a strong write, and the lanes of its warp that made it. Several warps that make
 // the same plain read in epochs of one number are one use.
@@ -227,12 +230,26 @@ func (s *Shadow) newApart() uint32 {
 		s.freeApart = s.freeApart[:n-1]
 		return number
 	}
-	if n := len(s.apart); n < cap(s.apart) {
-		s.apart = s.apart[:n+1]
-	} else {
-		s.apart = append(s.apart, [granuleCells]cell{})
+	if n := len(s.apart); n == 0 && cap(s.apart) == 0 { // first for a quarter of the granules, then for all
+		s.apart = slices.Grow(s.apart, (len(s.cells)+3)/4)
+	} else if n == cap(s.apart) {
+		s.apart = slices.Grow(s.apart, len(s.cells)-n)
 	}
+	s.apart = s.apart[:len(s.apart)+1]
 	return uint32(len(s.apart) - 1)
+}
+
+// forgetAll forgets what the cell of a granule, or those of its words, remember.
+func (s *Shadow) forgetAll(c *cell) {
+	if c.isApart() {
+		words := s.words(c)
+		for i := range words {
+			s.forgetUses(&words[i])
+		}
+	} else {
+		s.forgetUses(c)
+	}
+	s.replace(c, cell{})
 }
 
 // replace has a granule remember what a cell of it says, and nothing of its words.
