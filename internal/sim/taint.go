@@ -37,8 +37,9 @@ import (
 type taint struct {
 	r32, r64, preds          []uint32 // lanes, by register
 	from32, from64, fromPred []*unwrittenLoad
-	tainted                  []slot // registers with tainted lanes, and some that had
-	live                     int    // registers with tainted lanes
+	tainted                  []slot        // registers with tainted lanes, and some that had
+	listed                   [files][]bool // those, by register
+	live                     int           // registers with tainted lanes
 	loads                    map[int32]*unwrittenLoad
 	bits                     map[slot]*[32]uint64 // tainted bits of each tainted lane; no entry for a register where they are all
 	spare                    []*[32]uint64
@@ -92,7 +93,10 @@ func (t *taint) set(s slot, mask, tainted uint32, from *unwrittenLoad) {
 	switch {
 	case before == 0 && *at != 0:
 		t.live++
-		t.tainted = append(t.tainted, s)
+		if listed := &t.listed[s.file][s.index]; !*listed {
+			*listed = true
+			t.tainted = append(t.tainted, s)
+		}
 	case before != 0 && *at == 0:
 		t.live--
 		t.dropBits(s)
@@ -161,6 +165,7 @@ func (f *frame) newTaint() *taint {
 		f.taint = &taint{
 			r32: make([]uint32, c.tail32), r64: make([]uint32, c.tail64), preds: make([]uint32, c.nPred),
 			from32: make([]*unwrittenLoad, c.tail32), from64: make([]*unwrittenLoad, c.tail64), fromPred: make([]*unwrittenLoad, c.nPred),
+			listed: [files][]bool{file32: make([]bool, c.tail32), file64: make([]bool, c.tail64), filePred: make([]bool, c.nPred)},
 		}
 	}
 	return f.taint
@@ -173,6 +178,7 @@ func (t *taint) reset() {
 	}
 	for _, s := range t.tainted {
 		t.set(s, everyLane, 0, nil)
+		t.listed[s.file][s.index] = false
 	}
 	t.tainted = t.tainted[:0]
 	clear(t.loads)
@@ -230,8 +236,10 @@ func (w *warp) dropDead(t *taint, pc int) {
 		if !u.liveness.Live(u.register[s.file][s.index], pc) {
 			t.set(s, w.lanes, 0, nil)
 		}
-		if t.lanes(s) != 0 && !slices.Contains(kept, s) {
+		if t.lanes(s) != 0 {
 			kept = append(kept, s)
+		} else {
+			t.listed[s.file][s.index] = false
 		}
 	}
 	t.tainted = kept

@@ -184,7 +184,9 @@ func (s *Shadow) isBeforeAsync(c *cell, o *Observer, writes bool) bool {
 }
 
 // knowsEndedReads is knowsReads for uses that may be writes, or reads that are pending.
-func (o *Observer) knowsEndedReads(u *use) bool { return u.Flags&(Pending|wrote) == 0 && o.knowsReads(u) }
+func (o *Observer) knowsEndedReads(u *use) bool {
+	return u.Flags&(Pending|wrote) == 0 && o.knowsReads(u)
+}
 
 // knowsAsyncWrite reports whether a write is none, or one of the async proxy that the observer's clock
 // knows. A false result decides nothing.
