@@ -79,6 +79,16 @@ func (w *warp) openRows(o *op) *window {
 	return &w.window
 }
 
+// readRow is readLane for a row of a matrix, in a window of openRows.
+func (win *window) readRow(address uint64) []byte {
+	const n = count.MatrixRowBytes
+	at := int(address - win.first)
+	if address%n != 0 || at < 0 || at > len(win.data)-n || !mem.AllWritten16(win.marks[at:at+n]) || !win.shadow.ReadInOrder(at, n, &win.me) {
+		return nil
+	}
+	return win.data[at : at+n]
+}
+
 // leave has a window of global memory move again before its next access. An access that went the long
 // way may have locked other pages.
 func (win *window) leave() {

@@ -7,7 +7,7 @@ package order
 
 // ReadInOrder records a read, if a short check shows that it is in order.
 func (s *Shadow) ReadInOrder(offset, size int, o *Observer) bool {
-	if size == Granule && offset%Granule == 0 && s.readSpread(offset, o) {
+	if size == Granule && offset%Granule == 0 && s.readGranule(offset, o) {
 		return true
 	}
 	cells := s.aligned(offset, size)
@@ -64,6 +64,11 @@ func (c *cell) readInOrder(o *Observer) bool {
 // recordRead records a read of the observer, unless the cell would have several uses then.
 func (c *cell) recordRead(o *Observer) bool {
 	u := &c.since
+	if u.Epoch == o.Epoch && u.Warp == o.Warp && u.Lane == o.Lane && u.Flags == o.Flags && u.Block == o.Block && u.warps == 0 {
+		u.Op = o.Op // as merge does
+		u.lanes |= o.mask()
+		return true
+	}
 	now := use{Access: o.Access, lanes: o.mask()}
 	switch {
 	case u.Flags&Present == 0:
@@ -194,5 +199,5 @@ func (o *Observer) knowsAsyncWrite(w *Access) bool {
 	if w.Flags&Present == 0 {
 		return true
 	}
-	return w.Flags&(Async|Pending) == Async && w.Block == o.Block && o.clock.warps[w.Warp].all >= w.Epoch
+	return w.Flags&(Async|Pending) == Async && w.Block == o.Block && o.clock.warps[w.Warp].covers(w.Lanes(), w.Epoch)
 }

@@ -107,9 +107,9 @@ func (o *Observer) warpKnowsWrite(w *Access) bool {
 	return w.Flags&Pending == 0 && w.Block == o.Block && o.clock.warps[w.Warp].all >= w.Epoch
 }
 
-// readSpread records a read of a granule that four lanes have written, if a short check shows that it is
-// in order.
-func (s *Shadow) readSpread(offset int, o *Observer) bool {
+// readGranule records a read of a whole granule, if a short check shows that it is in order.
+func (s *Shadow) readGranule(offset int, o *Observer) bool {
 	c := &s.cells[offset/Granule]
-	return c.parts == spreadWrite && c.many == 0 && o.warpKnowsWrite(&c.write) && c.recordRead(o)
+	known := c.isOne() && o.knowsWrite(&c.write) || c.parts == spreadWrite && o.warpKnowsWrite(&c.write)
+	return known && c.many == 0 && c.recordRead(o)
 }
