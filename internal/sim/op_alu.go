@@ -359,7 +359,7 @@ func (w *warp) runnableRun(o *op, left int) int {
 	}
 	n := min(int(o.runLength), left)
 	if w.taint != nil {
-		n = w.untaintedRun(o, n)
+		n = min(n, w.untaintedRun(o))
 	}
 	return n
 }

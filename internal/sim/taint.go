@@ -37,9 +37,11 @@ import (
 type taint struct {
 	r32, r64, preds          []uint32 // lanes, by register
 	from32, from64, fromPred []*unwrittenLoad
-	tainted                  []slot        // registers with tainted lanes, and some that had
-	listed                   [files][]bool // those, by register
-	live                     int           // registers with tainted lanes
+	tainted                  []slot         // registers with tainted lanes, and some that had
+	listed                   [files][]bool  // those, by register
+	live                     int            // registers with tainted lanes
+	version                  uint64         // of the set of these registers
+	runs                     []untaintedRun // by the first instruction
 	loads                    map[int32]*unwrittenLoad
 	bits                     map[slot]*[32]uint64 // tainted bits of each tainted lane; no entry for a register where they are all
 	spare                    []*[32]uint64
@@ -93,12 +95,14 @@ func (t *taint) set(s slot, mask, tainted uint32, from *unwrittenLoad) {
 	switch {
 	case before == 0 && *at != 0:
 		t.live++
+		t.version++
 		if listed := &t.listed[s.file][s.index]; !*listed {
 			*listed = true
 			t.tainted = append(t.tainted, s)
 		}
 	case before != 0 && *at == 0:
 		t.live--
+		t.version++
 		t.dropBits(s)
 	}
 }
@@ -166,6 +170,7 @@ func (f *frame) newTaint() *taint {
 			r32: make([]uint32, c.tail32), r64: make([]uint32, c.tail64), preds: make([]uint32, c.nPred),
 			from32: make([]*unwrittenLoad, c.tail32), from64: make([]*unwrittenLoad, c.tail64), fromPred: make([]*unwrittenLoad, c.nPred),
 			listed: [files][]bool{file32: make([]bool, c.tail32), file64: make([]bool, c.tail64), filePred: make([]bool, c.nPred)},
+			runs:   make([]untaintedRun, len(c.ops)), version: 1,
 		}
 	}
 	return f.taint
@@ -360,14 +365,32 @@ func (t *taint) touches(f *flow) bool {
 	return false
 }
 
-// untaintedRun returns how many of the next n operations, which have no guards, access no tainted
-// register.
-func (w *warp) untaintedRun(o *op, n int) int {
-	t, c := w.taint, w.frame.code
-	first := int(o.number - c.base)
+// untaintedRun is how many operations of a run access no register of a set of tainted ones.
+type untaintedRun struct {
+	version uint64 // of the set
+	n       int
+}
+
+// untaintedRun returns how many operations of the run that begins at o, which have no guards, access no
+// tainted register. All lanes execute them. Where the same registers are tainted as the last time, the
+// result is the same: none of them is dead at the start of the run.
+func (w *warp) untaintedRun(o *op) int {
+	t, first := w.taint, int(o.number-w.frame.code.base)
+	run := &t.runs[first]
+	if run.version == t.version {
+		return run.n
+	}
 	w.dropDead(t, first)
+	*run = untaintedRun{t.version, w.countUntainted(first, int(o.runLength))}
+	return run.n
+}
+
+// countUntainted returns how many of n operations access no tainted register. A basic block may begin
+// with the first only.
+func (w *warp) countUntainted(first, n int) int {
+	c := w.frame.code
 	for i := range n {
-		if t.touches(c.flow(first+i)) || i > 0 && c.unset().liveness.Start(first+i) {
+		if w.taint.touches(c.flow(first+i)) || i > 0 && c.unset().liveness.Start(first+i) {
 			return i
 		}
 	}
