@@ -12,10 +12,14 @@ type AsyncResult struct {
 // as the observer knows them. The observer is the thread that starts the copy. The stamp says as
 // whose access it is remembered. same decides whether a write repeats an earlier one; it may be nil.
 func (s *Shadow) Async(offset, size int, o *Observer, stamp Access, writes bool, same Repeats) AsyncResult {
-	var v AsyncResult
 	if s.asyncInOrder(offset, size, o, &stamp, writes) {
-		return v
+		return AsyncResult{}
 	}
+	return s.checkAsync(offset, size, o, stamp, writes, same)
+}
+
+func (s *Shadow) checkAsync(offset, size int, o *Observer, stamp Access, writes bool, same Repeats) AsyncResult {
+	var v AsyncResult
 	s.each(offset, size, func(c *cell) {
 		if !v.Races && !v.Unfenced {
 			if e, races := s.unorderedWrite(c, o); races && !(same != nil && same.WriteSame(e.Op, o.Op)) {

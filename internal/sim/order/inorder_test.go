@@ -62,6 +62,78 @@ func TestInOrder(t *testing.T) {
 	}
 }
 
+// TestAsyncInOrder is TestInOrder for accesses of bulk copies among those of threads: the result of the
+// short check is that of the full one.
+func TestAsyncInOrder(t *testing.T) {
+	t.Parallel()
+	const warps, agent, bytes = 3, 3, 128
+	everyLane := ^uint32(0)
+	random := rand.New(rand.NewPCG(5, 1))
+	found := 0
+	for range 300 {
+		var short, full Shadow
+		short.Reset(bytes)
+		full.Reset(bytes)
+		var list [warps]Warp
+		for i := range list {
+			list[i] = NewWarp(0, i, warps+1)
+		}
+		epochs := [2]uint32{1, 1} // of the agent, by lane
+		for step := range 200 {
+			w := &list[random.IntN(warps)]
+			lane := uint8(random.IntN(3))
+			plain := w.Observer(int32(random.IntN(2)), lane, everyLane, Present)
+			switch random.IntN(8) {
+			case 0: // a barrier
+				all := NewClock(warps + 1)
+				for i := range list {
+					list[i].Publish(&all, everyLane, everyLane)
+				}
+				for i := range list {
+					list[i].Reunite()
+					list[i].Learn(&all, everyLane, everyLane)
+				}
+			case 1: // copies land
+				landed, l := NewClock(warps+1), random.IntN(2)
+				landed.JoinLanes(agent, 1<<l, epochs[l])
+				epochs[l]++
+				w.Learn(&landed, everyLane, everyLane)
+			case 2:
+				w.FenceProxy(everyLane, everyLane)
+			case 3, 4:
+				offset := random.IntN(bytes/4) * 4
+				if random.IntN(2) == 0 {
+					short.Read(offset, 4, &plain)
+					full.checkRead(offset, 4, &plain)
+				} else {
+					short.Write(offset, 4, &plain, nil)
+					full.checkWrite(offset, 4, &plain, nil)
+				}
+			default:
+				writes, first := random.IntN(2) == 0, random.IntN(bytes/Granule)
+				size := (1 + random.IntN(bytes/Granule-first)) * Granule
+				stamp := plain.Access
+				stamp.Flags |= Async
+				if writes {
+					l := uint8(random.IntN(2))
+					stamp.Warp, stamp.Lane, stamp.Epoch = agent, l, epochs[l]
+				}
+				a := short.Async(first*Granule, size, &plain, stamp, writes, nil)
+				b := full.checkAsync(first*Granule, size, &plain, stamp, writes, nil)
+				if a != b {
+					t.Fatalf("step %d: the short check finds %v, the full one %v", step, a, b)
+				}
+				if a.Races || a.Unfenced {
+					found++
+				}
+			}
+		}
+	}
+	if found == 0 {
+		t.Error("the test finds no race")
+	}
+}
+
 // four accesses the words of a granule by four lanes, and returns the last conflict.
 func (s *Shadow) four(offset int, o *Observer, writes, short bool) (last Conflict, bad bool) {
 	if short && (writes && s.WriteFour(offset, o) || !writes && s.ReadFour(offset, o)) {
