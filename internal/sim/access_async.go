@@ -82,6 +82,9 @@ type asyncAccess struct {
 	writes  bool
 	generic bool // st.async and red.async: they use the generic proxy
 
+	known []byte // global memory of a run of pieces that are checked already (checkRun)
+	at    uint64 // its address
+
 	same order.Repeats // for a store to global memory: decides whether it repeats an earlier one
 }
 
@@ -129,6 +132,10 @@ func (w *warp) accessAsyncShared(a *asyncAccess, owner *block, address uint64, n
 // accessAsyncGlobal is accessAsyncShared for global memory. It also returns the buffer.
 func (w *warp) accessAsyncGlobal(a *asyncAccess, address uint64, n int) ([]byte, *mem.Buffer) {
 	b := w.lastBuffer
+	if first, size := address-a.at, uint64(len(a.known)); first < size && uint64(n) <= size-first {
+		return a.known[first : first+uint64(n)], b
+	}
+	a.known = nil // other pages will be locked
 	if b == nil || !b.Holds(address, n) {
 		b = w.block.launch.memory.Find(address)
 	}
@@ -156,6 +163,75 @@ func (w *warp) accessAsyncGlobal(a *asyncAccess, address uint64, n int) ([]byte,
 		w.checkWritten(a.op, info, b.Marks[offset:offset+n], address, a.lane, a.markDirection(d), result.Races)
 	}
 	return data, b
+}
+
+// checkRun checks the reads of the first pieces of a load that are one run of global memory, if a short
+// check shows that nothing is wrong with any of them. Otherwise it does nothing, and each piece is
+// checked by itself.
+func (w *warp) checkRun(a *asyncAccess, pieces []mem.Piece) {
+	a.known = nil
+	n := runLength(pieces)
+	b, address := w.lastBuffer, pieces[0].Global
+	if n == pieces[0].Size || b == nil || !b.Holds(address, n) || !w.block.launch.options.Checks {
+		return
+	}
+	offset := int(address - b.Base)
+	if b.Marks != nil && !mem.IsWritten(b.Marks[offset:offset+n]) {
+		return
+	}
+	w.block.lockPages(b, offset, n)
+	me := w.observer(a.op, a.lane, 0)
+	if b.Shadow.AsyncInOrder(offset, n, &me, &a.stamp) {
+		a.known, a.at = b.Data[offset:offset+n], address
+	}
+}
+
+// checkTarget checks the writes of a load as one write, and poisons the target, if a short check shows
+// that nothing is wrong with any of them. Otherwise it does nothing and returns false, and each piece is
+// checked by itself.
+func (w *warp) checkTarget(a *asyncAccess, l *bulkLoad) bool {
+	s := &l.owner.shared
+	if !w.block.launch.options.Checks || l.update != nil || l.op.sync.bulk.fromShared || !l.isContiguous() || !s.Holds(l.first, l.bytes) {
+		return false
+	}
+	offset := int(l.first - s.First)
+	marks := s.Marks[offset : offset+l.bytes]
+	me := w.observer(a.op, a.lane, 0)
+	if !mem.IsPlain(marks) || !s.Shadow.AsyncWriteInOrder(offset, l.bytes, &me, &a.stamp) {
+		return false
+	}
+	mem.Fill(marks, mem.Written)
+	mem.Fill(s.Data[offset:offset+l.bytes], mem.Poison)
+	return true
+}
+
+// isContiguous reports whether the targets of the pieces, which do not overlap, are one range. It sets the
+// first address.
+func (l *bulkLoad) isContiguous() bool {
+	first, end := ^uint64(0), uint64(0)
+	size := 0
+	for i := range l.pieces {
+		p := &l.pieces[i]
+		first, end = min(first, p.Shared), max(end, p.Shared+uint64(p.Size))
+		size += p.Size
+	}
+	l.first = first
+	return size > 0 && size == l.bytes && end-first == uint64(size)
+}
+
+// maxRun bounds the bytes of a run: pieces whose run is not in order are all looked at again.
+const maxRun = 256
+
+// runLength returns how many bytes the first pieces have that are one run of global memory.
+func runLength(pieces []mem.Piece) int {
+	n := 0
+	for i := range pieces {
+		if p := &pieces[i]; n >= maxRun || p.Outside || p.Global != pieces[0].Global+uint64(n) {
+			break
+		}
+		n += pieces[i].Size
+	}
+	return n
 }
 
 // fenceGlobal is fence.proxy.async.global. The simulator does not record which writes precede it.

@@ -125,7 +125,7 @@ func (w *warp) start() {
 	w.fences, w.polledBarrier, w.lastBuffer = order.Fences{}, nil, nil
 	w.copies, w.bulk, w.inits = copyQueue{}, bulkQueue{}, initializations{}
 	w.wgmma = productQueue{spare: w.wgmma.spare, accumulators: w.wgmma.accumulators}
-	entry.taint = nil
+	entry.taint.reset()
 	w.taintUnset(entry, w.alive)
 	w.clusterPhase = [32]uint64{}
 	w.local = [32]mem.Local{}

@@ -76,6 +76,7 @@ const (
 	file32
 	file64
 	filePred
+	files
 )
 
 // constant is a slot with the same value in every lane.

@@ -351,6 +351,19 @@ func (c *code) findRuns() {
 	}
 }
 
+// runnableRun returns how many operations of the run that begins at o can be executed as a run now, in
+// a time slice with some instructions left: none of them may access a tainted register.
+func (w *warp) runnableRun(o *op, left int) int {
+	if o.runLength == 0 || w.lanes != everyLane {
+		return 0
+	}
+	n := min(int(o.runLength), left)
+	if w.taint != nil {
+		n = min(n, w.untaintedRun(o))
+	}
+	return n
+}
+
 // runLaneOps executes n operations of the run that begins at o, the next operation.
 func (w *warp) runLaneOps(o *op, n int) {
 	pc := int(w.pc)

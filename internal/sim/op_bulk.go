@@ -38,7 +38,9 @@ type bulkLoad struct {
 	owner  *block // of the target
 	pieces []mem.Piece
 	data   []byte
-	bytes  int // that the mbarrier counts
+	bytes  int    // that the mbarrier counts
+	whole  bool   // the target was checked as one range
+	first  uint64 // address of the target
 	stamp  order.Access
 	landed order.Access                  // as which it has landed; zero before
 	update func(old, b, c uint64) uint64 // of a reduction
@@ -375,6 +377,7 @@ func (w *warp) startLoad(o *op, lane int, bar *mbarrier, owner *block, to, from 
 	if total > 0 {
 		l.data = make([]byte, 0, total)
 	}
+	l.whole = w.checkTarget(&writes, l)
 	for i := range pieces {
 		p := &pieces[i]
 		l.data = append(l.data, make([]byte, p.Size)...)
@@ -388,8 +391,14 @@ func (w *warp) startLoad(o *op, lane int, bar *mbarrier, owner *block, to, from 
 			copy(into, p.From)
 		default:
 			sector = count.AddBulk(&w.counters.BulkLoadBytes, p.Global, p.Size, sector)
+			if p.Global-reads.at >= uint64(len(reads.known)) {
+				w.checkRun(&reads, pieces[i:])
+			}
 			p.From, p.Source = w.accessAsyncGlobal(&reads, p.Global, p.Size)
 			copy(into, p.From)
+		}
+		if l.whole {
+			continue
 		}
 		data := w.accessAsyncShared(&writes, owner, p.Shared, p.Size)
 		if data == nil {
@@ -451,6 +460,9 @@ func (w *warp) landLoad(l *bulkLoad, bar *mbarrier) {
 	bar.landed = true
 	l.landed = bar.landingStamp(l.op.number)
 	at, changed := 0, false
+	if l.whole {
+		s.Shadow.SettleAsync(int(l.first-s.First), l.bytes, l.stamp, l.landed.Epoch)
+	}
 	for _, p := range l.pieces {
 		if p.Size < 0 {
 			at -= p.Size
@@ -461,7 +473,9 @@ func (w *warp) landLoad(l *bulkLoad, bar *mbarrier) {
 		at += p.Size
 		merge(s.Data[offset:offset+p.Size], data, l.update, l.size)
 		if w.block.launch.options.Checks {
-			s.Shadow.SettleAsync(offset, p.Size, l.stamp, l.landed.Epoch)
+			if !l.whole {
+				s.Shadow.SettleAsync(offset, p.Size, l.stamp, l.landed.Epoch)
+			}
 			if p.Source != nil {
 				w.block.lockPages(p.Source, int(p.Global-p.Source.Base), p.Size)
 			}

@@ -345,7 +345,7 @@ func runLoadMatrix(w *warp, o *op, mask uint32) {
 	for row := range rows {
 		var data []byte
 		if win != nil {
-			data = w.readLane(win, w.addr[row], allLanes)
+			data = win.readRow(w.addr[row])
 		}
 		if data == nil {
 			data = w.access(o, accessInfo{space: ptx.Shared, bytes: count.MatrixRowBytes, flags: order.WarpWide, carries: true}, w.addr[row], allLanes, mem.Read)
@@ -361,9 +361,9 @@ func runLoadMatrix(w *warp, o *op, mask uint32) {
 			}
 			continue
 		}
-		register := &w.R32[m.d[row/8].index]
-		for i := range 4 {
-			register[row%8*4+i] = binary.LittleEndian.Uint32(data[4*i:])
+		to, from := (*[4]uint32)(w.R32[m.d[row/8].index][row%8*4:]), (*[count.MatrixRowBytes]byte)(data)
+		for i := range to {
+			to[i] = binary.LittleEndian.Uint32(from[4*i:])
 		}
 	}
 	if m.in.Transposed {

@@ -42,6 +42,11 @@ type memOp struct {
 
 func (o *op) storesConstant() bool { return o.mem != nil && o.mem.constant }
 
+// isWord reports whether the operation loads one register of 32 bits.
+func (m *memOp) isWord() bool {
+	return len(m.regs) == 1 && m.size == 4 && m.regs[0].slot.file == file32 && m.regs[0].extend == extension{}
+}
+
 // element is one register of the vector that is loaded or stored.
 type element struct {
 	slot   slot
@@ -327,6 +332,10 @@ func runLoad(w *warp, o *op, mask uint32) {
 		win := w.openWindow(o, space, mem.Read)
 		for l := mask; l != 0; l &= l - 1 {
 			lane := firstLane(l)
+			if w.loadFour(win, m, l) {
+				l &^= 14 << lane
+				continue
+			}
 			if win != nil {
 				if data := w.readLane(win, w.addr[lane], lane); data != nil {
 					w.setElements(m, lane, data)
@@ -382,6 +391,11 @@ func runStore(w *warp, o *op, mask uint32) {
 		win := w.openWindow(o, space, mem.Write)
 		for l := mask; l != 0; l &= l - 1 {
 			lane := firstLane(l)
+			if done, differ := w.storeFour(win, m, l); done {
+				changed = changed || differ
+				l &^= 14 << lane
+				continue
+			}
 			w.putElements(m, lane, w.value[:])
 			if win != nil {
 				if data := w.writeLane(win, w.addr[lane], lane); data != nil {

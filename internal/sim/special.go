@@ -51,10 +51,23 @@ func (w *warp) readClock(name string) uint64 {
 // fillSpecials writes the special registers that a function reads.
 func (w *warp) fillSpecials(f *frame) {
 	for _, s := range f.code.specials {
-		for lane := range 32 {
-			f.R32[s.index][lane] = w.special(s.name, lane)
+		values := &f.R32[s.index]
+		if !dependsOnLane(s.name) {
+			value := w.special(s.name, 0)
+			for lane := range values {
+				values[lane] = value
+			}
+			continue
+		}
+		for lane := range values {
+			values[lane] = w.special(s.name, lane)
 		}
 	}
+}
+
+// dependsOnLane reports whether a special register may differ between the lanes of a warp.
+func dependsOnLane(name string) bool {
+	return strings.HasPrefix(name, "tid.") || strings.HasPrefix(name, "lane")
 }
 
 // sharedBytes returns the static and dynamic shared memory of a block.

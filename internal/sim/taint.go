@@ -30,14 +30,18 @@ import (
 // registers where the value does not matter, so an argument of a call is no use. Taint ends at the
 // start of a basic block where the register is dead.
 //
-// A warp without tainted registers pays for one comparison per instruction.
+// A warp without tainted registers pays for one comparison per instruction. With some, an instruction
+// that accesses none of them passes nothing on, and runs of such instructions stay runs.
 
 // taint has the tainted registers of a frame.
 type taint struct {
 	r32, r64, preds          []uint32 // lanes, by register
 	from32, from64, fromPred []*unwrittenLoad
-	tainted                  []slot // registers with tainted lanes, and some that had
-	live                     int    // registers with tainted lanes
+	tainted                  []slot         // registers with tainted lanes, and some that had
+	listed                   [files][]bool  // those, by register
+	live                     int            // registers with tainted lanes
+	version                  uint64         // of the set of these registers
+	runs                     []untaintedRun // by the first instruction
 	loads                    map[int32]*unwrittenLoad
 	bits                     map[slot]*[32]uint64 // tainted bits of each tainted lane; no entry for a register where they are all
 	spare                    []*[32]uint64
@@ -91,9 +95,14 @@ func (t *taint) set(s slot, mask, tainted uint32, from *unwrittenLoad) {
 	switch {
 	case before == 0 && *at != 0:
 		t.live++
-		t.tainted = append(t.tainted, s)
+		t.version++
+		if listed := &t.listed[s.file][s.index]; !*listed {
+			*listed = true
+			t.tainted = append(t.tainted, s)
+		}
 	case before != 0 && *at == 0:
 		t.live--
+		t.version++
 		t.dropBits(s)
 	}
 }
@@ -160,9 +169,24 @@ func (f *frame) newTaint() *taint {
 		f.taint = &taint{
 			r32: make([]uint32, c.tail32), r64: make([]uint32, c.tail64), preds: make([]uint32, c.nPred),
 			from32: make([]*unwrittenLoad, c.tail32), from64: make([]*unwrittenLoad, c.tail64), fromPred: make([]*unwrittenLoad, c.nPred),
+			listed: [files][]bool{file32: make([]bool, c.tail32), file64: make([]bool, c.tail64), filePred: make([]bool, c.nPred)},
+			runs:   make([]untaintedRun, len(c.ops)), version: 1,
 		}
 	}
 	return f.taint
+}
+
+// reset forgets all taint, for the next block.
+func (t *taint) reset() {
+	if t == nil {
+		return
+	}
+	for _, s := range t.tainted {
+		t.set(s, everyLane, 0, nil)
+		t.listed[s.file][s.index] = false
+	}
+	t.tainted = t.tainted[:0]
+	clear(t.loads)
 }
 
 // unset has the registers of a function that may be read before they are set, and where registers
@@ -171,7 +195,7 @@ type unset struct {
 	once      sync.Once
 	registers []unsetRegister
 	liveness  *ptx.Liveness
-	register  map[slot]int // of the function, by slot
+	register  [files][]int // of the function, by slot
 }
 
 type unsetRegister struct {
@@ -182,9 +206,10 @@ type unsetRegister struct {
 func (c *code) unset() *unset {
 	c.unsets.once.Do(func() {
 		u := &c.unsets
-		u.liveness, u.register = c.fn.Liveness(), map[slot]int{}
+		u.liveness = c.fn.Liveness()
+		u.register = [files][]int{file32: make([]int, c.n32), file64: make([]int, c.n64), filePred: make([]int, c.nPred)}
 		for r, s := range c.regs {
-			u.register[s] = r
+			u.register[s.file][s.index] = r
 		}
 		for _, r := range u.liveness.UnsetRegisters(c.fn) {
 			from := &unwrittenLoad{text: "the register " + c.fn.Registers[r].Name + " was never set"}
@@ -213,11 +238,13 @@ func (w *warp) dropDead(t *taint, pc int) {
 	}
 	kept := t.tainted[:0]
 	for _, s := range t.tainted {
-		if !u.liveness.Live(u.register[s], pc) {
+		if !u.liveness.Live(u.register[s.file][s.index], pc) {
 			t.set(s, w.lanes, 0, nil)
 		}
-		if t.lanes(s) != 0 && !slices.Contains(kept, s) {
+		if t.lanes(s) != 0 {
 			kept = append(kept, s)
+		} else {
+			t.listed[s.file][s.index] = false
 		}
 	}
 	t.tainted = kept
@@ -304,6 +331,10 @@ func (w *warp) passTaint(o *op, mask uint32) {
 	if o.guard >= 0 {
 		guard = slot{filePred, o.guard}
 	}
+	if t.lanes(guard) == 0 && (mask == 0 || !t.touches(f)) {
+		w.taint = w.frame.liveTaint()
+		return
+	}
 	inDoubt := t.lanes(guard) & w.lanes // it is open whether they execute the instruction
 	switch {
 	case f.pure:
@@ -320,6 +351,58 @@ func (w *warp) passTaint(o *op, mask uint32) {
 		}
 	}
 	w.taint = w.frame.liveTaint()
+}
+
+// touches reports whether an instruction accesses a tainted register, its guard apart.
+func (t *taint) touches(f *flow) bool {
+	for _, list := range [...][]slot{f.src, f.dst, f.addresses} {
+		for _, s := range list {
+			if t.lanes(s) != 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// untaintedRun is how many operations of a run access no register of a set of tainted ones.
+type untaintedRun struct {
+	version uint64 // of the set
+	n       int
+}
+
+// untaintedRun returns how many operations of the run that begins at o, which have no guards, access no
+// tainted register. All lanes execute them. Where the same registers are tainted as the last time, the
+// result is the same: none of them is dead at the start of the run.
+func (w *warp) untaintedRun(o *op) int {
+	t, first := w.taint, int(o.number-w.frame.code.base)
+	run := &t.runs[first]
+	if run.version == t.version {
+		return run.n
+	}
+	w.dropDead(t, first)
+	*run = untaintedRun{t.version, w.countUntainted(first, int(o.runLength))}
+	return run.n
+}
+
+// countUntainted returns how many of n operations access no tainted register. A basic block may begin
+// with the first only.
+func (w *warp) countUntainted(first, n int) int {
+	c := w.frame.code
+	for i := range n {
+		if w.taint.touches(c.flow(first+i)) || i > 0 && c.unset().liveness.Start(first+i) {
+			return i
+		}
+	}
+	return n
+}
+
+// storesTaint reports whether a store has a tainted operand.
+func (w *warp) storesTaint(m *memOp) bool {
+	if w.taint == nil {
+		return false
+	}
+	return slices.ContainsFunc(m.regs, func(e element) bool { return w.taint.lanes(e.slot) != 0 })
 }
 
 // passToResult sets the taint of the results of an operation on each lane by itself.

@@ -262,8 +262,7 @@ func (w *warp) runGroup(slice int) int {
 			continue
 		}
 		o := &w.ops[w.pc]
-		if o.runLength > 0 && w.lanes == everyLane && w.taint == nil {
-			n := min(int(o.runLength), left)
+		if n := w.runnableRun(o, left); n > 0 {
 			marks.add(o, coverage.Ran) // of the whole run
 			for i := range executed[min(int(o.number), len(executed)):min(int(o.number)+n, len(executed))] {
 				executed[int(o.number)+i]++

@@ -34,7 +34,7 @@ type window struct {
 // lane must be checked by itself.
 func (w *warp) openWindow(o *op, space ptx.Space, d mem.Direction) *window {
 	m, win := o.mem, &w.window
-	if m.strong || m.expected || !w.block.launch.options.Checks || w.clocks.Separate() != 0 || d == mem.Write && w.taint != nil {
+	if m.strong || m.expected || !w.block.launch.options.Checks || w.clocks.Separate() != 0 || d == mem.Write && w.storesTaint(m) {
 		return nil
 	}
 	if n := m.bytes; n != 4 && n != 8 && n != 16 {
@@ -77,6 +77,16 @@ func (w *warp) openRows(o *op) *window {
 	s := &w.block.shared
 	w.window = window{first: s.First, data: s.Data, marks: s.Marks, shadow: &s.Shadow, me: w.observer(o, allLanes, order.WarpWide), size: count.MatrixRowBytes}
 	return &w.window
+}
+
+// readRow is readLane for a row of a matrix, in a window of openRows.
+func (win *window) readRow(address uint64) []byte {
+	const n = count.MatrixRowBytes
+	at := int(address - win.first)
+	if address%n != 0 || at < 0 || at > len(win.data)-n || !mem.AllWritten16(win.marks[at:at+n]) || !win.shadow.ReadInOrder(at, n, &win.me) {
+		return nil
+	}
+	return win.data[at : at+n]
 }
 
 // leave has a window of global memory move again before its next access. An access that went the long
@@ -155,6 +165,87 @@ func (w *warp) writeLane(win *window, address uint64, lane int) []byte {
 		setWritten(win.marks[at : at+win.size])
 	}
 	return win.data[at : at+win.size]
+}
+
+// Four neighbouring lanes that access four neighbouring words are checked together.
+
+// fourLanes returns the offset of the words that four lanes from the first lane of the mask on access
+// together; negative where they do not.
+func (w *warp) fourLanes(win *window, mask uint32) int {
+	lane := firstLane(mask) & 31
+	if win == nil || win.size != 4 || lane&3 != 0 || mask>>lane&15 != 15 {
+		return -1
+	}
+	a := (*[4]uint64)(w.addr[lane : lane+4])
+	if a[1] != a[0]+4 || a[2] != a[0]+8 || a[3] != a[0]+12 {
+		return -1
+	}
+	at := w.offset(win, a[0])
+	if at%order.Granule != 0 || at+order.Granule > len(win.data) {
+		return -1
+	}
+	win.me.Lane = uint8(lane)
+	return at
+}
+
+// readFour is readLane for the lanes of fourLanes.
+func (win *window) readFour(at int) *[order.Granule]byte {
+	if win.marks != nil && !mem.AllWritten16(win.marks[at:at+order.Granule]) || win.shadow != nil && !win.shadow.ReadFour(at, &win.me) {
+		return nil
+	}
+	return (*[order.Granule]byte)(win.data[at:])
+}
+
+// writeFour is writeLane for the lanes of fourLanes.
+func (win *window) writeFour(at int) *[order.Granule]byte {
+	if win.marks != nil && !mem.IsPlain(win.marks[at:at+order.Granule]) || !win.shadow.WriteFour(at, &win.me) {
+		return nil
+	}
+	if win.marks != nil {
+		setWritten(win.marks[at : at+order.Granule])
+	}
+	return (*[order.Granule]byte)(win.data[at:])
+}
+
+// loadFour loads four words as fourLanes says, and reports whether it could.
+func (w *warp) loadFour(win *window, m *memOp, mask uint32) bool {
+	at := w.fourLanes(win, mask)
+	if at < 0 {
+		return false
+	}
+	data := win.readFour(at)
+	if data == nil {
+		return false
+	}
+	lane := firstLane(mask)
+	if !m.isWord() {
+		for i := range 4 {
+			w.setElements(m, lane+i, data[4*i:4*i+4])
+		}
+		return true
+	}
+	to := w.R32[m.regs[0].slot.index][lane : lane+4]
+	for i := range to {
+		to[i] = binary.LittleEndian.Uint32(data[4*i:])
+	}
+	return true
+}
+
+// storeFour is loadFour for a store. It reports whether the bytes have changed.
+func (w *warp) storeFour(win *window, m *memOp, mask uint32) (done, changed bool) {
+	at := w.fourLanes(win, mask)
+	if at < 0 {
+		return false, false
+	}
+	data := win.writeFour(at)
+	if data == nil {
+		return false, false
+	}
+	before := *data
+	for i, lane := 0, firstLane(mask); i < 4; i++ {
+		w.putElements(m, lane+i, data[4*i:4*i+4])
+	}
+	return true, before != *data
 }
 
 const writtenWord = 0x01010101 * uint32(mem.Written)

@@ -24,14 +24,12 @@ func (p *quadratic) eval(x uint32, bits int) int64 {
 // square is x² for a fraction x of the given number of bits, in units of 2^-15. The SFU omits
 // partial products below that unit, so their carries are missing.
 func square(x uint32, bits int) uint32 {
+	top := x >> ((bits - 15) & 31) // the bits that count
 	var sum uint32
-	for i := 1; i <= 7; i++ {
-		if x>>(bits-i)&1 == 0 {
-			continue
-		}
+	for i := range uint32(7) {
 		// The square of this bit, plus twice its product with each lower bit.
-		followers := x >> (bits - 16 + i) & (1<<(16-2*i) - 1)
-		sum += 1<<(15-2*i) + followers
+		bit, followers := top>>(14-i)&1, top>>i&(1<<(14-2*i)-1)
+		sum += -bit & (1<<(13-2*i) + followers)
 	}
 	return sum
 }

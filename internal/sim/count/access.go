@@ -179,6 +179,9 @@ const banks = 32
 // passes returns the largest number of different words that lanes access in one bank. In one pass
 // each of the 32 banks delivers one 4-byte word, to every lane that accesses it.
 func passes(addr *[32]uint64, part uint32, bytes int) uint64 {
+	if inOtherBanks(addr, part, bytes) {
+		return 1
+	}
 	var words [banks]uint64 // different ones
 	var count [banks]uint8  // words of each bank
 	n, most := 0, uint8(1)
@@ -202,6 +205,23 @@ func passes(addr *[32]uint64, part uint32, bytes int) uint64 {
 		}
 	}
 	return uint64(most)
+}
+
+// inOtherBanks reports whether no two lanes access the same bank, by a short check of aligned words.
+func inOtherBanks(addr *[32]uint64, part uint32, bytes int) bool {
+	if bytes != 4 && bytes != 8 && bytes != 16 {
+		return false
+	}
+	seen, words := uint32(0), uint32(1)<<(bytes/4)-1
+	for l := part; l != 0; l &= l - 1 {
+		address := addr[bits.TrailingZeros32(l)&31]
+		own := words << (address / 4 % banks)
+		if address&uint64(bytes-1) != 0 || seen&own != 0 {
+			return false
+		}
+		seen |= own
+	}
+	return true
 }
 
 // separatePasses is passes for lanes that share nothing: copies of one word are made one by one.

@@ -65,6 +65,8 @@ const (
 	Unpack32
 	Pack64
 	Unpack64
+	fmaSatF32
+	maxNaNF32
 	codes
 )
 
@@ -118,6 +120,8 @@ var forms = map[string]Form{
 	"mad.rn.f32":     {Code: fmaF32},
 	"min.f32":        {Code: minF32},
 	"max.f32":        {Code: maxF32},
+	"max.NaN.f32":    {Code: maxNaNF32},
+	"fma.rn.sat.f32": {Code: fmaSatF32},
 	"cvt.f32.f16":    {Code: cvtF32F16},
 	"cvt.rn.f32.s32": {Code: cvtF32S32},
 	"setp.eq.s32":    {Code: eq32},

@@ -150,6 +150,46 @@ OPERATION(fmaF32)
 MINMAX(minF32, $17, VORPS)
 MINMAX(maxF32, $30, VANDPS)
 
+// The maximum, or NaN if one operand is NaN.
+#define CHOOSENAN(y, z) \
+	VCMPPS $3, z, y, Y12; \
+	CHOOSE($30, VANDPS, y, z); \
+	VORPS Y12, y, y
+
+OPERATION(maxNaNF32)
+	D; A; B
+	LOAD(R9, SI, Y0, Y1, Y2, Y3)
+	LOAD(R9, DX, Y4, Y5, Y6, Y7)
+	CHOOSENAN(Y0, Y4)
+	CHOOSENAN(Y1, Y5)
+	CHOOSENAN(Y2, Y6)
+	CHOOSENAN(Y3, Y7)
+	CHIPNAN
+	STORE(R9, DI)
+	NEXT
+
+// fma clamped to [0, 1]. VMAXPS returns the zero for NaN, and for -0.
+#define SATURATE(y) VMAXPS Y8, y, y; VMINPS Y9, y, y
+
+OPERATION(fmaSatF32)
+	D; A; B; C
+	LOAD(R9, SI, Y0, Y1, Y2, Y3)
+	LOAD(R9, DX, Y4, Y5, Y6, Y7)
+	VFMADD213PS 0(R9)(BX*1), Y4, Y0 // Y0 = Y0*Y4 + c
+	VFMADD213PS 32(R9)(BX*1), Y5, Y1
+	VFMADD213PS 64(R9)(BX*1), Y6, Y2
+	VFMADD213PS 96(R9)(BX*1), Y7, Y3
+	VXORPS Y8, Y8, Y8
+	MOVL $0x3F800000, AX // 1
+	VMOVD AX, X9
+	VPBROADCASTD X9, Y9
+	SATURATE(Y0)
+	SATURATE(Y1)
+	SATURATE(Y2)
+	SATURATE(Y3)
+	STORE(R9, DI)
+	NEXT
+
 // Converts f16 to f32. The fields of an f16, shifted to their places in an f32, represent 2^-112
 // times the value. Infinities and NaN get the all-ones exponent of f32 instead.
 #define WIDENHALF(y) \
@@ -500,4 +540,6 @@ DATA table<>+400(SB)/8, $pack32<>(SB)
 DATA table<>+408(SB)/8, $unpack32<>(SB)
 DATA table<>+416(SB)/8, $pack64<>(SB)
 DATA table<>+424(SB)/8, $unpack64<>(SB)
-GLOBL table<>(SB), RODATA|NOPTR, $432
+DATA table<>+432(SB)/8, $fmaSatF32<>(SB)
+DATA table<>+440(SB)/8, $maxNaNF32<>(SB)
+GLOBL table<>(SB), RODATA|NOPTR, $448

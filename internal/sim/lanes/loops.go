@@ -68,6 +68,8 @@ var loops = [codes]func(r *Registers, o *Op){
 	Unpack32:   unpack32Loop,
 	Pack64:     pack64Loop,
 	Unpack64:   unpack64Loop,
+	fmaSatF32:  fmaSatF32Loop,
+	maxNaNF32:  maxNaNF32Loop,
 	cvtU32U64:  cvtU32U64Loop,
 }
 
@@ -378,6 +380,38 @@ func fmaF32Loop(r *Registers, o *Op) {
 			continue
 		}
 		d[i] = math.Float32bits(float32(s))
+	}
+}
+
+// fmaSatF32Loop clamps to [0, 1], with NaN to 0.
+func fmaSatF32Loop(r *Registers, o *Op) {
+	fmaF32Loop(r, o)
+	d := r.at32(o.D)
+	for i, code := range d {
+		switch x := math.Float32frombits(code); {
+		case x > 1:
+			d[i] = math.Float32bits(1)
+		case !(x > 0):
+			d[i] = 0
+		}
+	}
+}
+
+// maxNaNF32Loop returns the chip's NaN where an operand is NaN.
+func maxNaNF32Loop(r *Registers, o *Op) {
+	d, a, b := r.at32(o.D), r.at32(o.A), r.at32(o.B)
+	for i := range d {
+		x, y := math.Float32frombits(a[i]), math.Float32frombits(b[i])
+		switch {
+		case x > y:
+			d[i] = a[i]
+		case x < y:
+			d[i] = b[i]
+		case x == y:
+			d[i] = a[i] & b[i] // of zeros of different sign, +0
+		default:
+			d[i] = 0x7FFFFFFF
+		}
 	}
 }
 

@@ -72,6 +72,16 @@ func AllWritten16(marks []byte) bool {
 	return binary.LittleEndian.Uint64(marks) == all && binary.LittleEndian.Uint64(marks[8:]) == all
 }
 
+// IsWritten reports whether bytes, a multiple of 16, are all plain and written.
+func IsWritten(marks []byte) bool {
+	for ; len(marks) >= 16; marks = marks[16:] {
+		if !AllWritten16(marks) {
+			return false
+		}
+	}
+	return len(marks) == 0
+}
+
 // MarkWritten marks bytes as written that are not, or that were written before the launch.
 func MarkWritten(marks []byte) {
 	for i, m := range marks {

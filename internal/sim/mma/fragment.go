@@ -21,6 +21,10 @@ type Fragment struct {
 	// position[(r*32+l)*perRegister+e] is the index in the slice of element e of register r of lane
 	// l.
 	position []int32
+	// octets is the index of the first of 64 elements: eight rows of eight, of which four lanes hold one.
+	// There is one for each register with two elements, or for two registers with one element. It is nil
+	// in other layouts.
+	octets []int32
 }
 
 // Elements returns the number of elements per lane.
@@ -47,6 +51,10 @@ func Gather[W uint32 | uint64](f *Fragment, matrix []uint32, registers []*[32]W)
 		for i, p := range f.position {
 			matrix[2*p], matrix[2*p+1] = halves(registers, i)
 		}
+		return true
+	}
+	if f.octets != nil {
+		gatherOctets(f, matrix, registers)
 		return true
 	}
 	mask := uint32(1)<<f.bits - 1
@@ -103,6 +111,10 @@ func Scatter[W uint32 | uint64](f *Fragment, registers []*[32]W, matrix []uint32
 		}
 		return
 	}
+	if f.octets != nil {
+		scatterOctets(f, registers, matrix)
+		return
+	}
 	at := f.position
 	if f.perRegister == 1 {
 		for _, register := range registers[:f.Registers] {
@@ -132,6 +144,75 @@ func Scatter[W uint32 | uint64](f *Fragment, registers []*[32]W, matrix []uint32
 			at = at[f.perRegister:]
 		}
 	}
+}
+
+// gatherOctets is Gather for a layout with octets.
+func gatherOctets[W uint32 | uint64](f *Fragment, matrix []uint32, registers []*[32]W) {
+	for i, first := range f.octets {
+		at := int(first)
+		if f.perRegister == 2 {
+			for words := registers[i][:]; len(words) >= 4; words = words[4:] {
+				to, from := (*[8]uint32)(matrix[at:]), (*[4]W)(words)
+				for j, word := range from {
+					to[2*j], to[2*j+1] = uint32(word)&0xFFFF, uint32(word)>>16
+				}
+				at += f.Cols
+			}
+			continue
+		}
+		even, odd := registers[2*i], registers[2*i+1]
+		for lane := 0; lane < 32; lane += 4 {
+			to, a, b := (*[8]uint32)(matrix[at:]), (*[4]W)(even[lane:]), (*[4]W)(odd[lane:])
+			to[0], to[1], to[2], to[3] = uint32(a[0]), uint32(b[0]), uint32(a[1]), uint32(b[1])
+			to[4], to[5], to[6], to[7] = uint32(a[2]), uint32(b[2]), uint32(a[3]), uint32(b[3])
+			at += f.Cols
+		}
+	}
+}
+
+// scatterOctets is Scatter for a layout with octets.
+func scatterOctets[W uint32 | uint64](f *Fragment, registers []*[32]W, matrix []uint32) {
+	for i, first := range f.octets {
+		at := int(first)
+		if f.perRegister == 2 {
+			for words := registers[i][:]; len(words) >= 4; words = words[4:] {
+				from, to := (*[8]uint32)(matrix[at:]), (*[4]W)(words)
+				for j := range to {
+					to[j] = W(from[2*j] | from[2*j+1]<<16)
+				}
+				at += f.Cols
+			}
+			continue
+		}
+		even, odd := registers[2*i], registers[2*i+1]
+		for lane := 0; lane < 32; lane += 4 {
+			from, a, b := (*[8]uint32)(matrix[at:]), (*[4]W)(even[lane:]), (*[4]W)(odd[lane:])
+			a[0], b[0], a[1], b[1] = W(from[0]), W(from[1]), W(from[2]), W(from[3])
+			a[2], b[2], a[3], b[3] = W(from[4]), W(from[5]), W(from[6]), W(from[7])
+			at += f.Cols
+		}
+	}
+}
+
+// findOctets fills octets if the layout has them.
+func (f *Fragment) findOctets() {
+	each := 3 - f.perRegister // registers of an octet
+	if f.bits*f.perRegister != 32 || f.perRegister > 2 || f.Registers%each != 0 {
+		return
+	}
+	var list []int32
+	for first := 0; first < f.Registers; first += each {
+		start := f.position[first*32*f.perRegister]
+		for i := range 64 {
+			row, col := i/8, i%8
+			register, element := first+col%2*(each-1), col%2*(f.perRegister-1)
+			if f.position[(register*32+row*4+col/2)*f.perRegister+element] != start+int32(row*f.Cols+col) {
+				return
+			}
+		}
+		list = append(list, start)
+	}
+	f.octets = list
 }
 
 // halves returns the two halves of 64-bit register i/32 of lane i%32, which is a pair of 32-bit
@@ -204,6 +285,7 @@ func (f *Fragment) fillPositions(at func(lane, register, element int) (row, col 
 		row, col := at(i/f.perRegister%32, i/(32*f.perRegister), i%f.perRegister)
 		f.position[i] = int32(row*f.Cols + col)
 	}
+	f.findOctets()
 	return f
 }
 

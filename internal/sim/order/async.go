@@ -12,10 +12,14 @@ type AsyncResult struct {
 // as the observer knows them. The observer is the thread that starts the copy. The stamp says as
 // whose access it is remembered. same decides whether a write repeats an earlier one; it may be nil.
 func (s *Shadow) Async(offset, size int, o *Observer, stamp Access, writes bool, same Repeats) AsyncResult {
-	var v AsyncResult
 	if s.asyncInOrder(offset, size, o, &stamp, writes) {
-		return v
+		return AsyncResult{}
 	}
+	return s.checkAsync(offset, size, o, stamp, writes, same)
+}
+
+func (s *Shadow) checkAsync(offset, size int, o *Observer, stamp Access, writes bool, same Repeats) AsyncResult {
+	var v AsyncResult
 	s.each(offset, size, func(c *cell) {
 		if !v.Races && !v.Unfenced {
 			if e, races := s.unorderedWrite(c, o); races && !(same != nil && same.WriteSame(e.Op, o.Op)) {
@@ -76,7 +80,7 @@ func (s *Shadow) SettleWrite(offset, size int, o *Observer) {
 
 // SettleReads ends the pending reads of a product that were recorded under a stamp.
 func (s *Shadow) SettleReads(offset, size int, stamp *Access) {
-	if c := &s.cells[offset/Granule*granuleCells]; offset%Granule == 0 && size == Granule && !c.isApart() {
+	if c := &s.cells[offset/Granule]; offset%Granule == 0 && size == Granule && c.isOne() {
 		s.settleReads(c, stamp)
 		return
 	}
@@ -105,8 +109,8 @@ func (u *use) settleRead(stamp *Access) {
 // earlier read of the same observer found to be in order. The stamp says as whose read it is
 // remembered.
 func (s *Shadow) ReadGranule(number int, o *Observer, stamp, ordered *Access) bool {
-	c := &s.cells[number*granuleCells]
-	if c.isApart() || s.wroteSince(c) {
+	c := &s.cells[number]
+	if !c.isOne() || s.wroteSince(c) {
 		return false
 	}
 	if c.write != *ordered {

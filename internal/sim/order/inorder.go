@@ -7,14 +7,17 @@ package order
 
 // ReadInOrder records a read, if a short check shows that it is in order.
 func (s *Shadow) ReadInOrder(offset, size int, o *Observer) bool {
+	if size == Granule && offset%Granule == 0 && s.readGranule(offset, o) {
+		return true
+	}
 	cells := s.aligned(offset, size)
 	for i := range cells {
-		if cells[i].split() != 0 || !cells[i].readInOrder(o) {
+		if cells[i].parts != 0 || !cells[i].readInOrder(o) {
 			return false
 		}
 	}
 	if len(cells) == granuleCells {
-		s.unite(offset / Granule * granuleCells)
+		s.unite(&s.cells[offset/Granule])
 	}
 	return len(cells) > 0
 }
@@ -26,15 +29,16 @@ func (s *Shadow) WriteInOrder(offset, size int, o *Observer) bool {
 	}
 	cells := s.aligned(offset, size)
 	for i := range cells {
-		if cells[i].split() != 0 || !cells[i].isBeforeWrite(o) {
+		if cells[i].parts != 0 || !cells[i].isBeforeWrite(o) {
 			return false
 		}
 	}
+	if len(cells) == granuleCells {
+		s.replace(&s.cells[offset/Granule], cell{write: o.Access})
+		return true
+	}
 	for i := range cells {
 		cells[i].write, cells[i].since = o.Access, use{}
-	}
-	if len(cells) == granuleCells {
-		s.unite(offset / Granule * granuleCells)
 	}
 	return len(cells) > 0
 }
@@ -44,14 +48,13 @@ func (s *Shadow) aligned(offset, size int) []cell {
 	if (offset|size)&3 != 0 || offset%Granule+size > Granule {
 		return nil
 	}
-	first := offset / Granule * granuleCells
-	if !s.cells[first].isApart() {
-		if size == Granule {
-			return s.cells[first : first+1]
-		}
-		s.separate(first)
+	at := offset / Granule
+	c := &s.cells[at]
+	if size == Granule && c.isOne() {
+		return s.cells[at : at+1]
 	}
-	return s.cells[offset/4:][:size/4]
+	first := offset % Granule / 4
+	return s.separate(c)[first : first+size/4]
 }
 
 func (c *cell) readInOrder(o *Observer) bool {
@@ -61,6 +64,11 @@ func (c *cell) readInOrder(o *Observer) bool {
 // recordRead records a read of the observer, unless the cell would have several uses then.
 func (c *cell) recordRead(o *Observer) bool {
 	u := &c.since
+	if u.Epoch == o.Epoch && u.Warp == o.Warp && u.Lane == o.Lane && u.Flags == o.Flags && u.Block == o.Block && u.warps == 0 {
+		u.Op = o.Op // as merge does
+		u.lanes |= o.mask()
+		return true
+	}
 	now := use{Access: o.Access, lanes: o.mask()}
 	switch {
 	case u.Flags&Present == 0:
@@ -113,38 +121,76 @@ func (o *Observer) knowsReads(u *use) bool {
 	return true
 }
 
+// AsyncWriteInOrder records a plain write of the async proxy under a stamp, if a short check shows that it
+// is in order. Otherwise it records nothing.
+func (s *Shadow) AsyncWriteInOrder(offset, size int, o *Observer, stamp *Access) bool {
+	return s.asyncInOrder(offset, size, o, stamp, true)
+}
+
 // asyncInOrder records a plain access of the async proxy under a stamp, if a short check shows that it
 // is in order and that no write of the generic proxy precedes it.
 func (s *Shadow) asyncInOrder(offset, size int, o *Observer, stamp *Access, writes bool) bool {
 	if (offset|size)%Granule != 0 || o.together != nil || stamp.Flags&Strong != 0 {
 		return false
 	}
-	first, end := offset/Granule*granuleCells, (offset+size)/Granule*granuleCells
-	for g := first; g < end; g += granuleCells {
-		n := 1
-		if s.cells[g].isApart() {
-			n = granuleCells
-		}
-		for i := range n {
-			c := &s.cells[g+i]
-			if c.many != 0 || c.split() != 0 || !o.knowsAsyncWrite(&c.write) || c.since.Flags&wrote != 0 {
+	granules := s.cells[offset/Granule : (offset+size)/Granule]
+	for i := range granules {
+		if c := &granules[i]; c.isOne() {
+			if !s.isBeforeAsync(c, o, writes) {
 				return false
 			}
-			if u := &c.since; writes && u.Flags&Present != 0 && (u.Flags&Pending != 0 || !o.knowsReads(u)) {
+			continue
+		}
+		words := s.separate(&granules[i])
+		for j := range words {
+			if c := &words[j]; c.parts != 0 || !s.isBeforeAsync(c, o, writes) {
 				return false
 			}
 		}
 	}
 	by := Observer{Access: *stamp, clock: o.clock}
-	for g := first; g < end; g += granuleCells {
-		switch c := &s.cells[g]; {
+	for i := range granules {
+		switch c := &granules[i]; {
 		case writes:
-			*c = cell{write: *stamp}
-		case c.isApart() || !c.recordRead(&by):
-			return false // to record the others twice is harmless
+			s.forgetAll(c)
+			c.write = *stamp
+		case c.isOne():
+			s.record(c, &by, 0)
+		default:
+			words := s.words(c)
+			for j := range words {
+				s.record(&words[j], &by, 0)
+			}
+			s.unite(c)
 		}
 	}
 	return true
+}
+
+// isBeforeAsync reports whether a write of the async proxy follows all that the cell remembers, or
+// whether a read follows all writes.
+func (s *Shadow) isBeforeAsync(c *cell, o *Observer, writes bool) bool {
+	if !o.knowsAsyncWrite(&c.write) {
+		return false
+	}
+	if !writes {
+		return !s.wroteSince(c)
+	}
+	if c.many == 0 {
+		return c.since.Flags&Present == 0 || o.knowsEndedReads(&c.since)
+	}
+	list := s.uses[c.many-1]
+	for i := range list {
+		if !o.knowsEndedReads(&list[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// knowsEndedReads is knowsReads for uses that may be writes, or reads that are pending.
+func (o *Observer) knowsEndedReads(u *use) bool {
+	return u.Flags&(Pending|wrote) == 0 && o.knowsReads(u)
 }
 
 // knowsAsyncWrite reports whether a write is none, or one of the async proxy that the observer's clock
@@ -153,5 +199,5 @@ func (o *Observer) knowsAsyncWrite(w *Access) bool {
 	if w.Flags&Present == 0 {
 		return true
 	}
-	return w.Flags&(Async|Pending) == Async && w.Block == o.Block && o.clock.warps[w.Warp].all >= w.Epoch
+	return w.Flags&(Async|Pending) == Async && w.Block == o.Block && o.clock.warps[w.Warp].covers(w.Lanes(), w.Epoch)
 }

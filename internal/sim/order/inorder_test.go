@@ -34,7 +34,7 @@ func TestInOrder(t *testing.T) {
 				list[random.IntN(warps)].Sync(^uint32(0), ^uint32(0))
 			default:
 				size := 1 << random.IntN(5)
-				lane, offset := uint8(random.IntN(3)), random.IntN(bytes/size)*size
+				lane, offset := uint8(random.IntN(6)), random.IntN(bytes/size)*size
 				if random.IntN(4) == 0 {
 					lane = AllLanes
 				}
@@ -42,10 +42,15 @@ func TestInOrder(t *testing.T) {
 				o := list[random.IntN(warps)].Observer(int32(random.IntN(2)), lane, ^uint32(0), flags)
 				var a, b Conflict
 				var races, wants bool
-				if random.IntN(3) > 0 {
+				switch {
+				case size == Granule && lane < AllLanes && flags == Present:
+					writes := random.IntN(3) == 0
+					a, races = short.four(offset, &o, writes, true)
+					b, wants = full.four(offset, &o, writes, false)
+				case random.IntN(3) > 0:
 					a, races = short.Read(offset, size, &o)
 					b, wants = full.checkRead(offset, size, &o)
-				} else {
+				default:
 					a, races = short.Write(offset, size, &o, nil)
 					b, wants = full.checkWrite(offset, size, &o, nil)
 				}
@@ -55,6 +60,100 @@ func TestInOrder(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestAsyncInOrder is TestInOrder for accesses of bulk copies among those of threads: the result of the
+// short check is that of the full one.
+func TestAsyncInOrder(t *testing.T) {
+	t.Parallel()
+	const warps, agent, bytes = 3, 3, 128
+	everyLane := ^uint32(0)
+	random := rand.New(rand.NewPCG(5, 1))
+	found := 0
+	for range 300 {
+		var short, full Shadow
+		short.Reset(bytes)
+		full.Reset(bytes)
+		var list [warps]Warp
+		for i := range list {
+			list[i] = NewWarp(0, i, warps+1)
+		}
+		epochs := [2]uint32{1, 1} // of the agent, by lane
+		for step := range 200 {
+			w := &list[random.IntN(warps)]
+			lane := uint8(random.IntN(3))
+			plain := w.Observer(int32(random.IntN(2)), lane, everyLane, Present)
+			switch random.IntN(8) {
+			case 0: // a barrier
+				all := NewClock(warps + 1)
+				for i := range list {
+					list[i].Publish(&all, everyLane, everyLane)
+				}
+				for i := range list {
+					list[i].Reunite()
+					list[i].Learn(&all, everyLane, everyLane)
+				}
+			case 1: // copies land
+				landed, l := NewClock(warps+1), random.IntN(2)
+				landed.JoinLanes(agent, 1<<l, epochs[l])
+				epochs[l]++
+				w.Learn(&landed, everyLane, everyLane)
+			case 2:
+				w.FenceProxy(everyLane, everyLane)
+			case 3, 4:
+				offset := random.IntN(bytes/4) * 4
+				if random.IntN(2) == 0 {
+					short.Read(offset, 4, &plain)
+					full.checkRead(offset, 4, &plain)
+				} else {
+					short.Write(offset, 4, &plain, nil)
+					full.checkWrite(offset, 4, &plain, nil)
+				}
+			default:
+				writes, first := random.IntN(2) == 0, random.IntN(bytes/Granule)
+				size := (1 + random.IntN(bytes/Granule-first)) * Granule
+				stamp := plain.Access
+				stamp.Flags |= Async
+				if writes {
+					l := uint8(random.IntN(2))
+					stamp.Warp, stamp.Lane, stamp.Epoch = agent, l, epochs[l]
+				}
+				a := short.Async(first*Granule, size, &plain, stamp, writes, nil)
+				b := full.checkAsync(first*Granule, size, &plain, stamp, writes, nil)
+				if a != b {
+					t.Fatalf("step %d: the short check finds %v, the full one %v", step, a, b)
+				}
+				if a.Races || a.Unfenced {
+					found++
+				}
+			}
+		}
+	}
+	if found == 0 {
+		t.Error("the test finds no race")
+	}
+}
+
+// four accesses the words of a granule by four lanes, and returns the last conflict.
+func (s *Shadow) four(offset int, o *Observer, writes, short bool) (last Conflict, bad bool) {
+	if short && (writes && s.WriteFour(offset, o) || !writes && s.ReadFour(offset, o)) {
+		return last, false
+	}
+	by := *o
+	for i := range granuleCells {
+		var c Conflict
+		var races bool
+		if writes {
+			c, races = s.checkWrite(offset+4*i, 4, &by, nil)
+		} else {
+			c, races = s.checkRead(offset+4*i, 4, &by)
+		}
+		if races {
+			last, bad = c, true
+		}
+		by.Lane++
+	}
+	return last, bad
 }
 
 // TestReadersOfOneEpoch has several warps read the same bytes. A write that some of them are not
@@ -72,7 +171,7 @@ func TestReadersOfOneEpoch(t *testing.T) {
 			t.Fatal(c)
 		}
 	}
-	if u := s.cells[0].since; u.warps != 1<<warps-1 {
+	if u := s.words(&s.cells[0])[0].since; u.warps != 1<<warps-1 {
 		t.Fatalf("the reads are those of the warps %b", u.warps)
 	}
 	known := NewClock(warps)

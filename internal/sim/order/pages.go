@@ -115,6 +115,13 @@ func (p *Pages) Async(offset, size int, o *Observer, stamp Access, writes bool, 
 	return v
 }
 
+// AsyncInOrder records a read of the async proxy under a stamp, if a short check shows that it is in
+// order. Otherwise it records nothing.
+func (p *Pages) AsyncInOrder(offset, size int, o *Observer, stamp *Access) bool {
+	s, at := p.Within(offset, size)
+	return s != nil && s.asyncInOrder(at, size, o, stamp, false)
+}
+
 // SettleAsync is Shadow.SettleAsync.
 func (p *Pages) SettleAsync(offset, size int, stamp Access, epoch uint32) {
 	p.do(offset, size, func(s *Shadow, offset, size int) { s.SettleAsync(offset, size, stamp, epoch) })

@@ -1,6 +1,9 @@
 package order
 
-import "unsafe"
+import (
+	"slices"
+	"unsafe"
+)
 
 // use is a read, or a strong write, and the lanes of its warp that made it. Several warps that make
 // the same plain read in epochs of one number are one use.
@@ -10,34 +13,36 @@ type use struct {
 	warps uint32 // that made the read, each with these lanes; 0 for the warp of the access alone
 }
 
-// cell remembers the accesses to four bytes or, in a split cell, to one byte. While 16 bytes are
-// only accessed together, the first of their four cells remembers the accesses for all.
+// cell remembers the accesses to 16 bytes while they are only accessed together, else to four of them
+// or, in a split cell, to one byte. The cell of 16 bytes also remembers the accesses of four neighbouring
+// lanes, each to one word (spread.go).
 type cell struct {
 	write Access // the last write that was not strong
 	since use    // a read or a strong write since
 	many  int32  // index in Shadow.uses, plus 1, where there are several
-	parts uint32 // index in Shadow.split, plus 1; and apartBit
+
+	// Of a granule, index in Shadow.apart, plus 1, where its words remember their own accesses; else the
+	// bits of spread.go. Of a word, index in Shadow.split, plus 1, where its bytes do so.
+	parts uint32
 }
 
-// apartBit of the first cell of a granule says that each cell remembers its own accesses.
-const apartBit = 1 << 31
-
-func (c *cell) isApart() bool { return c.parts&apartBit != 0 }
-
-// split returns the index in Shadow.split, plus 1; 0 for none.
-func (c *cell) split() uint32 { return c.parts &^ apartBit }
+// isApart reports whether the words of a granule remember their own accesses.
+func (c *cell) isApart() bool { return c.parts&^spreadBits != 0 }
 
 // Granule is the number of bytes that one cell remembers while they are only accessed together.
 const Granule = 16
 
 const granuleCells = Granule / 4
 
-// ShadowBytes is the size of the shadow of one byte, while no word is split or used by many.
+// ShadowBytes is the size of the shadow of one byte whose word is accessed by itself, while no word is split
+// or used by many.
 const ShadowBytes = int(unsafe.Sizeof(cell{})) / 4
 
 // Shadow remembers the accesses to a range of memory.
 type Shadow struct {
-	cells     []cell
+	cells     []cell               // of granules
+	apart     [][granuleCells]cell // of the words of granules
+	freeApart []uint32
 	uses      [][]use // tables of cells with several uses
 	freeUses  []int32
 	split     [][4]cell
@@ -48,7 +53,7 @@ type Shadow struct {
 
 // Reset forgets all accesses, and makes the shadow one of memory with a number of bytes.
 func (s *Shadow) Reset(size int) {
-	n := (size + Granule - 1) / Granule * granuleCells
+	n := (size + Granule - 1) / Granule
 	if cap(s.cells) < n {
 		s.cells = make([]cell, n)
 	} else {
@@ -56,6 +61,7 @@ func (s *Shadow) Reset(size int) {
 		clear(s.cells)
 	}
 	s.uses, s.freeUses, s.split, s.freeSplit = s.uses[:0], s.freeUses[:0], s.split[:0], s.freeSplit[:0]
+	s.apart, s.freeApart = s.apart[:0], s.freeApart[:0]
 }
 
 // Read records a read and returns the first conflict.
@@ -163,35 +169,33 @@ func (s *Shadow) Each(offset, size int, visit func(a *Access, lanes uint32)) {
 // only accessed together, and four otherwise. Words that the range covers in part are split.
 func (s *Shadow) each(offset, size int, visit func(*cell)) {
 	for end := offset + size; offset < end; {
-		first := offset / Granule * granuleCells
+		c := &s.cells[offset/Granule]
 		next := min(offset/Granule*Granule+Granule, end)
-		if next-offset < Granule {
-			s.separate(first)
-			s.eachWord(offset, next, visit)
-		} else if c := &s.cells[first]; !c.isApart() {
+		if whole := next-offset == Granule; whole && c.isOne() {
 			visit(c)
 		} else {
-			s.eachWord(offset, next, visit)
-			s.unite(first)
+			s.eachWord(s.separate(c), offset, next, visit)
+			if whole {
+				s.unite(c)
+			}
 		}
 		offset = next
 	}
 }
 
-// eachWord visits the cells of a range within a granule whose cells are apart.
-func (s *Shadow) eachWord(offset, end int, visit func(*cell)) {
+// eachWord visits the cells of a range within a granule, of which words are the cells.
+func (s *Shadow) eachWord(words *[granuleCells]cell, offset, end int, visit func(*cell)) {
 	for offset < end {
-		word := offset / 4
-		c := &s.cells[word]
-		next := min((word+1)*4, end)
-		if c.split() == 0 && next-offset < 4 {
+		c := &words[offset/4%granuleCells]
+		next := min(offset/4*4+4, end)
+		if c.parts == 0 && next-offset < 4 {
 			s.splitCell(c)
 		}
-		if c.split() == 0 {
+		if c.parts == 0 {
 			visit(c)
 		} else {
 			for i := offset % 4; i < offset%4+next-offset; i++ {
-				visit(&s.split[c.split()-1][i])
+				visit(&s.split[c.parts-1][i])
 			}
 			if next-offset == 4 {
 				s.uniteCell(c)
@@ -201,27 +205,70 @@ func (s *Shadow) eachWord(offset, end int, visit func(*cell)) {
 	}
 }
 
-// separate has each of the four cells of a granule remember its own accesses.
-func (s *Shadow) separate(first int) {
-	c := &s.cells[first]
-	if c.isApart() {
-		return
+// separate has each of the four words of a granule remember its own accesses, and returns their cells.
+// They are valid until another granule is separated.
+func (s *Shadow) separate(c *cell) *[granuleCells]cell {
+	if !c.isApart() {
+		number := s.newApart()
+		words := &s.apart[number]
+		for i := range words {
+			words[i] = s.copyOf(c)
+			c.spreadTo(&words[i], i)
+		}
+		s.forgetUses(c)
+		c.parts = number + 1
 	}
-	for i := 1; i < granuleCells; i++ {
-		s.cells[first+i] = s.copyOf(c)
-	}
-	c.parts |= apartBit
+	return s.words(c)
 }
 
-// unite has the first cell of a granule remember the accesses for all, if the four cells are equal.
-func (s *Shadow) unite(first int) {
-	cells := s.cells[first:][:granuleCells]
-	for i := range cells {
-		if c := &cells[i]; c.split() != 0 || c.many != 0 || c.write != cells[0].write || c.since != cells[0].since {
+// words returns the cells of the words of a granule.
+func (s *Shadow) words(c *cell) *[granuleCells]cell { return &s.apart[c.parts-1] }
+
+func (s *Shadow) newApart() uint32 {
+	if n := len(s.freeApart); n > 0 {
+		number := s.freeApart[n-1]
+		s.freeApart = s.freeApart[:n-1]
+		return number
+	}
+	if n := len(s.apart); n == 0 && cap(s.apart) == 0 { // first for a quarter of the granules, then for all
+		s.apart = slices.Grow(s.apart, (len(s.cells)+3)/4)
+	} else if n == cap(s.apart) {
+		s.apart = slices.Grow(s.apart, len(s.cells)-n)
+	}
+	s.apart = s.apart[:len(s.apart)+1]
+	return uint32(len(s.apart) - 1)
+}
+
+// forgetAll forgets what the cell of a granule, or those of its words, remember.
+func (s *Shadow) forgetAll(c *cell) {
+	if c.isApart() {
+		words := s.words(c)
+		for i := range words {
+			s.forgetUses(&words[i])
+		}
+	} else {
+		s.forgetUses(c)
+	}
+	s.replace(c, cell{})
+}
+
+// replace has a granule remember what a cell of it says, and nothing of its words.
+func (s *Shadow) replace(c *cell, by cell) {
+	if c.isApart() {
+		s.freeApart = append(s.freeApart, c.parts-1)
+	}
+	*c = by
+}
+
+// unite has the cell of a granule remember the accesses for all of it, if those of its words are equal.
+func (s *Shadow) unite(c *cell) {
+	words := s.words(c)
+	for i := range words {
+		if w := &words[i]; w.parts != 0 || w.many != 0 || w.write != words[0].write || w.since != words[0].since {
 			return
 		}
 	}
-	cells[0].parts = 0
+	s.replace(c, words[0])
 }
 
 // copyOf makes a cell that remembers the same accesses as another.
@@ -251,21 +298,19 @@ func (s *Shadow) splitCell(c *cell) {
 		number = uint32(len(s.split))
 		s.split = append(s.split, parts)
 	}
-	c.parts = c.parts&apartBit | (number + 1)
+	c.parts = number + 1
 }
 
 // uniteCell merges the cells of the bytes of a word, if they are equal.
 func (s *Shadow) uniteCell(c *cell) {
-	parts := &s.split[c.split()-1]
+	parts := &s.split[c.parts-1]
 	for i := range parts {
 		if parts[i].many != 0 || parts[i].write != parts[0].write || parts[i].since != parts[0].since {
 			return
 		}
 	}
-	s.freeSplit = append(s.freeSplit, c.split()-1)
-	whole := parts[0]
-	whole.parts = c.parts & apartBit
-	*c = whole
+	s.freeSplit = append(s.freeSplit, c.parts-1)
+	*c = parts[0]
 }
 
 func (s *Shadow) newUses() int32 {
