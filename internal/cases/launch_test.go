@@ -201,6 +201,35 @@ func TestDirectRun(t *testing.T) {
 	}
 }
 
+// A kernel that leaves something in scratch is launched again, on what it has left. That it reads it is a
+// finding of both launches.
+func TestDirectRunAgain(t *testing.T) {
+	for _, c := range []struct {
+		name, more string
+		kinds      []finding.Kind
+	}{
+		{"a counter", "", nil},
+		{"an output that is the counter", "st.global.u8 [%rd2], %r1;", []finding.Kind{finding.NotRepeatable}},
+		{"an address that is right the first time only", "mul.wide.u32 %rd3, %r1, 4; add.u64 %rd1, %rd1, %rd3; ld.global.u32 %r2, [%rd1+-4];", []finding.Kind{finding.OutOfBounds}},
+	} {
+		l := direct(t, c.more, "i32:in:[5]", "out=u8:out:1", "i32:scratch:1", "i8:-1")
+		if err := l.Resolve(); err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		got, err := FromLaunch(l).Run(t.Context(), sim.Options{Checks: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var kinds []finding.Kind
+		for _, f := range got.Findings {
+			kinds = append(kinds, f.Kind)
+		}
+		if !slices.Equal(kinds, append([]finding.Kind{finding.KeptMemory, finding.KeptMemory}, c.kinds...)) || got.Pass {
+			t.Errorf("%s: %v, %+v", c.name, kinds, got)
+		}
+	}
+}
+
 func TestResolve(t *testing.T) {
 	for _, c := range []struct {
 		change func(*Launch)
