@@ -37,9 +37,12 @@ func declaredBuilder(t *testing.T, folder string) (*spec.Kernel, *toolchain.Buil
 // given one if the target is not shipped. With -all everything is compiled.
 func withoutCompiler(t *testing.T, builder *toolchain.Builder, target toolchain.Target) *toolchain.Builder {
 	t.Helper()
+	if *all {
+		return builder
+	}
 	shipped := toolchain.NewBuilder(builder.Folder(), nil, t.TempDir())
 	shipped.Dir = builder.Dir
-	if _, _, err := shipped.Build(t.Context(), target); err != nil || *all {
+	if _, _, err := shipped.Build(t.Context(), target); err != nil {
 		return builder
 	}
 	return shipped

@@ -169,6 +169,23 @@ func direct(t *testing.T, more string, args ...string) Launch {
 	return l
 }
 
+// runDirect runs a launch of directPTX with all checkers, and returns the kinds of its findings too.
+func runDirect(t *testing.T, name string, l Launch) (*Outcome, []finding.Kind) {
+	t.Helper()
+	if err := l.Resolve(); err != nil || l.Entry != "k" {
+		t.Fatalf("%s: %v", name, err)
+	}
+	got, err := FromLaunch(l).Run(t.Context(), sim.Options{Checks: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kinds []finding.Kind
+	for _, f := range got.Findings {
+		kinds = append(kinds, f.Kind)
+	}
+	return got, kinds
+}
+
 func TestDirectRun(t *testing.T) {
 	for _, c := range []struct {
 		name, more string
@@ -180,18 +197,7 @@ func TestDirectRun(t *testing.T) {
 		{"a changed input", "st.global.u32 [%rd1], 7;", nil, []finding.Kind{finding.InputChanged}},
 		{"out of bounds", "st.global.u32 [%rd1+4], 7;", nil, []finding.Kind{finding.OutOfBounds}},
 	} {
-		l := direct(t, c.more, c.args...)
-		if err := l.Resolve(); err != nil || l.Entry != "k" {
-			t.Fatalf("%s: %v", c.name, err)
-		}
-		got, err := FromLaunch(l).Run(t.Context(), sim.Options{Checks: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		var kinds []finding.Kind
-		for _, f := range got.Findings {
-			kinds = append(kinds, f.Kind)
-		}
+		got, kinds := runDirect(t, c.name, direct(t, c.more, c.args...))
 		if !slices.Equal(kinds, c.kinds) || got.Pass != (len(c.kinds) == 0) {
 			t.Errorf("%s: %+v", c.name, got)
 		}
@@ -212,18 +218,7 @@ func TestDirectRunAgain(t *testing.T) {
 		{"an output that is the counter", "st.global.u8 [%rd2], %r1;", []finding.Kind{finding.NotRepeatable}},
 		{"an address that is right the first time only", "mul.wide.u32 %rd3, %r1, 4; add.u64 %rd1, %rd1, %rd3; ld.global.u32 %r2, [%rd1+-4];", []finding.Kind{finding.OutOfBounds}},
 	} {
-		l := direct(t, c.more, "i32:in:[5]", "out=u8:out:1", "i32:scratch:1", "i8:-1")
-		if err := l.Resolve(); err != nil {
-			t.Fatalf("%s: %v", c.name, err)
-		}
-		got, err := FromLaunch(l).Run(t.Context(), sim.Options{Checks: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		var kinds []finding.Kind
-		for _, f := range got.Findings {
-			kinds = append(kinds, f.Kind)
-		}
+		got, kinds := runDirect(t, c.name, direct(t, c.more, "i32:in:[5]", "out=u8:out:1", "i32:scratch:1", "i8:-1"))
 		if !slices.Equal(kinds, append([]finding.Kind{finding.KeptMemory, finding.KeptMemory}, c.kinds...)) || got.Pass {
 			t.Errorf("%s: %v, %+v", c.name, kinds, got)
 		}

@@ -25,8 +25,8 @@ func ofVersion(container []byte, version uint16) []byte {
 	return made
 }
 
-// TestParts checks containers of several translation units: those of nvcc, one behind the other, and
-// that of the linker of the client.
+// TestParts reads the PTX of several translation units: nvcc puts their containers one behind the other,
+// and the client's linker puts all of it into one.
 func TestParts(t *testing.T) {
 	a, b, code := image(1, 90, 0, unit("a"), 0), image(1, 90, 0, unit("b"), 0), image(2, 90, 0, []byte("machine code"), 0)
 	for _, c := range []struct {
