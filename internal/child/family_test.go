@@ -226,7 +226,7 @@ def shared():
     return part
 for i in range(100):
     parts.append(PART)
-    time.sleep(0.005)
+    time.sleep(0.02)  # slower than a loaded machine looks
 time.sleep(60)
 `
 	for name, text := range map[string]string{
