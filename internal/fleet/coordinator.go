@@ -1,0 +1,278 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Coordinator publishes jobs and takes their results. Only it writes a journal or a ledger.
+type Coordinator struct {
+	queue *queue
+	trust Trust
+	note  func(string) // a line for the person who waits; may be nil
+	check time.Duration
+
+	mu      sync.Mutex
+	waiting map[string]*waiter
+	classes map[string]bool // that have a consumer
+	stop    func()
+}
+
+// waiter is a job whose result somebody waits for.
+type waiter struct {
+	job    Job
+	done   chan struct{} // closed with the result
+	result *Result
+	users  int
+}
+
+// Trust says whose results are taken.
+type Trust interface {
+	// Key is the public key of a worker that may work for a class.
+	Key(ctx context.Context, worker, class string) (string, error)
+}
+
+// outboxEvery is how often the coordinator looks for what the server has lost.
+var outboxEvery = 5 * time.Second
+
+// NewCoordinator opens the fleet's streams, or creates them. The caller closes the coordinator, then
+// the connection.
+func NewCoordinator(ctx context.Context, conn *nats.Conn, s Store, trust Trust, note func(string)) (*Coordinator, error) {
+	q, err := openQueue(ctx, conn, s)
+	if err != nil {
+		return nil, err
+	}
+	if note == nil {
+		note = func(string) {}
+	}
+	if trust == nil {
+		trust = invited{q.keys}
+	}
+	c := &Coordinator{queue: q, trust: trust, note: note, check: outboxEvery, waiting: map[string]*waiter{}, classes: map[string]bool{}}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var work sync.WaitGroup
+	c.stop = func() { cancel(); work.Wait() }
+	work.Go(func() { c.receive(ctx, conn) })
+	work.Go(func() { c.watch(ctx) })
+	return c, nil
+}
+
+// Close stops taking results. Jobs that are queued stay so.
+func (c *Coordinator) Close() { c.stop() }
+
+// Do has a job done and returns its result; at once if the fleet has it already. The error is a
+// LostError if no machine could do it. When ctx ends the job is taken back.
+func (c *Coordinator) Do(ctx context.Context, j Job) (*Result, error) {
+	if err := j.check(); err != nil {
+		return nil, err
+	}
+	key := j.Key()
+	w, first := c.await(key, j)
+	defer c.leave(ctx, key, w)
+	if first {
+		if err := c.begin(ctx, key, &j); err != nil {
+			return nil, err
+		}
+	}
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-w.done:
+	}
+	if w.result.Lost != "" {
+		return w.result, errors.Join(&LostError{w.result.Lost}, c.noteDead(ctx, &j, w.result.Lost))
+	}
+	return w.result, nil
+}
+
+// await joins those who wait for a key, and reports whether there were none.
+func (c *Coordinator) await(key string, j Job) (w *waiter, first bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	w = c.waiting[key]
+	if first = w == nil; first {
+		w = &waiter{job: j, done: make(chan struct{})}
+		c.waiting[key] = w
+	}
+	w.users++
+	return w, first
+}
+
+// leave forgets a job that nobody waits for. Without a result it is taken back from the queue.
+func (c *Coordinator) leave(ctx context.Context, key string, w *waiter) {
+	c.mu.Lock()
+	w.users--
+	last := w.users == 0
+	if last {
+		delete(c.waiting, key)
+	}
+	abandoned := last && w.result == nil
+	c.mu.Unlock()
+	if !abandoned {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+	defer cancel()
+	_ = c.queue.remove(ctx, &w.job) // a job that stays is done once more, and its result is kept
+}
+
+// begin looks for an earlier result, and publishes the job if there is none.
+func (c *Coordinator) begin(ctx context.Context, key string, j *Job) error {
+	if err := c.open(ctx, j.Class); err != nil {
+		return err
+	}
+	known, err := c.queue.result(ctx, key)
+	if err == nil && c.take(ctx, known.Data) {
+		return nil
+	}
+	if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
+		c.note(fmt.Sprintf("the fleet's server: %v; trying again", plain(err)))
+		return ctx.Err() // the outbox publishes it
+	}
+	return c.publish(ctx, j)
+}
+
+// open makes the queue of a class.
+func (c *Coordinator) open(ctx context.Context, class string) error {
+	c.mu.Lock()
+	known := c.classes[class]
+	c.mu.Unlock()
+	if known {
+		return nil
+	}
+	if err := c.queue.consumer(ctx, class); err != nil {
+		return fmt.Errorf("the queue of %s: %w", class, plain(err))
+	}
+	c.mu.Lock()
+	c.classes[class] = true
+	c.mu.Unlock()
+	return nil
+}
+
+// publish puts a job into the queue. Where the server does not answer, the outbox does it later.
+func (c *Coordinator) publish(ctx context.Context, j *Job) error {
+	data, err := json.Marshal(j)
+	if err != nil {
+		return err
+	}
+	limited, cancel := context.WithTimeout(ctx, c.check)
+	defer cancel()
+	_, err = c.queue.js.Publish(limited, subjectOf(j), data)
+	switch {
+	case err == nil || isQueued(err):
+		return nil
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.Is(err, nats.ErrMaxPayload):
+		return fmt.Errorf("a job of %d bytes is more than the server takes: %w", len(data), err)
+	}
+	c.note(fmt.Sprintf("the fleet's server does not take a job (%v); trying again", plain(err)))
+	return nil
+}
+
+// receive takes results as they come, also those that came while the connection was away.
+func (c *Coordinator) receive(ctx context.Context, conn *nats.Conn) {
+	for ctx.Err() == nil {
+		consumer, err := c.queue.results.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverNewPolicy})
+		if err == nil {
+			var consuming jetstream.ConsumeContext
+			consuming, err = consumer.Consume(func(m jetstream.Msg) { c.take(ctx, m.Data()) })
+			if err == nil {
+				select {
+				case <-ctx.Done():
+					consuming.Stop()
+				case <-consuming.Closed():
+				}
+			}
+		}
+		pause(ctx, time.Second)
+	}
+}
+
+// take gives a result to those who wait for it. It reports whether the result is valid and was
+// waited for.
+func (c *Coordinator) take(ctx context.Context, data []byte) bool {
+	var r Result
+	if json.Unmarshal(data, &r) != nil {
+		return false
+	}
+	c.mu.Lock()
+	w := c.waiting[r.Key]
+	c.mu.Unlock()
+	if w == nil {
+		return false
+	}
+	if err := c.valid(ctx, &r, &w.job); err != nil {
+		c.note(fmt.Sprintf("a result of %s is refused: %v", r.Worker, err))
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if w.result == nil {
+		w.result = &r
+		close(w.done)
+	}
+	return true
+}
+
+// valid checks that a result is one of the job, by a worker that may work for its class.
+func (c *Coordinator) valid(ctx context.Context, r *Result, j *Job) error {
+	if r.Protocol != Protocol || r.Class != j.Class {
+		return fmt.Errorf("it is of class %s and protocol %d, the job of %s and %d", r.Class, r.Protocol, j.Class, Protocol)
+	}
+	key, err := c.trust.Key(ctx, r.Worker, r.Class)
+	if err != nil {
+		return err
+	}
+	return r.verify(key)
+}
+
+// watch is the outbox: it looks for jobs that wait longer than usual, whose result was missed or that
+// the server has lost.
+func (c *Coordinator) watch(ctx context.Context) {
+	for pause(ctx, c.check) {
+		c.mu.Lock()
+		jobs := make(map[string]*waiter, len(c.waiting))
+		for key, w := range c.waiting {
+			jobs[key] = w
+		}
+		c.mu.Unlock()
+		for key, w := range jobs {
+			c.recover(ctx, key, &w.job)
+		}
+	}
+}
+
+// recover publishes a job again that is neither queued nor done.
+func (c *Coordinator) recover(ctx context.Context, key string, j *Job) {
+	ctx, cancel := context.WithTimeout(ctx, c.check)
+	defer cancel()
+	if queued, err := c.queue.queued(ctx, j); err != nil || queued {
+		return
+	}
+	known, err := c.queue.result(ctx, key)
+	switch {
+	case err == nil && c.take(ctx, known.Data):
+	case err == nil || errors.Is(err, jetstream.ErrMsgNotFound):
+		_ = c.publish(ctx, j) // it notes why it could not
+	}
+}
+
+// pause waits, and reports whether ctx still goes on.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}

@@ -1,0 +1,394 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nkeys"
+)
+
+func TestMain(m *testing.M) {
+	lease, renewal, outboxEvery, pull, stalled = 400*time.Millisecond, 100*time.Millisecond, 200*time.Millisecond, 200*time.Millisecond, time.Second
+	os.Exit(m.Run())
+}
+
+// bench is a fleet in this process.
+type bench struct {
+	*Coordinator
+	t      testing.TB
+	server *Server
+	conn   *nats.Conn
+	trust  Local
+
+	mu    sync.Mutex
+	notes []string
+}
+
+func newBench(t testing.TB) *bench {
+	t.Helper()
+	s, err := StartServer(ServerOptions{Folder: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	b := &bench{t: t, server: s, trust: Local{}}
+	if b.conn, err = s.connect(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.conn.Close)
+	b.Coordinator, err = NewCoordinator(t.Context(), b.conn, Store{}, b.trust, b.addNote)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.Close)
+	return b
+}
+
+func (b *bench) addNote(line string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.notes = append(b.notes, line)
+}
+
+func (b *bench) noted(part string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, n := range b.notes {
+		if strings.Contains(n, part) {
+			return true
+		}
+	}
+	return false
+}
+
+// worker starts a worker, which ends with the test or with kill.
+func (b *bench) worker(name string, do Executor) (w *Worker, kill func()) {
+	b.t.Helper()
+	key, err := nkeys.CreateUser()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.trust[name], _ = key.PublicKey()
+	conn, err := b.server.connect()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	w = &Worker{Name: name, Class: "sim", Key: key, Do: do, Note: b.addNote}
+	ctx, cancel := context.WithCancel(context.Background())
+	var work sync.WaitGroup
+	work.Go(func() { _ = w.Run(ctx, conn) })
+	end := func() { cancel(); work.Wait(); conn.Close() }
+	b.t.Cleanup(end)
+	return w, func() { conn.Close(); end() }
+}
+
+func double(_ context.Context, j *Job, _ Objects, _ func()) (any, error) {
+	var n int
+	if err := json.Unmarshal(j.Body, &n); err != nil {
+		return nil, err
+	}
+	return 2 * n, nil
+}
+
+func job(t testing.TB, body any) Job {
+	t.Helper()
+	j, err := NewJob("sim", "double", body, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return j
+}
+
+func (b *bench) do(ctx context.Context, n int) error {
+	r, err := b.Do(ctx, job(b.t, n))
+	if err != nil {
+		return err
+	}
+	var got int
+	if err := r.Decode(&got); err != nil {
+		return err
+	}
+	if got != 2*n {
+		return fmt.Errorf("%d gives %d", n, got)
+	}
+	return nil
+}
+
+// all does n jobs, several at a time.
+func (b *bench) all(n int) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.t.Context(), 30*time.Second)
+	defer cancel()
+	var work sync.WaitGroup
+	for i := range n {
+		work.Go(func() {
+			if err := b.do(ctx, i); err != nil {
+				b.t.Errorf("job %d: %v", i, err)
+			}
+		})
+	}
+	work.Wait()
+}
+
+func TestJobsAreDone(t *testing.T) {
+	b := newBench(t)
+	b.worker("a", double)
+	b.worker("b", double)
+	b.all(50)
+}
+
+// A job that was done is not done again, also not for another coordinator.
+func TestResultIsKept(t *testing.T) {
+	b := newBench(t)
+	var runs atomic.Int32
+	_, kill := b.worker("a", func(ctx context.Context, j *Job, o Objects, p func()) (any, error) {
+		runs.Add(1)
+		return double(ctx, j, o, p)
+	})
+	b.all(3)
+	kill()
+	b.all(3)
+	other, err := NewCoordinator(t.Context(), b.conn, Store{}, b.trust, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if _, err := other.Do(t.Context(), job(t, 1)); err != nil || runs.Load() != 3 {
+		t.Errorf("%v, %d runs", err, runs.Load())
+	}
+}
+
+// The job of a worker that is lost goes to another one, and the first result counts.
+func TestLostWorker(t *testing.T) {
+	b := newBench(t)
+	started := make(chan struct{})
+	var once sync.Once
+	_, kill := b.worker("lost", func(ctx context.Context, _ *Job, _ Objects, _ func()) (any, error) {
+		once.Do(func() { close(started) })
+		<-ctx.Done()
+		return nil, ctx.Err()
+	})
+	done := make(chan error)
+	go func() { done <- b.do(t.Context(), 7) }()
+	<-started
+	kill()
+	b.worker("next", double)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// A job on which machines fail is a dead letter, and can be tried again.
+func TestDeadLetter(t *testing.T) {
+	b := newBench(t)
+	var broken atomic.Bool
+	broken.Store(true)
+	b.worker("a", func(ctx context.Context, j *Job, o Objects, p func()) (any, error) {
+		if broken.Load() {
+			return nil, &MachineError{errors.New("the GPU is lost")}
+		}
+		return double(ctx, j, o, p)
+	})
+	err := b.do(t.Context(), 4)
+	if lost, ok := errors.AsType[*LostError](err); !ok || lost.Error() != "not measured: 3 workers failed on it, the last one: the GPU is lost" {
+		t.Fatal(err)
+	}
+	s, err := b.Status(t.Context())
+	if err != nil || len(s.Dead) != 1 || len(s.Workers) != 1 || s.Workers[0].Name != "a" {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	broken.Store(false)
+	if _, err := b.Retry(t.Context(), s.Dead[0].Key[:8]); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.do(t.Context(), 4); err != nil {
+		t.Error(err)
+	}
+	if s, err = b.Status(t.Context()); err != nil || len(s.Dead) != 0 {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if _, err := b.Retry(t.Context(), "0123"); err == nil {
+		t.Error("a dead letter that does not exist was tried again")
+	}
+}
+
+// A job that kills every worker ends after three of them.
+func TestPoison(t *testing.T) {
+	b := newBench(t)
+	done := make(chan error)
+	go func() { done <- b.do(t.Context(), 4) }()
+	for i := range MaxDeliveries {
+		started := make(chan struct{})
+		_, kill := b.worker(fmt.Sprint("w", i), func(ctx context.Context, _ *Job, _ Objects, _ func()) (any, error) {
+			close(started)
+			<-ctx.Done()
+			return nil, ctx.Err()
+		})
+		<-started
+		kill()
+	}
+	b.worker("last", double)
+	if err := <-done; err == nil || err.Error() != "not measured: 3 workers were lost on it" {
+		t.Error(err)
+	}
+}
+
+// The kernel's failure is a result.
+func TestOwnFailure(t *testing.T) {
+	b := newBench(t)
+	b.worker("a", double)
+	r, err := b.Do(t.Context(), job(t, "no number"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Decode(new(int)); err == nil || !strings.Contains(err.Error(), "cannot unmarshal") {
+		t.Error(err)
+	}
+}
+
+// A result with another's signature, of another class, or of an unknown worker is refused.
+func TestForgedResult(t *testing.T) {
+	b := newBench(t)
+	b.worker("honest", func(ctx context.Context, j *Job, o Objects, p func()) (any, error) {
+		time.Sleep(300 * time.Millisecond)
+		return double(ctx, j, o, p)
+	})
+	other, _ := nkeys.CreateUser()
+	j := job(t, 5)
+	forge := func(change func(*Result)) {
+		r := Result{Protocol: Protocol, Key: j.Key(), Class: "sim", Worker: "honest", Delivery: 1, Body: json.RawMessage(`{"value":99}`)}
+		change(&r)
+		_ = r.sign(other)
+		data, _ := json.Marshal(r)
+		js, _ := jetstream.New(b.conn)
+		if _, err := js.Publish(t.Context(), resultSubject+r.Worker+"."+r.Key, data); err != nil {
+			t.Error(err)
+		}
+	}
+	time.AfterFunc(50*time.Millisecond, func() {
+		forge(func(*Result) {})
+		forge(func(r *Result) { r.Class = "h200" })
+		forge(func(r *Result) { r.Worker = "stranger" })
+	})
+	if err := b.do(t.Context(), 5); err != nil {
+		t.Error(err)
+	}
+	for _, want := range []string{"signature", "class h200", "nobody has started stranger"} {
+		if !b.noted(want) {
+			t.Errorf("no note of %q", want)
+		}
+	}
+}
+
+// What the server has lost is published again.
+func TestOutbox(t *testing.T) {
+	b := newBench(t)
+	done := make(chan error)
+	go func() { done <- b.do(t.Context(), 6) }()
+	time.Sleep(50 * time.Millisecond)
+	for range 3 {
+		if err := b.queue.jobs.Purge(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	b.worker("a", double)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// A job that nobody waits for any more leaves the queue, and the worker that has it.
+func TestCancelled(t *testing.T) {
+	b := newBench(t)
+	stopped := make(chan error, 1)
+	started := make(chan struct{})
+	b.worker("a", func(ctx context.Context, _ *Job, _ Objects, _ func()) (any, error) {
+		close(started)
+		<-ctx.Done()
+		stopped <- context.Cause(ctx)
+		return nil, ctx.Err()
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { <-started; cancel() }()
+	if err := b.do(ctx, 1); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	select {
+	case err := <-stopped:
+		if !errors.Is(err, errCancelled) {
+			t.Error(err)
+		}
+	case <-time.After(5 * time.Second):
+		t.Error("the worker goes on")
+	}
+}
+
+// A job without progress is given up by the machine.
+func TestStalled(t *testing.T) {
+	b := newBench(t)
+	b.worker("a", func(ctx context.Context, _ *Job, _ Objects, _ func()) (any, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	})
+	err := b.do(t.Context(), 1)
+	if err == nil || !strings.Contains(err.Error(), "no progress") {
+		t.Error(err)
+	}
+}
+
+// A drained worker ends after its job.
+func TestDrain(t *testing.T) {
+	b := newBench(t)
+	w, _ := b.worker("a", double)
+	b.all(3)
+	if err := b.Drain(t.Context(), "a"); err != nil || !w.drained.Load() {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if err := b.Drain(ctx, "nobody"); err == nil || !strings.Contains(err.Error(), "no worker nobody is connected") {
+		t.Error(err)
+	}
+}
+
+func TestObjects(t *testing.T) {
+	b := newBench(t)
+	files := b.Objects()
+	hash, err := files.Put(t.Context(), []byte("kernel"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := files.Put(t.Context(), []byte("kernel")); err != nil || again != hash {
+		t.Error(again, err)
+	}
+	if data, err := files.Get(t.Context(), hash); err != nil || string(data) != "kernel" {
+		t.Errorf("%q, %v", data, err)
+	}
+	if _, err := files.Get(t.Context(), strings.Repeat("0", 64)); !errors.As(err, new(*MachineError)) {
+		t.Error(err)
+	}
+}
+
+// Overhead of a job that takes no time.
+func BenchmarkJob(b *testing.B) {
+	f := newBench(b)
+	f.worker("a", double)
+	n := 0
+	for b.Loop() {
+		n++
+		if err := f.do(b.Context(), n); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,91 @@
+package fleet
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"time"
+)
+
+// Protocol is the version of jobs and results. Workers of another version get no jobs.
+const Protocol = 1
+
+// MaxDeliveries is how many machines may fail on a job before it is a dead letter.
+const MaxDeliveries = 3
+
+// Job is one piece of work. All that its result depends on is in its fields and in the objects that
+// its body names.
+type Job struct {
+	Protocol int             `json:"protocol"`
+	Class    string          `json:"class"` // of devices, see Class
+	Kind     string          `json:"kind"`
+	Body     json.RawMessage `json:"body"`
+	// Limit is how long the work may take, whatever progress it shows.
+	Limit time.Duration `json:"limit_ns"`
+}
+
+// NewJob makes a job of a body, which is encoded as JSON.
+func NewJob(class, kind string, body any, limit time.Duration) (Job, error) {
+	text, err := json.Marshal(body)
+	return Job{Protocol: Protocol, Class: class, Kind: kind, Body: text, Limit: limit}, err
+}
+
+// Key identifies the job by its content.
+func (j *Job) Key() string {
+	h := sha256.New()
+	fmt.Fprintf(h, "attune job %d\n%s\n%s\n%d\n", j.Protocol, j.Class, j.Kind, len(j.Body))
+	h.Write(j.Body)
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// token is what a class, a kind or the name of a worker may be: a part of a subject.
+var token = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$`)
+
+// CheckName is an error unless a text can be the name of a worker, a class or a kind.
+func CheckName(what, name string) error {
+	if token.MatchString(name) {
+		return nil
+	}
+	return fmt.Errorf("the %s %q: up to 64 letters, digits, - and _ are allowed", what, name)
+}
+
+func (j *Job) check() error {
+	return errors.Join(CheckName("class", j.Class), CheckName("kind", j.Kind))
+}
+
+// Result is what a worker found out.
+type Result struct {
+	Protocol int             `json:"protocol"`
+	Key      string          `json:"key"`
+	Class    string          `json:"class"`
+	Worker   string          `json:"worker"`
+	Delivery uint64          `json:"delivery"` // the how many-th worker that had the job, from 1
+	Seconds  float64         `json:"seconds"`  // of the work
+	Body     json.RawMessage `json:"body,omitempty"`
+	// Lost is why no machine could do the job. There is no body then.
+	Lost      string `json:"lost,omitempty"`
+	Signature []byte `json:"signature"` // by the worker's key, of all other fields
+}
+
+// digest is what is signed.
+func (r *Result) digest() []byte {
+	h := sha256.New()
+	fmt.Fprintf(h, "attune result %d\n%s\n%s\n%s\n%d\n%g\n%d\n", r.Protocol, r.Key, r.Class, r.Worker, r.Delivery, r.Seconds, len(r.Body))
+	h.Write(r.Body)
+	fmt.Fprintf(h, "\n%s", r.Lost)
+	return h.Sum(nil)
+}
+
+// LostError is a job that no machine could do. It says nothing about the kernel.
+type LostError struct{ Reason string }
+
+func (e *LostError) Error() string { return "not measured: " + e.Reason }
+
+// MachineError is a failure of the worker's machine. The job goes to another one.
+type MachineError struct{ Err error }
+
+func (e *MachineError) Error() string { return e.Err.Error() }
+func (e *MachineError) Unwrap() error { return e.Err }

@@ -1,0 +1,126 @@
+//go:build !noserver
+
+package fleet
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+)
+
+// Server is a NATS server in this process.
+type Server struct {
+	nats *server.Server
+	opts *server.Options
+}
+
+// ServerOptions say where a server listens and what it keeps.
+type ServerOptions struct {
+	Folder  string // of its streams; empty for memory
+	Address string // host:port; empty for a server that only this process reaches
+	TLS     *tls.Config
+	Owner   string                // public key of the coordinator
+	Workers map[string]Invitation // by name
+}
+
+// startLimit is how long a server may take to start: it reads its streams.
+const startLimit = time.Minute
+
+// memoryLimit bounds the streams of a server that keeps them in memory.
+const memoryLimit = jobBytes*4 + resultBytes + objectBytes
+
+// StartServer starts a server. Every acknowledged write is on the disk.
+func StartServer(o ServerOptions) (*Server, error) {
+	opts := &server.Options{
+		ServerName: "attune", NoLog: true, NoSigs: true, JetStream: true, StoreDir: o.Folder, SyncAlways: o.Folder != "",
+		JetStreamMaxMemory: memoryLimit, JetStreamMaxStore: memoryLimit, MaxPayload: 1 << 20, DontListen: o.Address == "",
+		TLSConfig: o.TLS, TLS: o.TLS != nil, TLSTimeout: 5, Nkeys: users(o.Owner, o.Workers),
+	}
+	if o.Folder == "" {
+		opts.StoreDir = "/nonexistent" // memory alone
+	}
+	if o.Address != "" {
+		host, port, err := net.SplitHostPort(o.Address)
+		if err != nil {
+			return nil, fmt.Errorf("the address %q of the fleet is not host:port: %w", o.Address, err)
+		}
+		if opts.Port, err = net.LookupPort("tcp", port); err != nil {
+			return nil, fmt.Errorf("the address %q of the fleet: %w", o.Address, err)
+		}
+		if opts.Port == 0 {
+			opts.Port = server.RANDOM_PORT
+		}
+		opts.Host = host
+	}
+	s, err := server.NewServer(opts)
+	if err != nil {
+		return nil, fmt.Errorf("the fleet's server: %w", err)
+	}
+	s.Start()
+	if !s.ReadyForConnections(startLimit) {
+		s.Shutdown()
+		return nil, errors.New("the fleet's server does not start; is the address in use, or the disk full?")
+	}
+	return &Server{s, opts}, nil
+}
+
+// Address is where the server listens.
+func (s *Server) Address() string { return s.nats.Addr().String() }
+
+// Invite lets workers connect from now on, and no others.
+func (s *Server) Invite(owner string, workers map[string]Invitation) error {
+	changed := s.opts.Clone()
+	changed.Nkeys = users(owner, workers)
+	if err := s.nats.ReloadOptions(changed); err != nil {
+		return err
+	}
+	s.opts = changed
+	return nil
+}
+
+// Close stops the server. What it keeps on the disk stays there.
+func (s *Server) Close() {
+	s.nats.Shutdown()
+	s.nats.WaitForShutdown()
+}
+
+// connect is a connection of this process.
+func (s *Server) connect(options ...nats.Option) (*nats.Conn, error) {
+	return nats.Connect("", append(options, nats.InProcessServer(s.nats))...)
+}
+
+// Embed starts a server that only this process reaches, and connects to it. It ends with stop.
+func Embed(context.Context) (conn *nats.Conn, stop func(), err error) {
+	s, err := StartServer(ServerOptions{})
+	if err != nil {
+		return nil, nil, err
+	}
+	if conn, err = s.connect(); err != nil {
+		s.Close()
+		return nil, nil, err
+	}
+	return conn, func() { conn.Close(); s.Close() }, nil
+}
+
+// users are those who may connect: the coordinator, who may do everything, and the workers. Without an
+// owner everybody may, which is for a server on loopback or in this process.
+func users(owner string, workers map[string]Invitation) []*server.NkeyUser {
+	if owner == "" {
+		return nil
+	}
+	all := []*server.NkeyUser{{Nkey: owner}}
+	for _, w := range workers {
+		publish, subscribe := permissions(w.Name, w.Class)
+		all = append(all, &server.NkeyUser{Nkey: w.Public, Permissions: &server.Permissions{
+			Publish:   &server.SubjectPermission{Allow: publish},
+			Subscribe: &server.SubjectPermission{Allow: subscribe},
+		}})
+	}
+	return all
+}

@@ -1,0 +1,149 @@
+package fleet
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Status is the state of a fleet.
+type Status struct {
+	SchemaVersion int           `json:"schema_version"`
+	Server        string        `json:"server"`
+	Classes       []ClassStatus `json:"classes"`
+	Workers       []WorkerState `json:"workers"`
+	Dead          []DeadLetter  `json:"dead"`
+}
+
+// ClassStatus is the queue of a class.
+type ClassStatus struct {
+	Class   string `json:"class"`
+	Waiting uint64 `json:"waiting"`
+	Running int    `json:"running"`
+	Workers int    `json:"workers"`
+}
+
+// DeadLetter is a job that no machine could do.
+type DeadLetter struct {
+	Job    Job       `json:"job"`
+	Key    string    `json:"key"`
+	Reason string    `json:"reason"`
+	Time   time.Time `json:"time"`
+}
+
+// Status reads the state of the fleet.
+func (c *Coordinator) Status(ctx context.Context) (*Status, error) {
+	s := &Status{SchemaVersion: 1, Server: c.queue.js.Conn().ConnectedUrlRedacted()}
+	var err error
+	if s.Workers, err = readAll[WorkerState](ctx, c.queue.workers); err != nil {
+		return nil, err
+	}
+	if s.Dead, err = readAll[DeadLetter](ctx, c.queue.dead); err != nil {
+		return nil, err
+	}
+	slices.SortFunc(s.Workers, func(a, b WorkerState) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(s.Dead, func(a, b DeadLetter) int { return a.Time.Compare(b.Time) })
+	classes := map[string]*ClassStatus{}
+	of := func(class string) *ClassStatus {
+		if classes[class] == nil {
+			classes[class] = &ClassStatus{Class: class}
+		}
+		return classes[class]
+	}
+	queues := c.queue.jobs.ListConsumers(ctx)
+	for info := range queues.Info() {
+		class := of(strings.TrimPrefix(info.Name, consumerOf("")))
+		class.Waiting, class.Running = info.NumPending, info.NumAckPending
+	}
+	for _, w := range s.Workers {
+		of(w.Class).Workers++
+	}
+	for _, class := range classes {
+		s.Classes = append(s.Classes, *class)
+	}
+	slices.SortFunc(s.Classes, func(a, b ClassStatus) int { return cmp.Compare(a.Class, b.Class) })
+	return s, queues.Err()
+}
+
+// readAll reads all values of a bucket.
+func readAll[T any](ctx context.Context, bucket jetstream.KeyValue) ([]T, error) {
+	watch, err := bucket.WatchAll(ctx, jetstream.IgnoreDeletes())
+	if err != nil {
+		return nil, plain(err)
+	}
+	defer watch.Stop()
+	all := []T{}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case entry := <-watch.Updates():
+			if entry == nil { // that is all
+				return all, nil
+			}
+			var value T
+			if err := json.Unmarshal(entry.Value(), &value); err == nil {
+				all = append(all, value)
+			}
+		}
+	}
+}
+
+// Drain lets a worker end after the job at hand.
+func (c *Coordinator) Drain(ctx context.Context, worker string) error {
+	_, err := c.queue.js.Conn().RequestWithContext(ctx, drainSubject+worker, nil)
+	if errors.Is(err, nats.ErrNoResponders) || errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("no worker %s is connected; attune fleet status lists them", worker)
+	}
+	return err
+}
+
+// noteDead keeps a job that no machine could do, until somebody tries it again.
+func (c *Coordinator) noteDead(ctx context.Context, j *Job, reason string) error {
+	data, err := json.Marshal(DeadLetter{Job: *j, Key: j.Key(), Reason: reason, Time: time.Now().UTC()})
+	if err == nil {
+		_, err = c.queue.dead.Put(ctx, j.Key(), data)
+	}
+	return err
+}
+
+// Retry forgets a dead letter and its result, so that the job can be done again. The key may be the
+// beginning of one; it returns the whole.
+func (c *Coordinator) Retry(ctx context.Context, key string) (*DeadLetter, error) {
+	all, err := readAll[DeadLetter](ctx, c.queue.dead)
+	if err != nil {
+		return nil, err
+	}
+	for _, letter := range all {
+		if !strings.HasPrefix(letter.Key, key) {
+			continue
+		}
+		err := errors.Join(
+			c.queue.results.Purge(ctx, jetstream.WithPurgeSubject(resultSubject+"*."+letter.Key)),
+			c.queue.dead.Delete(ctx, letter.Key),
+			c.open(ctx, letter.Job.Class),
+		)
+		if err == nil {
+			err = c.publish(ctx, &letter.Job)
+		}
+		return &letter, err
+	}
+	return nil, fmt.Errorf("there is no dead letter %s; attune fleet dead lists them", key)
+}
+
+// Invite lets a worker work for the fleet: its results are taken from now on.
+func (c *Coordinator) Invite(ctx context.Context, i Invitation) error {
+	data, err := json.Marshal(i)
+	if err == nil {
+		_, err = c.queue.keys.Put(ctx, i.Name, data)
+	}
+	return err
+}

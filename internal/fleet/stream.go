@@ -1,0 +1,158 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// The streams and buckets of a fleet.
+const (
+	jobStream     = "ATTUNE_JOBS"
+	resultStream  = "ATTUNE_RESULTS"
+	objectBucket  = "attune-objects"
+	workerBucket  = "attune-workers"
+	deadBucket    = "attune-dead"
+	keyBucket     = "attune-keys"
+	jobSubject    = "attune.jobs.p1." // CLASS.KIND.KEY; p1 is the protocol, so that workers of another one get no jobs
+	resultSubject = "attune.results." // WORKER.KEY
+	cancelSubject = "attune.cancel."  // CLASS, with a key: nobody waits for the job any more
+	drainSubject  = "attune.drain."   // WORKER: end after the job at hand
+)
+
+// Sizes above which a stream refuses more: a full disk would stop the server without an error.
+const (
+	jobBytes    = 256 << 20
+	resultBytes = 1 << 30
+	objectBytes = 4 << 30
+)
+
+// resultAge is how long a result waits for a coordinator that was killed.
+const resultAge = 7 * 24 * time.Hour
+
+// workerAge is how long a worker is listed after its last sign of life.
+const workerAge = 30 * time.Second
+
+func subjectOf(j *Job) string { return jobSubject + j.Class + "." + j.Kind + "." + j.Key() }
+
+// Store says where streams are kept.
+type Store struct {
+	Memory   bool // in the server's memory: for a fleet that ends with its coordinator
+	Replicas int  // of a cluster; 0 for one
+}
+
+func (s Store) storage() jetstream.StorageType {
+	if s.Memory {
+		return jetstream.MemoryStorage
+	}
+	return jetstream.FileStorage
+}
+
+// queue is the fleet's state on a server.
+type queue struct {
+	js      jetstream.JetStream
+	jobs    jetstream.Stream
+	results jetstream.Stream
+	objects jetstream.ObjectStore
+	workers jetstream.KeyValue
+	dead    jetstream.KeyValue
+	keys    jetstream.KeyValue
+}
+
+// openQueue creates the streams, or checks those that exist.
+func openQueue(ctx context.Context, conn *nats.Conn, s Store) (*queue, error) {
+	js, err := jetstream.New(conn)
+	if err != nil {
+		return nil, err
+	}
+	q := &queue{js: js}
+	q.jobs, err = js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
+		Name: jobStream, Subjects: []string{jobSubject + ">"}, Retention: jetstream.WorkQueuePolicy, Storage: s.storage(), Replicas: max(1, s.Replicas),
+		MaxBytes: jobBytes, Discard: jetstream.DiscardNew, MaxMsgsPerSubject: 1, DiscardNewPerSubject: true, AllowDirect: true,
+	})
+	if err == nil {
+		q.results, err = js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
+			Name: resultStream, Subjects: []string{resultSubject + ">"}, Storage: s.storage(), Replicas: max(1, s.Replicas),
+			MaxBytes: resultBytes, Discard: jetstream.DiscardOld, MaxAge: resultAge, AllowDirect: true,
+		})
+	}
+	if err == nil {
+		q.objects, err = js.CreateOrUpdateObjectStore(ctx, jetstream.ObjectStoreConfig{
+			Bucket: objectBucket, Storage: s.storage(), Replicas: max(1, s.Replicas), MaxBytes: objectBytes,
+		})
+	}
+	for _, bucket := range []struct {
+		name string
+		age  time.Duration
+		to   *jetstream.KeyValue
+	}{{workerBucket, workerAge, &q.workers}, {deadBucket, 0, &q.dead}, {keyBucket, 0, &q.keys}} {
+		if err == nil {
+			*bucket.to, err = js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
+				Bucket: bucket.name, TTL: bucket.age, Storage: s.storage(), Replicas: max(1, s.Replicas), MaxBytes: jobBytes,
+			})
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the fleet's streams on %s: %w", conn.ConnectedUrlRedacted(), plain(err))
+	}
+	return q, nil
+}
+
+// lease is how long a worker has a job without a sign of life; renewal how often it gives one. Tests
+// shorten them.
+var (
+	lease   = 15 * time.Second
+	renewal = 5 * time.Second
+)
+
+// consumerOf is the name of the queue of a class.
+func consumerOf(class string) string { return "p1-" + class }
+
+// consumer is the queue of a class, from which its workers take jobs.
+func (q *queue) consumer(ctx context.Context, class string) error {
+	_, err := q.jobs.CreateOrUpdateConsumer(ctx, jetstream.ConsumerConfig{
+		Durable: consumerOf(class), FilterSubject: jobSubject + class + ".>", AckPolicy: jetstream.AckExplicitPolicy, AckWait: lease, MaxDeliver: -1, MaxAckPending: -1,
+	})
+	return err
+}
+
+// result looks for a result of a key. The error is nats' if there is none.
+func (q *queue) result(ctx context.Context, key string) (*jetstream.RawStreamMsg, error) {
+	return q.results.GetLastMsgForSubject(ctx, resultSubject+"*."+key)
+}
+
+// queued reports whether the job waits or is worked on.
+func (q *queue) queued(ctx context.Context, j *Job) (bool, error) {
+	_, err := q.jobs.GetLastMsgForSubject(ctx, subjectOf(j))
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// remove takes a job back that nobody waits for, and tells a worker that has it.
+func (q *queue) remove(ctx context.Context, j *Job) error {
+	err := q.js.Conn().Publish(cancelSubject+j.Class, []byte(j.Key()))
+	return errors.Join(err, q.jobs.Purge(ctx, jetstream.WithPurgeSubject(subjectOf(j))))
+}
+
+// isQueued reports whether an error of publishing says that the job is in the queue already.
+func isQueued(err error) bool {
+	var api *jetstream.APIError
+	return errors.As(err, &api) && api.ErrorCode == 10077 && api.Description == "maximum messages per subject exceeded"
+}
+
+// plain is an error of the client in the words of a user.
+func plain(err error) error {
+	switch {
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout), errors.Is(err, nats.ErrNoResponders):
+		return errors.New("the server does not answer, or has no JetStream")
+	case errors.Is(err, nats.ErrNoServers):
+		return errors.New("no connection; is the server started?")
+	}
+	return err
+}

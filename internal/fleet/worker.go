@@ -1,0 +1,341 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nkeys"
+)
+
+// Executor does a job. It calls progress whenever the work has come further: a job without progress
+// is given up. An error that is not a MachineError is the job's own, and its result.
+type Executor func(ctx context.Context, j *Job, objects Objects, progress func()) (body any, err error)
+
+// Worker does the jobs of one class, one at a time.
+type Worker struct {
+	Name   string
+	Class  string
+	Device string // in words, for those who look
+	Key    nkeys.KeyPair
+	Do     Executor
+	Idle   time.Duration // without a job, after which it ends; 0 for never
+	Note   func(string)  // a line for the person who started it; may be nil
+
+	conn  *nats.Conn
+	js    jetstream.JetStream
+	since time.Time
+
+	mu      sync.Mutex
+	current string // key of the job at hand
+	cancel  context.CancelCauseFunc
+	state   WorkerState
+	drained atomic.Bool
+}
+
+// WorkerState is what a worker tells about itself.
+type WorkerState struct {
+	Protocol int       `json:"protocol"`
+	Name     string    `json:"name"`
+	Class    string    `json:"class"`
+	Device   string    `json:"device"`
+	Since    time.Time `json:"since"`
+	Job      string    `json:"job,omitempty"` // kind and key of the one at hand
+	Started  time.Time `json:"started,omitzero"`
+	Done     int       `json:"done"`
+	Failed   int       `json:"failed"` // by this machine
+	Busy     float64   `json:"busy_s"`
+	Problem  string    `json:"problem,omitempty"` // of this machine, the last one
+	Draining bool      `json:"draining,omitempty"`
+}
+
+// stalled is how long a job may show no progress.
+var stalled = 2 * time.Minute
+
+var (
+	errCancelled = errors.New("nobody waits for it")
+	errStalled   = errors.New("no progress")
+	errLimit     = errors.New("its time limit")
+)
+
+// Run takes jobs until ctx ends, the worker is drained, or it was idle for long. The job at hand is
+// given back when ctx ends.
+func (w *Worker) Run(ctx context.Context, conn *nats.Conn) error {
+	js, err := jetstream.New(conn)
+	if err != nil {
+		return err
+	}
+	w.conn, w.js, w.since = conn, js, time.Now().UTC()
+	w.state = WorkerState{Protocol: Protocol, Name: w.Name, Class: w.Class, Device: w.Device, Since: w.since}
+	stop, err := w.listen()
+	if err != nil {
+		return err
+	}
+	defer stop()
+	alive, cancel := context.WithCancel(ctx)
+	var beat sync.WaitGroup
+	beat.Go(func() { w.beat(alive) })
+	defer func() { cancel(); beat.Wait(); w.leave() }()
+	return w.take(ctx)
+}
+
+// listen hears which job is cancelled, and when to end.
+func (w *Worker) listen() (stop func(), err error) {
+	cancels, err := w.conn.Subscribe(cancelSubject+w.Class, func(m *nats.Msg) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.cancel != nil && w.current == string(m.Data) {
+			w.cancel(errCancelled)
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	drains, err := w.conn.Subscribe(drainSubject+w.Name, func(m *nats.Msg) {
+		w.drained.Store(true)
+		_ = m.Respond(nil) // who asked may be gone
+	})
+	return func() { _, _ = cancels.Unsubscribe(), drains.Unsubscribe() }, err
+}
+
+// pull is how long a worker waits for a job before it looks whether it should end.
+var pull = 5 * time.Second
+
+// take takes one job after the other.
+func (w *Worker) take(ctx context.Context) error {
+	idle := time.Now()
+	for ctx.Err() == nil && !w.drained.Load() && (w.Idle == 0 || time.Since(idle) < w.Idle) {
+		consumer, err := w.js.Consumer(ctx, jobStream, consumerOf(w.Class))
+		if err != nil { // the class has no queue yet, or the server is away
+			pause(ctx, time.Second)
+			continue
+		}
+		for ctx.Err() == nil && !w.drained.Load() && (w.Idle == 0 || time.Since(idle) < w.Idle) {
+			m, err := consumer.Next(jetstream.FetchMaxWait(pull))
+			if err != nil && !errors.Is(err, nats.ErrTimeout) && !errors.Is(err, jetstream.ErrNoMessages) {
+				pause(ctx, time.Second)
+				break
+			}
+			if m == nil {
+				continue
+			}
+			w.handle(ctx, m)
+			idle = time.Now()
+		}
+	}
+	return ctx.Err()
+}
+
+// handle does the job of a message and publishes its result.
+func (w *Worker) handle(ctx context.Context, m jetstream.Msg) {
+	var j Job
+	meta, err := m.Metadata()
+	if err == nil {
+		err = json.Unmarshal(m.Data(), &j)
+	}
+	if err == nil {
+		err = j.check()
+	}
+	if err != nil {
+		_ = m.TermWithReason("not a job") // the server keeps it otherwise
+		return
+	}
+	result := Result{Protocol: Protocol, Key: j.Key(), Class: w.Class, Worker: w.Name, Delivery: meta.NumDelivered}
+	if meta.NumDelivered > MaxDeliveries {
+		result.Lost = fmt.Sprintf("%d workers were lost on it", MaxDeliveries)
+	} else if !w.execute(ctx, m, &j, &result) {
+		return
+	}
+	w.publish(ctx, m, &result)
+}
+
+// execute does the work under a lease. It is false if there is no result: another worker takes the job.
+func (w *Worker) execute(ctx context.Context, m jetstream.Msg, j *Job, result *Result) bool {
+	began := time.Now()
+	work, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	limited, end := context.WithTimeoutCause(work, max(j.Limit, time.Second), errLimit)
+	defer end()
+	w.begin(j, cancel)
+	kept := w.renew(limited, m, cancel)
+	body, err := w.Do(limited, j, &objects{js: w.js}, kept.progress)
+	kept.stop()
+	cause := context.Cause(limited)
+	var machine *MachineError
+	switch {
+	case ctx.Err() != nil: // this worker ends
+		_ = m.Nak()
+	case errors.Is(cause, errCancelled):
+		_ = m.Term()
+	case err != nil && cause != nil:
+		err = &MachineError{fmt.Errorf("given up after %s: %w", time.Since(began).Round(time.Second), cause)}
+		fallthrough
+	case errors.As(err, &machine):
+		w.end(began, err)
+		if result.Delivery < MaxDeliveries {
+			_ = m.NakWithDelay(time.Second)
+			return false
+		}
+		result.Lost = fmt.Sprintf("%d workers failed on it, the last one: %v", MaxDeliveries, err)
+		return true
+	default:
+		result.Seconds = time.Since(began).Seconds()
+		if result.Body, err = encoded(body, err); err != nil {
+			result.Lost = err.Error()
+		}
+		w.end(began, nil)
+		return true
+	}
+	w.end(began, nil)
+	return false
+}
+
+// Answer is the body of every result: what the executor found, or why the job itself cannot be done.
+type Answer struct {
+	Error string          `json:"error,omitempty"`
+	Value json.RawMessage `json:"value,omitempty"`
+}
+
+func encoded(body any, failure error) (json.RawMessage, error) {
+	if failure != nil {
+		return json.Marshal(Answer{Error: failure.Error()})
+	}
+	value, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(Answer{Value: value})
+}
+
+// Decode reads the value of a result.
+func (r *Result) Decode(value any) error {
+	var a Answer
+	if err := json.Unmarshal(r.Body, &a); err != nil {
+		return fmt.Errorf("the result of %s: %w", r.Worker, err)
+	}
+	if a.Error != "" {
+		return fmt.Errorf("%s: %s", r.Worker, a.Error)
+	}
+	return json.Unmarshal(a.Value, value)
+}
+
+// publish signs a result, and acknowledges the job when the server has it. While the server is away
+// it tries again: the work may have taken minutes.
+func (w *Worker) publish(ctx context.Context, m jetstream.Msg, r *Result) {
+	if err := r.sign(w.Key); err != nil {
+		w.note("a result cannot be signed: " + err.Error())
+		return
+	}
+	data, err := json.Marshal(r)
+	if err != nil {
+		return
+	}
+	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
+		limited, cancel := context.WithTimeout(ctx, renewal)
+		_, err := w.js.Publish(limited, resultSubject+w.Name+"."+r.Key, data)
+		if err == nil {
+			err = m.DoubleAck(limited)
+		}
+		cancel()
+		if err == nil || !pause(ctx, wait) {
+			return
+		}
+		_ = m.InProgress()
+	}
+}
+
+// leaseOf keeps the lease of a job while it shows progress.
+type leaseOf struct {
+	last atomic.Int64 // time of the last progress
+	done chan struct{}
+	work sync.WaitGroup
+}
+
+func (l *leaseOf) progress() { l.last.Store(time.Now().UnixNano()) }
+func (l *leaseOf) stop()     { close(l.done); l.work.Wait() }
+
+// renew renews the lease until the work ends or shows no progress.
+func (w *Worker) renew(ctx context.Context, m jetstream.Msg, cancel context.CancelCauseFunc) *leaseOf {
+	l := &leaseOf{done: make(chan struct{})}
+	l.progress()
+	l.work.Go(func() {
+		ticker := time.NewTicker(renewal)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-l.done:
+				return
+			case <-ctx.Done():
+				return
+			case <-ticker.C:
+			}
+			if time.Since(time.Unix(0, l.last.Load())) > stalled {
+				cancel(errStalled)
+				return
+			}
+			_ = m.InProgress() // without a connection the lease ends, and another worker takes the job
+		}
+	})
+	return l
+}
+
+// begin and end keep the state that the worker tells.
+func (w *Worker) begin(j *Job, cancel context.CancelCauseFunc) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.current, w.cancel = j.Key(), cancel
+	w.state.Job, w.state.Started = j.Kind+" "+j.Key()[:12], time.Now().UTC()
+}
+
+func (w *Worker) end(began time.Time, failure error) {
+	w.mu.Lock()
+	w.current, w.cancel = "", nil
+	w.state.Job, w.state.Started = "", time.Time{}
+	w.state.Busy += time.Since(began).Seconds()
+	if failure == nil {
+		w.state.Done++
+	} else {
+		w.state.Failed++
+		w.state.Problem = failure.Error()
+	}
+	w.mu.Unlock()
+	if failure != nil {
+		w.note(failure.Error())
+	}
+}
+
+func (w *Worker) note(line string) {
+	if w.Note != nil {
+		w.Note(line)
+	}
+}
+
+// beat tells the state of the worker.
+func (w *Worker) beat(ctx context.Context) {
+	for {
+		w.mu.Lock()
+		w.state.Draining = w.drained.Load()
+		state, err := json.Marshal(w.state)
+		w.mu.Unlock()
+		if err == nil {
+			_, _ = w.js.PublishAsync("$KV."+workerBucket+"."+w.Name, state) // the next beat tells it again
+		}
+		if !pause(ctx, renewal) {
+			return
+		}
+	}
+}
+
+// leave takes the worker from the list.
+func (w *Worker) leave() {
+	m := nats.NewMsg("$KV." + workerBucket + "." + w.Name)
+	m.Header.Set("KV-Operation", "DEL")
+	_ = w.conn.PublishMsg(m) // the entry ends by itself
+	_ = w.conn.FlushTimeout(time.Second)
+}
