@@ -32,6 +32,7 @@ type Candidate struct {
 	result    run.TuneEvaluation
 	failure   error // behind the failure of the result; may be nil
 	suggest   []int // knobs, by the profile of a new best
+	elsewhere *elsewhere // its evaluation on another machine; nil before it is sent
 }
 
 // Patch is a change of the kernel's sources, which nobody has reviewed.

@@ -21,33 +21,55 @@ const (
 	finalCalls  = 8  // measurements of the energy on each shape
 )
 
-// finals checks the best candidates on all shapes and seeds, times them together with the default,
-// and makes the record. A candidate is called best only if it is better than the default beyond
-// doubt.
+// finals makes the record of the search. A candidate is called best only if it is better than the
+// default beyond doubt.
 func (s *search) finals(ctx context.Context) (*run.Tuning, error) {
-	standard, chosen, failed, err := s.choose(ctx)
+	standing, err := s.concludeSomewhere(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var rows []run.TunedVariant // the default, then chosen
-	for {
-		var wrong *Candidate
-		if rows, wrong, err = s.compare(ctx, standard, chosen); err != nil {
-			return nil, err
-		}
-		if wrong == nil {
-			break
-		}
-		failed = append(failed, wrong.row())
-		chosen = slices.DeleteFunc(chosen, func(c *Candidate) bool { return c == wrong })
-	}
-	elites := rows[1:]
+	elites := standing.Rows[1:]
 	slices.SortStableFunc(elites, func(a, b run.TunedVariant) int { return cmp.Compare(b.Ratio.Ratio, a.Ratio.Ratio) })
-	result := s.describe(rows[0], append(elites, failed...))
+	result := s.describe(standing.Rows[0], append(elites, standing.Failed...))
 	if len(elites) > 0 && elites[0].Verdict == measure.Faster {
 		result.Best, result.Faster = elites[0], true
 	}
 	return result, nil
+}
+
+// concludeSomewhere does the finals here, or elsewhere.
+func (s *search) concludeSomewhere(ctx context.Context) (*Standing, error) {
+	if s.request.Elsewhere == nil {
+		return s.conclude(ctx)
+	}
+	f := Finals{Plan: s.request.asPlan(), Candidates: []run.TuneEvaluation{s.standings.standard.result}, Search: s.document.ID}
+	for _, c := range s.standings.ranked() {
+		if c != s.standings.standard && len(f.Candidates) <= 2*s.request.Options.Elites {
+			f.Candidates = append(f.Candidates, c.result)
+		}
+	}
+	s.harness.step(fmt.Sprintf("%d variants", len(f.Candidates)), "finals on the fleet")
+	return s.request.Elsewhere.Conclude(ctx, f)
+}
+
+// conclude checks the best candidates on all shapes and seeds, and times them together with the
+// default.
+func (s *search) conclude(ctx context.Context) (*Standing, error) {
+	standard, chosen, failed, err := s.choose(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		rows, wrong, err := s.compare(ctx, standard, chosen)
+		if err != nil {
+			return nil, err
+		}
+		if wrong == nil {
+			return &Standing{Rows: rows, Failed: failed}, nil
+		}
+		failed = append(failed, wrong.row())
+		chosen = slices.DeleteFunc(chosen, func(c *Candidate) bool { return c == wrong })
+	}
 }
 
 // choose checks the best candidates, in their order, until enough are correct on all shapes and

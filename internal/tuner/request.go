@@ -35,6 +35,7 @@ type Request struct {
 	MaxWork   float64 // multiply-adds of a complete reference; above it a sample of rows is checked
 	Processes int     // of the finals
 	Proposer  Proposer
+	Elsewhere Elsewhere   // evaluates the candidates in place of this machine; may be nil
 	Resumed   func(State) // called with what a resumed search has found so far; may be nil
 }
 

@@ -72,7 +72,7 @@ func newSearch(ctx context.Context, l *lab.Lab, r Request) (*search, error) {
 	s := &search{harness: h, request: h.request, space: h.space, standings: newStandings(), started: time.Now()}
 	started := s.started.UTC().Truncate(time.Millisecond)
 	s.document = run.TuneSearch{
-		SchemaVersion: run.TuningSchemaVersion, ID: ledger.NewID(started, r.Variant.Stage().Name), Time: started, Ahead: ahead(), Identity: h.identity(),
+		SchemaVersion: run.TuningSchemaVersion, ID: ledger.NewID(started, r.Variant.Stage().Name), Time: started, Ahead: s.request.ahead(), Identity: h.identity(),
 	}
 	return s, nil
 }
@@ -91,8 +91,10 @@ func (s *search) conduct(ctx context.Context) (*run.Tuning, error) {
 	if err := s.begin(ctx); err != nil {
 		return nil, err
 	}
-	if err := s.harness.loadInputs(ctx); err != nil {
-		return nil, err
+	if s.request.Elsewhere == nil {
+		if err := s.harness.loadInputs(ctx); err != nil {
+			return nil, err
+		}
 	}
 	if err := s.evaluateAll(ctx); err != nil {
 		return nil, err
@@ -129,7 +131,7 @@ func (s *search) evaluateAll(ctx context.Context) error {
 		if s.ended = s.over(); s.ended != "" {
 			return nil
 		}
-		next, err := s.next()
+		next, err := s.next(ctx)
 		if err != nil {
 			return err
 		}
@@ -204,7 +206,7 @@ func (s *search) evaluateDefault(ctx context.Context) error {
 
 // next is the strategy's next candidate; nil if the space is exhausted. Those behind it begin to
 // compile.
-func (s *search) next() (*Candidate, error) {
+func (s *search) next(ctx context.Context) (*Candidate, error) {
 	for len(s.flight) < s.document.Ahead {
 		point, ok := s.strategy.Ask()
 		if !ok {
@@ -214,9 +216,13 @@ func (s *search) next() (*Candidate, error) {
 		if err != nil {
 			return nil, fmt.Errorf("BUG: the strategy proposed a variant that the kernel does not allow: %w", err)
 		}
-		s.harness.pipeline.Start(v)
-		c := Candidate{Variant: v, Origin: s.request.Strategy, point: point}
-		s.flight = append(s.flight, c.start(s.request.Objective))
+		c := Candidate{Variant: v, Origin: s.request.Strategy, point: point}.start(s.request.Objective)
+		if s.request.Elsewhere != nil {
+			s.send(ctx, c)
+		} else {
+			s.harness.pipeline.Start(v)
+		}
+		s.flight = append(s.flight, c)
 	}
 	if len(s.flight) == 0 {
 		return nil, nil
@@ -291,7 +297,7 @@ func (s *search) try(ctx context.Context, c *Candidate) error {
 	if c.result.SameAs == "" { // others have the number of the evaluation that they repeat
 		c.result.Number = s.standings.counted + 1
 	}
-	if c.result.Best {
+	if c.result.Best && s.request.Elsewhere == nil {
 		s.explain(ctx, c)
 	}
 	if ctx.Err() != nil { // without its suggestion the sequence would be another one
@@ -326,5 +332,10 @@ func (s *search) record(c *Candidate) error {
 }
 
 // ahead is how many variants compile while one is measured: one a core, at least 2. More would let
-// the strategy choose with fewer results.
-func ahead() int { return min(max(2, runtime.GOMAXPROCS(0)), 8) }
+// the strategy choose with fewer results. Elsewhere it is how many are evaluated at a time.
+func (r *Request) ahead() int {
+	if r.Elsewhere != nil {
+		return r.Elsewhere.InFlight()
+	}
+	return min(max(2, runtime.GOMAXPROCS(0)), 8)
+}

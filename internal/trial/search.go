@@ -1,0 +1,81 @@
+package trial
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"attune/internal/fleet"
+	"attune/internal/run"
+	"attune/internal/tuner"
+)
+
+// The kinds of jobs.
+const (
+	KindEvaluate = "evaluate"
+	KindFinals   = "finals"
+	KindCommand  = "command"
+)
+
+// Setting is what every job has: the kernel, and the program that knows it.
+type Setting struct {
+	Kernel  Kernel `json:"kernel"`
+	Version string `json:"version,omitempty"` // of the program, if the kernel is in it
+}
+
+type evaluation struct {
+	Setting
+	tuner.Trial
+}
+
+type finals struct {
+	Setting
+	tuner.Finals
+}
+
+// Limits of trials, whatever progress they show.
+const (
+	evaluationLimit = 30 * time.Minute
+	finalsLimit     = 2 * time.Hour
+)
+
+// Searcher evaluates the candidates of searches on the workers of a class.
+type Searcher struct {
+	Fleet   *fleet.Coordinator
+	Class   string
+	Setting Setting
+	Flight  int
+}
+
+// InFlight is how many candidates are evaluated at a time.
+func (s *Searcher) InFlight() int { return s.Flight }
+
+// Evaluate evaluates one candidate.
+func (s *Searcher) Evaluate(ctx context.Context, t tuner.Trial) (found run.TuneEvaluation, err error) {
+	err = s.do(ctx, KindEvaluate, evaluation{s.Setting, t}, evaluationLimit, &found)
+	if err != nil && ctx.Err() == nil {
+		err = fmt.Errorf("%s: %w", t.Variant, err)
+	}
+	return found, err
+}
+
+// Conclude does the finals of a search.
+func (s *Searcher) Conclude(ctx context.Context, f tuner.Finals) (*tuner.Standing, error) {
+	var found tuner.Standing
+	if err := s.do(ctx, KindFinals, finals{s.Setting, f}, finalsLimit, &found); err != nil {
+		return nil, fmt.Errorf("the finals: %w", err)
+	}
+	return &found, nil
+}
+
+func (s *Searcher) do(ctx context.Context, kind string, body any, limit time.Duration, found any) error {
+	j, err := fleet.NewJob(s.Class, kind, body, limit)
+	if err != nil {
+		return err
+	}
+	r, err := s.Fleet.Do(ctx, j)
+	if err != nil {
+		return err
+	}
+	return r.Decode(found)
+}
