@@ -33,6 +33,7 @@ type tuneOptions struct {
 	objective string
 	fixed     string
 	proposer  proposerOptions
+	spread    spreadOptions
 	given     []string // names of the flags on the command line
 }
 
@@ -43,7 +44,7 @@ const defaultTuneBudget = 200
 var (
 	tuneDeviceFlags = []string{
 		"shapes", "seeds", "objective", "device", "timeout", "fix", "arch", "processes", "python", "reference-timeout",
-		"selection", "holdout", "install", "output", "proposer", "proposer-timeout",
+		"selection", "holdout", "install", "output", "proposer", "proposer-timeout", "fleet", "creds", "class", "workers", "in-flight",
 	}
 	tuneReplayFlags = []string{"space", "repeat", "journal", "export", "plot"}
 )
@@ -99,6 +100,7 @@ takes part. --replay compares strategies on recorded results.`,
 	f.StringVar(&o.arch, "arch", "", "architecture (default: the device's, or newest)")
 	o.reference.flags(f)
 	o.proposer.flags(f)
+	o.spread.flags(f)
 	f.StringVar(&o.replay, "replay", "", "`file` of recorded results: a Kernel Tuner cache or T4")
 	f.StringVar(&o.space, "space", "", "replay: T1 `file` of the knobs and constraints (default: the recording's)")
 	f.IntVar(&o.repeat, "repeat", 100, "replay: number of searches")
@@ -218,7 +220,7 @@ func fixedKnobs(text string, v spec.Variant) ([]string, error) {
 
 // tuneDevice searches on a GPU or the simulator.
 func (a *app) tuneDevice(ctx context.Context, o tuneOptions, args []string) error {
-	if err := errors.Join(o.checkFlags(), checkLimit(o.device.limit), o.reference.check(), o.proposer.check()); err != nil {
+	if err := errors.Join(o.checkFlags(), checkLimit(o.device.limit), o.reference.check(), o.proposer.check(), o.spread.check(), o.checkSpread()); err != nil {
 		return usageError{err}
 	}
 	kernel, folder, err := a.kernel()
@@ -253,10 +255,13 @@ func (a *app) tuneDevice(ctx context.Context, o tuneOptions, args []string) erro
 	w.status.Set("looking for a device")
 	o.device.sim, o.device.simulates = defaultSim, true
 	a.kernels = &kernelOutput{w: io.Discard, json: &a.json} // hundreds of variants may print
+	defer a.noteEdited(w)
+	if o.spread.asked() {
+		return a.tuneSpread(ctx, w, o, name)
+	}
 	if w.Device, err = a.findDevice(ctx, o.device); err != nil {
 		return err
 	}
-	defer a.noteEdited(w)
 	if o.selection != "" {
 		request, err := o.selectionRequest(kernel, w.Device.Simulated(), nil)
 		if err != nil {
@@ -265,6 +270,37 @@ func (a *app) tuneDevice(ctx context.Context, o tuneOptions, args []string) erro
 		return a.tuneSelection(ctx, w, request, o.install)
 	}
 	return a.tuneFrom(ctx, w, o, name)
+}
+
+// checkSpread refuses searches that one machine does alone.
+func (o tuneOptions) checkSpread() error {
+	switch {
+	case !o.spread.asked():
+		return nil
+	case o.selection != "":
+		return errors.New("--selection searches on one device; --fleet and --workers are for searches of one variant")
+	case o.proposer.command != "":
+		return errors.New("--proposer patches kernels, which only this machine builds; leave out --fleet and --workers")
+	}
+	return nil
+}
+
+// tuneSpread searches from a variant on several workers.
+func (a *app) tuneSpread(ctx context.Context, w *workplace, o tuneOptions, name string) error {
+	s, err := a.openSpread(ctx, o.spread, o.device, o.reference)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	w.Device = s.device(a, o.device)
+	request, err := o.tuneRequest(w.Kernel, name, w.Device.Simulated())
+	if err != nil {
+		return usageError{err}
+	}
+	if request.Elsewhere, err = s.searcher(ctx, a, o.spread); err != nil {
+		return err
+	}
+	return a.tuneVariants(ctx, w, request, nil)
 }
 
 // tuneFrom searches from a variant.

@@ -12,6 +12,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nkeys"
+
+	"attune/internal/device"
 )
 
 // Executor does a job. It calls progress whenever the work has come further: a job without progress
@@ -23,6 +25,7 @@ type Worker struct {
 	Name   string
 	Class  string
 	Device string // in words, for those who look
+	Facts  device.Facts
 	Key    nkeys.KeyPair
 	Do     Executor
 	Idle   time.Duration // without a job, after which it ends; 0 for never
@@ -45,6 +48,7 @@ type WorkerState struct {
 	Name     string    `json:"name"`
 	Class    string    `json:"class"`
 	Device   string    `json:"device"`
+	Facts    device.Facts `json:"facts"`
 	Since    time.Time `json:"since"`
 	Job      string    `json:"job,omitempty"` // kind and key of the one at hand
 	Started  time.Time `json:"started,omitzero"`
@@ -72,7 +76,7 @@ func (w *Worker) Run(ctx context.Context, conn *nats.Conn) error {
 		return err
 	}
 	w.conn, w.js, w.since = conn, js, time.Now().UTC()
-	w.state = WorkerState{Protocol: Protocol, Name: w.Name, Class: w.Class, Device: w.Device, Since: w.since}
+	w.state = WorkerState{Protocol: Protocol, Name: w.Name, Class: w.Class, Device: w.Device, Facts: w.Facts, Since: w.since}
 	stop, err := w.listen()
 	if err != nil {
 		return err

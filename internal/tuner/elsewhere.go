@@ -3,11 +3,13 @@ package tuner
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"attune/internal/lab"
 	"attune/internal/measure"
 	"attune/internal/run"
 	"attune/internal/spec"
+	"attune/internal/tune"
 )
 
 // Elsewhere evaluates candidates on other machines of one class.
@@ -151,6 +153,9 @@ func (s *Site) Evaluate(ctx context.Context, t Trial) (run.TuneEvaluation, error
 		{"correctness", h.checkSmall},
 		{"measuring", s.search.measure},
 	})
+	if err == nil && c.ok() && c.result.Best {
+		s.search.explain(ctx, c)
+	}
 	return c.result, err
 }
 
@@ -239,9 +244,22 @@ func (s *search) receive(ctx context.Context, c *Candidate) error {
 			return err
 		}
 		if s.rank(c) {
+			s.takeSuggestion(c)
 			return nil
 		}
 		s.send(ctx, c) // beside the newer best: two ratios of two machines prove nothing
+	}
+}
+
+// takeSuggestion passes the knobs that the explanation of a new best names to the strategy.
+func (s *search) takeSuggestion(c *Candidate) {
+	if !c.result.Best {
+		c.result.Suggested = nil
+		return
+	}
+	c.suggest = []int{}
+	for _, name := range c.result.Suggested {
+		c.suggest = append(c.suggest, slices.IndexFunc(s.space.Knobs, func(k tune.Knob) bool { return k.Name == name }))
 	}
 }
 

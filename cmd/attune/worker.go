@@ -1,0 +1,176 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"attune/internal/device"
+	"attune/internal/fleet"
+	"attune/internal/lab"
+	"attune/internal/spec"
+	"attune/internal/toolchain"
+	"attune/internal/trial"
+	"attune/kernels"
+)
+
+type workerOptions struct {
+	fleetOptions
+	name      string
+	idle      time.Duration
+	clocks    string
+	device    deviceOptions
+	reference referenceOptions
+}
+
+func (a *app) workerCommand() *cobra.Command {
+	var o workerOptions
+	cmd := &cobra.Command{
+		Use:   "worker",
+		Short: "let this machine work for a fleet",
+		Long: `Worker takes jobs from a fleet: candidates of searches, runs of variants, and
+mutants. It takes those of its class, which is the kind of its device, one at a
+time. The kernel's files come with the jobs; the compiler is this machine's.
+
+A job that this machine cannot finish goes to another one. Ctrl-C ends the
+worker, and the job at hand is given back; attune fleet drain lets it end after
+its job. A connection that was lost comes back by itself.`,
+		Example: `  attune worker --fleet 127.0.0.1:4222 --device sim
+  attune worker --creds gpu7.toml --device cuda:0 --idle 10m`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.work(cmd.Context(), o) },
+	}
+	f := cmd.Flags()
+	o.fleetOptions.flags(f)
+	f.StringVar(&o.name, "name", "", "of the worker (default: of the credentials, or the machine's and a number)")
+	f.DurationVar(&o.idle, "idle", 0, "end after so long without a job; 0 for never")
+	f.StringVar(&o.clocks, "clocks", "", "the clocks of the GPU are locked at this `MHz`: a class of its own")
+	f.StringVar(&o.device.name, "device", autoDevice, "cuda, cuda:N, sim; auto: the GPU, else sim")
+	addTimeout(f, &o.device.limit, &o.device.launch)
+	o.reference.flags(f)
+	return cmd
+}
+
+// work takes jobs until it is ended.
+func (a *app) work(ctx context.Context, o workerOptions) error {
+	if err := errors.Join(o.needURL(), checkLimit(o.device.limit), o.reference.check()); err != nil {
+		return usageError{err}
+	}
+	o.device.sim, o.device.simulates = defaultSim, true
+	device, err := a.findDevice(ctx, o.device)
+	if err != nil {
+		return err
+	}
+	creds, err := o.credentials()
+	if err != nil {
+		return usageError{err}
+	}
+	w, bench, err := a.newWorker(device, fleet.ClassOf(device.Facts(), o.clocks), o.reference)
+	if err != nil {
+		return err
+	}
+	defer bench.Close()
+	if w.Name, err = o.workerName(creds); err != nil {
+		return usageError{err}
+	}
+	conn, err := fleet.Connect(o.url, creds, a.note)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if w.Key, err = o.key(creds); err != nil {
+		return err
+	}
+	w.Idle = o.idle
+	if creds == nil { // a fleet on loopback, which trusts everybody
+		if err := inviteHere(ctx, conn, w); err != nil {
+			return err
+		}
+	}
+	if !a.json {
+		fmt.Fprintf(a.stderr, "attune: %s works for the class %s of %s; Ctrl-C ends it\n", w.Name, w.Class, conn.ConnectedUrlRedacted())
+	}
+	if err := w.Run(ctx, conn); err != nil && ctx.Err() == nil {
+		return err
+	}
+	return nil
+}
+
+// workerName is the worker's name.
+func (o workerOptions) workerName(creds *fleet.Credentials) (string, error) {
+	if creds != nil {
+		if o.name != "" && o.name != creds.Name {
+			return "", fmt.Errorf("--name %s: the credentials are those of %s", o.name, creds.Name)
+		}
+		return creds.Name, nil
+	}
+	name := o.name
+	if name == "" {
+		host, _ := os.Hostname()
+		name = fmt.Sprintf("%.40s-%d", strings.Map(tokenRune, host), os.Getpid())
+	}
+	return name, fleet.CheckName("name", name)
+}
+
+// tokenRune is a character that the name of a worker may have.
+func tokenRune(r rune) rune {
+	switch {
+	case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9', r == '-', r == '_':
+		return r
+	}
+	return '-'
+}
+
+// newWorker is a worker with a bench on a device of this machine.
+func (a *app) newWorker(d lab.Device, class string, reference referenceOptions) (*fleet.Worker, *trial.Bench, error) {
+	cache, err := toolchain.CacheDir()
+	if err != nil {
+		return nil, nil, err
+	}
+	bench := &trial.Bench{
+		Cache: filepath.Join(cache, "fleet"), Version: version(),
+		Lab: func(ctx context.Context, folder string) (*lab.Lab, error) { return a.labAt(ctx, folder, d, reference) },
+	}
+	facts := d.Facts()
+	return &fleet.Worker{Class: class, Device: deviceWords(facts), Facts: facts, Do: bench.Do, Note: a.note}, bench, nil
+}
+
+func deviceWords(f device.Facts) string {
+	if f.Kind == "sim" {
+		return "simulator"
+	}
+	return f.Name
+}
+
+// labAt is a lab for the kernel of a folder, or for the kernel in the program.
+func (a *app) labAt(ctx context.Context, folder string, d lab.Device, reference referenceOptions) (*lab.Lab, error) {
+	own := *a
+	own.kernelDir = folder
+	sources := kernels.SDPA()
+	if folder != "" {
+		sources = toolchain.Folder(folder)
+	}
+	kernel, err := spec.Load(sources)
+	if err != nil {
+		return nil, lab.RequestError(err.Error())
+	}
+	w, err := own.newWorkplace(ctx, kernel, sources)
+	if err != nil {
+		return nil, err
+	}
+	if folder != "" {
+		w.Builder.Dir = folder
+	}
+	if w.compiler == nil {
+		return nil, fmt.Errorf("this machine builds no variants: %w", own.noCompiler)
+	}
+	own.prepareReference(ctx, w, &reference)
+	w.Device = d
+	return w.Lab, nil
+}

@@ -1,0 +1,151 @@
+package fleet
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/BurntSushi/toml"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nkeys"
+)
+
+// Credentials let one worker or coordinator into a fleet. They are a file that nobody else may read.
+type Credentials struct {
+	URL   string `toml:"url"`             // of the server
+	Name  string `toml:"name"`            // of the worker; owner for the coordinator
+	Class string `toml:"class,omitempty"` // that the worker may work for; empty for any
+	Seed  string `toml:"seed"`            // the private key
+	CA    string `toml:"ca,omitempty"`    // certificate of the server's authority; empty for those of the machine
+}
+
+// Owner is the name of the coordinator, who may do everything.
+const Owner = "owner"
+
+// NewCredentials makes a key for a name.
+func NewCredentials(name, class string) (c Credentials, public string, err error) {
+	key, err := nkeys.CreateUser()
+	if err != nil {
+		return c, "", err
+	}
+	seed, err := key.Seed()
+	if err != nil {
+		return c, "", err
+	}
+	public, err = key.PublicKey()
+	return Credentials{Name: name, Class: class, Seed: string(seed)}, public, err
+}
+
+// Key is the key pair.
+func (c *Credentials) Key() (nkeys.KeyPair, error) { return nkeys.FromSeed([]byte(c.Seed)) }
+
+// ReadCredentials reads a file of credentials.
+func ReadCredentials(path string) (Credentials, error) {
+	var c Credentials
+	info, err := os.Stat(path)
+	if err == nil && info.Mode().Perm()&0o077 != 0 {
+		return c, fmt.Errorf("%s: others can read the private key; chmod 600 %s", path, path)
+	}
+	meta, err := toml.DecodeFile(path, &c)
+	if err != nil {
+		return c, fmt.Errorf("credentials: %w", err)
+	}
+	if unknown := meta.Undecoded(); len(unknown) > 0 {
+		return c, fmt.Errorf("credentials %s: unknown key %s", path, unknown[0])
+	}
+	if _, err := c.Key(); err != nil {
+		return c, fmt.Errorf("credentials %s: the seed is no key; attune fleet invite makes a new file", path)
+	}
+	return c, CheckName("name", c.Name)
+}
+
+// Write writes the credentials to a new file that only its owner can read.
+func (c *Credentials) Write(path string) error {
+	var text bytes.Buffer
+	text.WriteString("# Keep this file secret: it lets a worker into the fleet.\n")
+	if err := toml.NewEncoder(&text).Encode(c); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text.Bytes())
+	return errors.Join(err, f.Close())
+}
+
+// connectLimit is how long the first connection may take.
+const connectLimit = 5 * time.Second
+
+// Connect connects to a server. The connection comes back by itself when it was lost; changed is
+// called when it was lost or came back, and may be nil.
+func Connect(address string, c *Credentials, changed func(string)) (*nats.Conn, error) {
+	if changed == nil {
+		changed = func(string) {}
+	}
+	if !strings.Contains(address, "://") {
+		address = "nats://" + address
+	}
+	if u, err := url.Parse(address); err != nil || u.Host == "" {
+		return nil, fmt.Errorf("%q is no address of a fleet; want host:4222 or tls://host:4222", address)
+	}
+	options := []nats.Option{
+		nats.Name("attune"), nats.Timeout(connectLimit), nats.MaxReconnects(-1), nats.ReconnectWait(500 * time.Millisecond), nats.ReconnectBufSize(-1),
+		nats.PingInterval(10 * time.Second), nats.MaxPingsOutstanding(2),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			if err != nil {
+				changed(fmt.Sprintf("the connection to the fleet was lost (%v); trying again", err))
+			}
+		}),
+		nats.ReconnectHandler(func(*nats.Conn) { changed("connected to the fleet again") }),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			if errors.Is(err, nats.ErrPermissionViolation) {
+				changed(fmt.Sprintf("the fleet's server refuses: %v", err))
+			}
+		}),
+	}
+	if c != nil {
+		more, err := c.options()
+		if err != nil {
+			return nil, err
+		}
+		options = append(options, more...)
+	}
+	conn, err := nats.Connect(address, options...)
+	switch {
+	case errors.Is(err, nats.ErrAuthorization):
+		return nil, fmt.Errorf("the fleet at %s does not know this key; attune fleet invite NAME on its machine makes one for --creds", address)
+	case err != nil:
+		return nil, fmt.Errorf("connect to the fleet at %s: %w", address, plain(err))
+	}
+	return conn, nil
+}
+
+func (c *Credentials) options() ([]nats.Option, error) {
+	key, err := c.Key()
+	if err != nil {
+		return nil, err
+	}
+	public, err := key.PublicKey()
+	if err != nil {
+		return nil, err
+	}
+	options := []nats.Option{nats.Nkey(public, key.Sign)}
+	if c.Name != Owner {
+		options = append(options, nats.CustomInboxPrefix(inboxOf(c.Name)))
+	}
+	if c.CA != "" {
+		pool := x509.NewCertPool()
+		if !pool.AppendCertsFromPEM([]byte(c.CA)) {
+			return nil, errors.New("the credentials have no valid certificate")
+		}
+		options = append(options, nats.Secure(&tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS13}))
+	}
+	return options, nil
+}
