@@ -6,18 +6,219 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"attune/internal/device"
+	"attune/internal/document"
 	"attune/internal/fleet"
 	"attune/internal/lab"
 	"attune/internal/trial"
 )
+
+func (a *app) fleetCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "fleet",
+		Short: "show a fleet, invite and drain workers, print files that start them",
+		Long: `A fleet is a server (attune serve --fleet), workers (attune worker), and
+commands that hand it work (attune tune --fleet). See docs/fleet.md.`,
+		Example: "  attune fleet status --fleet 127.0.0.1:4222",
+		Args:    noSuchCommand,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(a.fleetStatusCommand(), a.fleetDrainCommand(), a.fleetDeadCommand(), a.fleetInviteCommand(), a.fleetDismissCommand())
+	return cmd
+}
+
+// withFleet calls a function with a coordinator of the named fleet.
+func (a *app) withFleet(ctx context.Context, o fleetOptions, do func(*fleet.Coordinator) error) error {
+	if err := o.needURL(); err != nil {
+		return usageError{err}
+	}
+	creds, err := o.credentials()
+	if err != nil {
+		return usageError{err}
+	}
+	conn, err := fleet.Connect(o.url, creds, a.note)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	c, err := fleet.NewCoordinator(ctx, conn, fleet.Store{}, nil, a.note)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return do(c)
+}
+
+func (a *app) fleetStatusCommand() *cobra.Command {
+	var o fleetOptions
+	cmd := &cobra.Command{
+		Use:     "status",
+		Short:   "list classes, workers and dead letters",
+		Long:    "Status prints the queue of each class, what each worker does, and the jobs that no\nmachine could do.",
+		Example: "  attune fleet status --fleet 127.0.0.1:4222\n  attune fleet status --json",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.withFleet(cmd.Context(), o, func(c *fleet.Coordinator) error {
+				s, err := c.Status(cmd.Context())
+				if err != nil {
+					return err
+				}
+				if a.json {
+					return a.printJSON(s)
+				}
+				return document.FleetStatus(s, time.Now()).Terminal(a.stdout, a.screen())
+			})
+		},
+	}
+	o.flags(cmd.Flags())
+	return cmd
+}
+
+func (a *app) fleetDrainCommand() *cobra.Command {
+	var o fleetOptions
+	cmd := &cobra.Command{
+		Use:     "drain WORKER",
+		Short:   "let a worker end after its job",
+		Long:    "Drain lets a worker end after the job at hand. Jobs that wait go to other workers.",
+		Example: "  attune fleet drain gpu7 --fleet 127.0.0.1:4222",
+		Args:    exactly("WORKER", "gpu7"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := fleet.CheckName("worker", args[0]); err != nil {
+				return usageError{err}
+			}
+			return a.withFleet(cmd.Context(), o, func(c *fleet.Coordinator) error {
+				ctx, cancel := context.WithTimeout(cmd.Context(), 5*time.Second)
+				defer cancel()
+				if err := c.Drain(ctx, args[0]); err != nil {
+					return err
+				}
+				fmt.Fprintf(a.stderr, "attune: %s ends after its job\n", args[0])
+				return nil
+			})
+		},
+	}
+	o.flags(cmd.Flags())
+	return cmd
+}
+
+func (a *app) fleetDeadCommand() *cobra.Command {
+	var o fleetOptions
+	var retry string
+	cmd := &cobra.Command{
+		Use:   "dead",
+		Short: "list the jobs that no machine could do, or try one again",
+		Long: `Dead prints the jobs on which several machines failed: a worker was lost, or its
+device. That says nothing about the kernel. --retry puts one into the queue
+again.`,
+		Example: "  attune fleet dead --fleet 127.0.0.1:4222\n  attune fleet dead --retry 3f2a91",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.withFleet(cmd.Context(), o, func(c *fleet.Coordinator) error {
+				if retry != "" {
+					letter, err := c.Retry(cmd.Context(), retry)
+					if err == nil {
+						fmt.Fprintf(a.stderr, "attune: %s %.12s is in the queue of %s again\n", letter.Job.Kind, letter.Key, letter.Job.Class)
+					}
+					return err
+				}
+				s, err := c.Status(cmd.Context())
+				if err != nil {
+					return err
+				}
+				if a.json {
+					return a.printJSON(map[string]any{"schema_version": 1, "dead": s.Dead})
+				}
+				return document.FleetDead(s.Dead).Terminal(a.stdout, a.screen())
+			})
+		},
+	}
+	cmd.Flags().StringVar(&retry, "retry", "", "`key` of a job, or its beginning")
+	o.flags(cmd.Flags())
+	return cmd
+}
+
+// fleetHome is the folder of the fleet of this machine's ledger.
+func (a *app) fleetHome() string { return filepath.Join(a.ledgerPath(), "fleet") }
+
+func (a *app) fleetInviteCommand() *cobra.Command {
+	var class, address, output string
+	cmd := &cobra.Command{
+		Use:   "invite NAME",
+		Short: "make the key of a worker",
+		Long: `Invite makes the key of a worker and writes it, with the server's address and
+certificate, to a file for attune worker --creds. Run it on the machine of the
+server, with the same --ledger; a server that runs lets the worker in at once.
+
+The key lets its owner take jobs and publish results under its name, and nothing
+else. The file is secret: copy it over ssh.`,
+		Example: "  attune fleet invite gpu7 --address tls://lab.example:4222\n  attune fleet invite gpu7 --class h200-3f2a91c0 -o gpu7.toml",
+		Args:    exactly("NAME", "gpu7"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			home, err := fleet.OpenHome(a.fleetHome())
+			if err != nil {
+				return err
+			}
+			c, err := home.Invite(args[0], class, address)
+			if err != nil {
+				return usageError{err}
+			}
+			file := cmp.Or(output, args[0]+".toml")
+			if err := c.Write(file); err != nil {
+				return errors.Join(err, home.Dismiss(args[0]))
+			}
+			fmt.Fprintf(a.stderr, "attune: copy %s to the machine of %s; there, attune worker --creds %s\n", file, args[0], filepath.Base(file))
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&class, "class", "", "the only `class` of devices it may work for")
+	f.StringVar(&address, "address", "", "`URL` at which the worker reaches the server, such as tls://host:4222")
+	f.StringVarP(&output, "output", "o", "", "`file` of the key (default: NAME.toml)")
+	return cmd
+}
+
+func (a *app) fleetDismissCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "dismiss NAME",
+		Short:   "take an invitation back",
+		Long:    "Dismiss takes the invitation of a worker back. A server that runs closes its\nconnection, and its results are refused.",
+		Example: "  attune fleet dismiss gpu7",
+		Args:    exactly("NAME", "gpu7"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			home, err := fleet.OpenHome(a.fleetHome())
+			if err == nil {
+				err = home.Dismiss(args[0])
+			}
+			return err
+		},
+	}
+}
+
+// startHost starts the server of a fleet, and says how to reach it.
+func (a *app) startHost(ctx context.Context, address string) (*fleet.Host, error) {
+	host, err := fleet.StartHost(ctx, a.fleetHome(), address, a.note)
+	if err != nil {
+		return nil, err
+	}
+	if a.json {
+		return host, nil
+	}
+	fmt.Fprintf(a.stderr, "attune: a fleet is at %s; attune worker --fleet %s joins it\n", host.Address(), host.Address())
+	if host.Keyed() {
+		fmt.Fprintf(a.stderr, "attune: workers need a key (attune fleet invite NAME), and searches --creds %s\n", filepath.Join(a.fleetHome(), "owner.toml"))
+	}
+	return host, nil
+}
 
 // fleetVariable and credsVariable are the environment variables of the flags.
 const (

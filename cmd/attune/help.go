@@ -31,6 +31,7 @@ var commandGroups = []struct {
 	{"measure", "Measure:", []string{"build", "sim", "exec", "compare", "bench", "profile", "predict", "accuracy", "mutate", "tune", "export"}},
 	{"inspect", "Inspect:", []string{"history", "show", "report", "serve"}},
 	{"records", "Records:", []string{"promote", "rollback", "reproduce", "ledger"}},
+	{"fleet", "Other machines:", []string{"worker", "fleet"}},
 }
 
 // addHelp adds the groups, the topics and the help command, and completes the help of every

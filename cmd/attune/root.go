@@ -76,7 +76,7 @@ func (a *app) rootCommand() *cobra.Command {
 		a.initCommand(), a.runCommand(), a.watchCommand(), a.buildCommand(), a.compareCommand(), a.benchCommand(), a.profileCommand(), a.predictCommand(), a.simCommand(), a.execCommand(), a.nvccCommand(),
 		a.mutateCommand(), a.accuracyCommand(), a.tuneCommand(), a.listCommand(), a.historyCommand(), a.showCommand(), a.reportCommand(), a.ledgerCommand(),
 		a.promoteCommand(), a.rollbackCommand(), a.reproduceCommand(), a.exportCommand(),
-		a.serveCommand(), a.workerCommand(), a.toolchainCommand(), a.doctorCommand(), a.versionCommand(), a.serverCommand(),
+		a.serveCommand(), a.workerCommand(), a.fleetCommand(), a.toolchainCommand(), a.doctorCommand(), a.versionCommand(), a.serverCommand(),
 	)
 	root.InitDefaultVersionFlag()
 	root.Flags().Lookup("version").Hidden = true // the command is in the list

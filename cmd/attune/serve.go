@@ -29,7 +29,7 @@ const tokenVariable = "ATTUNE_TOKEN"
 // minToken is the least length of a token that a user chooses.
 const minToken = 16
 
-type serveOptions struct{ address, token string }
+type serveOptions struct{ address, token, fleet string }
 
 func (a *app) serveCommand() *cobra.Command {
 	var o serveOptions
@@ -47,14 +47,18 @@ printed with the address. Requests that other sites cause are refused.
 
 Another --address can be reached from other machines. Then --token or
 ` + tokenVariable + ` must be given, and reading needs it too. The connection is not
-encrypted: prefer a tunnel, ssh -L 8180:localhost:8180 HOST. Ctrl-C ends it.`,
-		Example: "  attune serve\n  attune serve --ledger results --address 127.0.0.1:0",
+encrypted: prefer a tunnel, ssh -L 8180:localhost:8180 HOST. Ctrl-C ends it.
+
+With --fleet it is the server of a fleet too: attune worker joins it, and
+attune tune --fleet hands it work. See docs/fleet.md.`,
+		Example: "  attune serve\n  attune serve --ledger results --address 127.0.0.1:0\n  attune serve --fleet 127.0.0.1:4222",
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return a.serve(cmd.Context(), o) },
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.address, "address", "127.0.0.1:8180", "`host:port` to listen on; port 0 takes a free one")
 	f.StringVar(&o.token, "token", "", "needed to start runs (default: "+tokenVariable+", or random)")
+	f.StringVar(&o.fleet, "fleet", "", "`host:port` on which workers and searches reach a fleet")
 	return cmd
 }
 
@@ -62,6 +66,9 @@ encrypted: prefer a tunnel, ssh -L 8180:localhost:8180 HOST. Ctrl-C ends it.`,
 func (o *serveOptions) check() error {
 	if _, _, err := net.SplitHostPort(o.address); err != nil {
 		return fmt.Errorf("--address %s: want host:port, such as 127.0.0.1:8180", o.address)
+	}
+	if _, _, err := net.SplitHostPort(o.fleet); o.fleet != "" && err != nil {
+		return fmt.Errorf("--fleet %s: want host:port, such as 127.0.0.1:4222", o.fleet)
 	}
 	given := cmp.Or(o.token, os.Getenv(tokenVariable))
 	switch {
@@ -79,7 +86,11 @@ func (a *app) serve(ctx context.Context, o serveOptions) error {
 	if err := o.check(); err != nil {
 		return usageError{err}
 	}
-	kept, err := a.readLedger(ctx)
+	open := a.readLedger
+	if o.fleet != "" { // whose folder is in the ledger
+		open = a.openRecordingLedger
+	}
+	kept, err := open(ctx)
 	if err != nil {
 		return err
 	}
@@ -94,6 +105,13 @@ func (a *app) serve(ctx context.Context, o serveOptions) error {
 	defer listener.Close()
 	bound := listener.Addr().String()
 	private := !web.Loopback(o.address) || !web.Loopback(bound)
+	if o.fleet != "" {
+		host, err := a.startHost(ctx, o.fleet)
+		if err != nil {
+			return err
+		}
+		defer host.Close()
+	}
 	server, err := web.New(web.Config{
 		Ledger: kept, LedgerName: a.ledgerPath(), Version: version(), Kernel: a.kernel, Images: a.lookups(ctx),
 		Address: bound, Host: calledName(o.address), Token: o.token, Private: private, Commands: a.reader(kept).Commands, Command: a.startedRun, Errors: log.New(a.stderr, "attune: serve: ", 0),

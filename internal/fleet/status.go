@@ -139,16 +139,19 @@ func (c *Coordinator) Retry(ctx context.Context, key string) (*DeadLetter, error
 	return nil, fmt.Errorf("there is no dead letter %s; attune fleet dead lists them", key)
 }
 
-// Invite lets a worker work for the fleet: its results are taken from now on. The connection is that
-// of the server's owner, or to a server that trusts everybody.
+// Invite lets a worker work for a fleet that trusts everybody who reaches its server.
 func Invite(ctx context.Context, conn *nats.Conn, i Invitation) error {
 	q, err := openQueue(ctx, conn, Store{})
 	if err != nil {
 		return err
 	}
+	return (&Coordinator{queue: q}).invite(ctx, i)
+}
+
+func (c *Coordinator) invite(ctx context.Context, i Invitation) error {
 	data, err := json.Marshal(i)
 	if err == nil {
-		_, err = q.keys.Put(ctx, i.Name, data)
+		_, err = c.queue.keys.Put(ctx, i.Name, data)
 	}
 	return err
 }

@@ -1,0 +1,157 @@
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// Host is a server of a fleet with its coordinator, on the machine of the ledger.
+type Host struct {
+	*Coordinator
+	home    *Home
+	server  *Server
+	conn    *nats.Conn
+	invited map[string]Invitation
+	keyed   bool // workers and coordinators need a key
+	stop    func()
+}
+
+// Keyed reports whether workers and coordinators need a key.
+func (h *Host) Keyed() bool { return h.keyed }
+
+// invitationsEvery is how often the host looks for new invitations.
+const invitationsEvery = time.Second
+
+// StartHost starts the server of a fleet. On loopback, and while nobody is invited, it trusts every
+// program of this machine; elsewhere connections are encrypted and every worker has a key.
+func StartHost(ctx context.Context, path, address string, note func(string)) (*Host, error) {
+	home, err := OpenHome(path)
+	if err != nil {
+		return nil, err
+	}
+	h := &Host{home: home}
+	if h.invited, err = home.Invitations(); err != nil {
+		return nil, err
+	}
+	o := ServerOptions{Folder: home.Streams(), Address: address, Workers: h.invited}
+	local := IsLoopback(address)
+	if h.keyed = !local || len(h.invited) > 0; h.keyed {
+		if o.Owner, err = home.OwnerKey(); err != nil {
+			return nil, err
+		}
+	}
+	if !local {
+		if o.TLS, err = home.TLS(HostNames()); err != nil {
+			return nil, err
+		}
+	}
+	if h.server, err = StartServer(o); err != nil {
+		return nil, err
+	}
+	if err := h.coordinate(ctx, note); err != nil {
+		h.server.Close()
+		return nil, err
+	}
+	return h, nil
+}
+
+// coordinate connects the coordinator, and keeps the invitations up to date.
+func (h *Host) coordinate(ctx context.Context, note func(string)) (err error) {
+	var options []nats.Option
+	if h.keyed {
+		if options, err = h.home.Owner().options(); err != nil {
+			return err
+		}
+	}
+	if h.conn, err = h.server.connect(options...); err != nil {
+		return err
+	}
+	if h.Coordinator, err = NewCoordinator(ctx, h.conn, Store{}, nil, note); err != nil {
+		h.conn.Close()
+		return err
+	}
+	if err := h.tell(ctx); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var work sync.WaitGroup
+	work.Go(func() {
+		for pause(ctx, invitationsEvery) {
+			h.refresh(ctx, note)
+		}
+	})
+	h.stop = func() { cancel(); work.Wait() }
+	return nil
+}
+
+// refresh lets new workers in, and dismissed ones out.
+func (h *Host) refresh(ctx context.Context, note func(string)) {
+	now, err := h.home.Invitations()
+	if err != nil || maps.Equal(now, h.invited) {
+		return
+	}
+	before := h.invited
+	h.invited = now
+	if h.keyed {
+		owner, err := h.home.OwnerKey()
+		if err == nil {
+			err = h.server.Invite(owner, now)
+		}
+		if err != nil {
+			note(fmt.Sprintf("the fleet's invitations: %v", err))
+		}
+	} else if len(before) == 0 {
+		note("workers are invited: start the server again, and it lets in nobody else")
+	}
+	if err := h.tell(ctx); err != nil {
+		note(fmt.Sprintf("the fleet's invitations: %v", err))
+	}
+	for name := range before {
+		if _, still := now[name]; !still {
+			_ = h.queue.keys.Delete(ctx, name) // without its key the server refuses it anyway
+		}
+	}
+}
+
+// tell writes the invitations to the bucket that coordinators read.
+func (h *Host) tell(ctx context.Context) error {
+	for _, i := range h.invited {
+		if err := h.invite(ctx, i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Address is where the server listens, as a worker names it.
+func (h *Host) Address() string {
+	if IsLoopback(h.server.Address()) {
+		return h.server.Address()
+	}
+	return "tls://" + h.server.Address()
+}
+
+// Close ends the server.
+func (h *Host) Close() {
+	h.stop()
+	h.Coordinator.Close()
+	h.conn.Close()
+	h.server.Close()
+}
+
+// IsLoopback reports whether only this machine reaches an address.
+func IsLoopback(address string) bool {
+	host, _, err := net.SplitHostPort(strings.TrimPrefix(address, "nats://"))
+	if err != nil {
+		return false
+	}
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
