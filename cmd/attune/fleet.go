@@ -289,7 +289,6 @@ func (o *spreadOptions) flags(f *pflag.FlagSet) {
 	o.fleetOptions.flags(f)
 	f.StringVar(&o.class, "class", "", "fleet: `class` of devices, see attune fleet status (default: the only one)")
 	f.IntVar(&o.workers, "workers", 0, "simulator workers or local GPUs to work on at a time")
-	f.IntVar(&o.flight, "in-flight", 0, "candidates at a time (default: two for each worker)")
 }
 
 // asked reports whether the work is to be spread.
@@ -338,7 +337,7 @@ func (a *app) spreadHere(ctx context.Context, o spreadOptions, d deviceOptions, 
 			here.Close()
 			return nil, fmt.Errorf("worker %d: %w", i+1, err)
 		}
-		w, bench, err := a.newWorker(found, fleet.ClassOf(found.Facts(), ""), reference)
+		w, bench, err := a.newWorker(found, own.name, fleet.ClassOf(found.Facts(), ""), reference)
 		if err != nil {
 			here.Close()
 			return nil, err
@@ -439,15 +438,21 @@ func (s *spread) device(a *app, d deviceOptions) lab.Device {
 	})
 }
 
-// searcher evaluates the candidates of a search.
-func (s *spread) searcher(ctx context.Context, a *app, o spreadOptions) (*trial.Searcher, error) {
+// setting sends the kernel's files to the fleet.
+func (s *spread) setting(ctx context.Context, a *app) (trial.Setting, error) {
 	kernel, err := trial.Send(ctx, s.fleet.Objects(), a.kernelPath())
-	if err != nil {
-		return nil, err
-	}
 	setting := trial.Setting{Kernel: kernel}
 	if kernel.Files == "" {
 		setting.Version = version()
+	}
+	return setting, err
+}
+
+// searcher evaluates the candidates of a search.
+func (s *spread) searcher(ctx context.Context, a *app, o spreadOptions) (*trial.Searcher, error) {
+	setting, err := s.setting(ctx, a)
+	if err != nil {
+		return nil, err
 	}
 	flight := o.flight
 	if flight == 0 {

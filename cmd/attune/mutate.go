@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +18,7 @@ import (
 	"attune/internal/mutate"
 	"attune/internal/sim"
 	"attune/internal/toolchain"
+	"attune/internal/trial"
 )
 
 type mutateOptions struct {
@@ -25,6 +27,9 @@ type mutateOptions struct {
 	reference referenceOptions
 	count     int
 	seed      uint64 // picks the mutants
+	part      string // I/N of the picked mutants
+	spread    spreadOptions
+	passed    []string // flags for workers
 	files     resultFiles
 	started   time.Time
 }
@@ -71,11 +76,11 @@ equivalent. More shapes, seeds and schedules kill more.`,
 		if err := o.files.create(); err != nil {
 			return err
 		}
-		o.started = time.Now()
+		o.started, o.passed = time.Now(), passed(f)
 		if !strings.HasSuffix(name, ".json") {
 			return a.mutate(cmd.Context(), o, name)
 		}
-		for _, name := range []string{"shapes", "seeds", "arch"} {
+		for _, name := range []string{"shapes", "seeds", "arch", "fleet", "creds", "class", "workers", "part"} {
 			if f.Changed(name) {
 				return usageError{fmt.Errorf("--%s is for variants; a case has its own", name)}
 			}
@@ -90,7 +95,10 @@ equivalent. More shapes, seeds and schedules kill more.`,
 	f.DurationVar(&o.device.limit, "timeout", 20*time.Second, "limit of one launch; a mutant that takes longer is killed")
 	o.device.sim.flags(f, "")
 	o.reference.flags(f)
+	o.spread.flags(f)
 	o.files.junitFlag(f)
+	f.StringVar(&o.part, "part", "", "only part `I/N` of the mutants, from 0/N")
+	_ = f.MarkHidden("part") // it is for workers of a fleet
 	return cmd
 }
 
@@ -98,7 +106,18 @@ func (o mutateOptions) check() error {
 	if o.count < 0 {
 		return fmt.Errorf("--mutants %d: want 0 for all, or more", o.count)
 	}
-	return errors.Join(checkLimit(o.device.limit), o.device.sim.check(), o.reference.check())
+	if i, n := o.parts(); o.part != "" && (n < 1 || i < 0 || i >= n || o.spread.asked()) {
+		return fmt.Errorf("--part %s: want I/N, such as 0/4, on this machine", o.part)
+	}
+	return errors.Join(o.spread.check(), checkLimit(o.device.limit), o.device.sim.check(), o.reference.check())
+}
+
+// parts are the numbers of --part.
+func (o mutateOptions) parts() (part, parts int) {
+	if n, err := fmt.Sscanf(o.part, "%d/%d", &part, &parts); err != nil || n != 2 {
+		return 0, 0
+	}
+	return part, parts
 }
 
 func (a *app) mutate(ctx context.Context, o mutateOptions, text string) error {
@@ -115,10 +134,14 @@ func (a *app) mutate(ctx context.Context, o mutateOptions, text string) error {
 		return err
 	}
 	defer w.close()
+	if o.spread.asked() {
+		return a.mutateSpread(ctx, w, o, text)
+	}
 	a.prepareReference(ctx, w, &o.reference)
 	o.device.sim.strict = true // a mutant that only the letter of PTX forbids is detected too
 	w.Device = a.simulator(o.device)
 	mutation := lab.MutationRequest{Request: request, Count: o.count, Seed: o.seed}
+	mutation.Part, mutation.Parts = o.parts()
 	if w.compiler != nil {
 		mutation.Assemble = assembleWith(w.compiler)
 	}
@@ -127,13 +150,60 @@ func (a *app) mutate(ctx context.Context, o mutateOptions, text string) error {
 	if result == nil {
 		return mutationError(ctx, err, 0, 0)
 	}
+	return a.endMutation(ctx, o, result, w.compiler != nil, w.last.Total, err)
+}
+
+// endMutation prints the mutants of a variant, of which all were to be tried.
+func (a *app) endMutation(ctx context.Context, o mutateOptions, result *lab.MutationReport, compiler bool, total int, err error) error {
 	document := struct {
 		SchemaVersion int `json:"schema_version"`
 		*lab.MutationReport
 	}{1, result}
-	return errors.Join(a.printMutation(ctx, document, result.Variant+" for "+result.Arch, &result.Report, w.compiler != nil),
+	return errors.Join(a.printMutation(ctx, document, result.Variant+" for "+result.Arch, &result.Report, compiler),
 		a.reportMutation(o, result.Variant+" for "+result.Arch, &result.Report, ""),
-		mutationError(ctx, err, result.Mutants, w.last.Total))
+		mutationError(ctx, err, result.Mutants, total))
+}
+
+// mutantsAtOnce is how many mutants a job of a fleet has at most: the unchanged kernel is checked in each.
+const mutantsAtOnce = 25
+
+// mutateSpread tries the mutants on several workers.
+func (a *app) mutateSpread(ctx context.Context, w *workplace, o mutateOptions, text string) error {
+	o.device.name = simDevice
+	s, err := a.openSpread(ctx, o.spread, o.device, o.reference)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	parts := max(2*s.workers, (o.count+mutantsAtOnce-1)/mutantsAtOnce)
+	if o.count > 0 {
+		parts = min(parts, o.count)
+	}
+	var all [][]string
+	for i := range parts {
+		all = append(all, append([]string{"mutate", text, fmt.Sprintf("--part=%d/%d", i, parts)}, o.passed...))
+	}
+	var result *lab.MutationReport
+	done := 0
+	w.status.Set("%s: %d parts on %d workers", text, parts, s.workers)
+	err = s.commands(ctx, a, nil, all, func(_ int, found *trial.Outcome) error {
+		var one lab.MutationReport
+		if err := json.Unmarshal(found.Output, &one); err != nil || one.Variant == "" {
+			return fmt.Errorf("a part of the mutants was not tried: %s", found.Errors)
+		}
+		if done++; result == nil {
+			empty := mutate.NewReport(one.Possible)
+			result = &lab.MutationReport{Variant: one.Variant, Arch: one.Arch, Report: empty}
+		}
+		result.Add(one.Report)
+		w.status.Set("%s: %d of %d parts, %d killed, %d survived", text, done, parts, result.Killed, result.Survived)
+		return nil
+	})
+	w.status.Clear()
+	if result == nil {
+		return mutationError(ctx, err, 0, 0)
+	}
+	return a.endMutation(ctx, o, result, w.compiler != nil, o.count, err)
 }
 
 // printMutation prints the mutants that were tried. Interrupted before the first one, it prints

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -19,6 +20,7 @@ import (
 	"attune/internal/oracle"
 	"attune/internal/run"
 	"attune/internal/spec"
+	"attune/internal/trial"
 )
 
 type runOptions struct {
@@ -31,6 +33,8 @@ type runOptions struct {
 	quick, full bool
 	verbose     bool
 	progress    bool
+	spread      spreadOptions
+	passed      []string // flags for workers
 }
 
 func (a *app) runCommand() *cobra.Command {
@@ -57,9 +61,12 @@ Variants and shapes are explained by attune help variants, attune help shapes.`,
   attune run --full
   attune run stage1 stage2 --shapes small,mission --seeds 0,1,2
   attune run stage2+TILE_N=32 --against stage2 --shapes 1x8x1024x64:causal`,
-		RunE: func(cmd *cobra.Command, args []string) error { return a.run(cmd.Context(), o, args) },
 	}
 	f := cmd.Flags()
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		o.passed = passed(f)
+		return a.run(cmd.Context(), o, args)
+	}
 	f.StringVar(&o.shapes, "shapes", "", "names or shapes, with commas")
 	f.StringVar(&o.seeds, "seeds", "", "seeds of the inputs, with commas")
 	f.IntVar(&o.rounds, "rounds", 100, "samples of each shape's time")
@@ -80,6 +87,7 @@ Variants and shapes are explained by attune help variants, attune help shapes.`,
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "print the details of every run")
 	f.BoolVar(&o.progress, "progress", false, "write the progress as JSON lines to standard error")
 	_ = f.MarkHidden("progress") // it is for programs; docs/guide.md describes it
+	o.spread.flags(f)
 	o.files.junitFlag(f)
 	o.files.sarifFlag(f)
 	o.files.benchstatFlag(f)
@@ -104,7 +112,7 @@ func (o runOptions) check() error {
 	case o.device.noSim && tool == sanitizerAuto:
 		return errors.New("--sanitizer auto runs what the simulator refuses, and " + run.NoSimFlag + " does not ask it")
 	}
-	return errors.Join(checkHTML(o.html), checkLimit(o.device.limit), o.device.sim.check(), o.reference.check())
+	return errors.Join(checkHTML(o.html), checkLimit(o.device.limit), o.device.sim.check(), o.reference.check(), o.spread.check())
 }
 
 // isQuick reports whether a run takes the quick set.
@@ -162,7 +170,14 @@ func (a *app) run(ctx context.Context, o runOptions, args []string) error {
 	}
 	w.status.Set("looking for a device")
 	o.device.sim.addressSeed = oracle.RandomSeed() | 1 // 0 is the fixed place, which a kernel could know
-	if w.Device, err = a.findDevice(ctx, o.device); err != nil {
+	var s *spread
+	if o.spread.asked() {
+		if s, err = a.openSpread(ctx, o.spread, o.device, o.reference); err != nil {
+			return err
+		}
+		defer s.close()
+		w.Device = s.device(a, o.device)
+	} else if w.Device, err = a.findDevice(ctx, o.device); err != nil {
 		return err
 	}
 	request, err := o.request(kernel, args, w.Device.Simulated())
@@ -176,7 +191,11 @@ func (a *app) run(ctx context.Context, o runOptions, args []string) error {
 	defer ignoreClosedPipe()()
 	out := a.newRunPrinter(w, o.verbose, request)
 	out.lines = o.progress
-	err = w.Run(ctx, request, out.finished)
+	if s != nil {
+		err = a.runSpread(ctx, s, w, o, request, args, out)
+	} else {
+		err = w.Run(ctx, request, out.finished)
+	}
 	out.stop()
 	var refused lab.RequestError
 	if errors.As(err, &refused) {
@@ -202,6 +221,39 @@ func (a *app) run(ctx context.Context, o runOptions, args []string) error {
 	}
 	a.noteReferenceErrors(out.runs)
 	return outcome(withoutParts(out.runs))
+}
+
+// runSpread has each variant and selection run by a worker. The records are imported as they come.
+func (a *app) runSpread(ctx context.Context, s *spread, w *workplace, o runOptions, request lab.Request, args []string, out *runPrinter) error {
+	var names []string
+	for _, v := range request.Variants {
+		names = append(names, v.String())
+	}
+	for _, selection := range request.Selections {
+		names = append(names, selection.Name)
+	}
+	flags := o.passed
+	if o.isQuick(args) {
+		flags = append(flags, "--quick")
+	}
+	var all [][]string
+	for _, name := range names {
+		all = append(all, append([]string{"run", name}, flags...))
+	}
+	done := 0
+	w.status.Set("%d variants on %d workers", len(names), s.workers)
+	return s.commands(ctx, a, w.Ledger, all, func(i int, found *trial.Outcome) error {
+		var document struct{ Runs []*run.Run }
+		if err := json.Unmarshal(found.Output, &document); err != nil || len(document.Runs) == 0 {
+			return fmt.Errorf("%s was not run: %s", names[i], found.Errors)
+		}
+		for _, r := range document.Runs {
+			out.finished(r)
+		}
+		done++
+		w.status.Set("%d of %d variants on %d workers", done, len(names), s.workers)
+		return nil
+	})
 }
 
 // lacksChip reports whether the card of --chip is not the device. An unknown card is an error.

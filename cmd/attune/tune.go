@@ -101,6 +101,7 @@ takes part. --replay compares strategies on recorded results.`,
 	o.reference.flags(f)
 	o.proposer.flags(f)
 	o.spread.flags(f)
+	f.IntVar(&o.spread.flight, "in-flight", 0, "candidates at a time (default: two for each worker)")
 	f.StringVar(&o.replay, "replay", "", "`file` of recorded results: a Kernel Tuner cache or T4")
 	f.StringVar(&o.space, "space", "", "replay: T1 `file` of the knobs and constraints (default: the recording's)")
 	f.IntVar(&o.repeat, "repeat", 100, "replay: number of searches")

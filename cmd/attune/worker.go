@@ -71,7 +71,7 @@ func (a *app) work(ctx context.Context, o workerOptions) error {
 	if err != nil {
 		return usageError{err}
 	}
-	w, bench, err := a.newWorker(device, fleet.ClassOf(device.Facts(), o.clocks), o.reference)
+	w, bench, err := a.newWorker(device, o.device.name, fleet.ClassOf(device.Facts(), o.clocks), o.reference)
 	if err != nil {
 		return err
 	}
@@ -128,14 +128,18 @@ func tokenRune(r rune) rune {
 }
 
 // newWorker is a worker with a bench on a device of this machine.
-func (a *app) newWorker(d lab.Device, class string, reference referenceOptions) (*fleet.Worker, *trial.Bench, error) {
+func (a *app) newWorker(d lab.Device, name, class string, reference referenceOptions) (*fleet.Worker, *trial.Bench, error) {
 	cache, err := toolchain.CacheDir()
 	if err != nil {
 		return nil, nil, err
 	}
+	if d.Simulated() { // auto may have found no GPU
+		name = simDevice
+	}
 	bench := &trial.Bench{
 		Cache: filepath.Join(cache, "fleet"), Version: version(),
-		Lab: func(ctx context.Context, folder string) (*lab.Lab, error) { return a.labAt(ctx, folder, d, reference) },
+		Command: a.commandRunner(name, reference),
+		Lab:     func(ctx context.Context, folder string) (*lab.Lab, error) { return a.labAt(ctx, folder, d, reference) },
 	}
 	facts := d.Facts()
 	return &fleet.Worker{Class: class, Device: deviceWords(facts), Facts: facts, Do: bench.Do, Note: a.note}, bench, nil

@@ -44,19 +44,19 @@ type Worker struct {
 
 // WorkerState is what a worker tells about itself.
 type WorkerState struct {
-	Protocol int       `json:"protocol"`
-	Name     string    `json:"name"`
-	Class    string    `json:"class"`
-	Device   string    `json:"device"`
+	Protocol int          `json:"protocol"`
+	Name     string       `json:"name"`
+	Class    string       `json:"class"`
+	Device   string       `json:"device"`
 	Facts    device.Facts `json:"facts"`
-	Since    time.Time `json:"since"`
-	Job      string    `json:"job,omitempty"` // kind and key of the one at hand
-	Started  time.Time `json:"started,omitzero"`
-	Done     int       `json:"done"`
-	Failed   int       `json:"failed"` // by this machine
-	Busy     float64   `json:"busy_s"`
-	Problem  string    `json:"problem,omitempty"` // of this machine, the last one
-	Draining bool      `json:"draining,omitempty"`
+	Since    time.Time    `json:"since"`
+	Job      string       `json:"job,omitempty"` // kind and key of the one at hand
+	Started  time.Time    `json:"started,omitzero"`
+	Done     int          `json:"done"`
+	Failed   int          `json:"failed"` // by this machine
+	Busy     float64      `json:"busy_s"`
+	Problem  string       `json:"problem,omitempty"` // of this machine, the last one
+	Draining bool         `json:"draining,omitempty"`
 }
 
 // stalled is how long a job may show no progress.

@@ -24,6 +24,8 @@ type MutationRequest struct {
 	Request        // one variant; shapes, seeds and architecture of the correctness gate
 	Count   int    // of mutants to try; 0 for all
 	Seed    uint64 // picks the mutants
+	Part    int    // of the picked mutants: those whose place, modulo Parts, is Part
+	Parts   int    // 0 for all of them
 	// Assemble returns the code hash of PTX. Without a compiler it is nil, and no mutant can be
 	// shown to be equivalent.
 	Assemble func(ctx context.Context, ptx []byte, arch string) (string, error)
@@ -54,7 +56,7 @@ func (l *Lab) Mutate(ctx context.Context, m MutationRequest) (*MutationReport, e
 		return nil, err
 	}
 	report := &MutationReport{Variant: variant.String(), Arch: record.Arch, Report: mutate.NewReport(len(all))}
-	picked := mutate.Sample(all, m.Count, m.Seed)
+	picked := partOf(mutate.Sample(all, m.Count, m.Seed), m.Part, m.Parts)
 	for i, mutant := range picked {
 		step := fmt.Sprintf("mutant at line %d: %s", mutant.Line, mutant.Kind)
 		l.progress(Progress{Subject: variant.String(), Step: step, Done: i, Total: len(picked)})
@@ -63,6 +65,18 @@ func (l *Lab) Mutate(ctx context.Context, m MutationRequest) (*MutationReport, e
 		}
 	}
 	return report, nil
+}
+
+// partOf are the elements whose place, modulo parts, is i. Neighbours are in different parts.
+func partOf[T any](all []T, i, parts int) []T {
+	if parts < 2 {
+		return all
+	}
+	var kept []T
+	for ; i < len(all); i += parts {
+		kept = append(kept, all[i])
+	}
+	return kept
 }
 
 // mutationTrial runs mutants through the correctness gate.

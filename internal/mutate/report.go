@@ -1,5 +1,7 @@
 package mutate
 
+import "sort"
+
 // Report counts how many mutants of a kernel a test detects.
 type Report struct {
 	Possible   int              `json:"possible"`   // all mutants of the kernel
@@ -22,6 +24,24 @@ type Tally struct {
 // NewReport returns an empty report for a kernel with this many possible mutants.
 func NewReport(possible int) Report {
 	return Report{Possible: possible, Survivors: []Mutant{}, ByKind: map[string]Tally{}}
+}
+
+// Add takes in the report of other mutants of the same kernel.
+func (r *Report) Add(o Report) {
+	r.Mutants, r.Killed, r.Survived, r.Equivalent = r.Mutants+o.Mutants, r.Killed+o.Killed, r.Survived+o.Survived, r.Equivalent+o.Equivalent
+	r.Survivors = append(r.Survivors, o.Survivors...)
+	sort.SliceStable(r.Survivors, func(i, j int) bool { return r.Survivors[i].Line < r.Survivors[j].Line })
+	for kind, t := range o.ByKind {
+		own := r.ByKind[kind]
+		r.ByKind[kind] = Tally{own.Mutants + t.Mutants, own.Killed + t.Killed}
+	}
+	for by, n := range o.KilledBy {
+		if r.KilledBy == nil {
+			r.KilledBy = map[string]int{}
+		}
+		r.KilledBy[by] += n
+	}
+	r.updateKillRate()
 }
 
 // Kill counts a detected mutant. by is the reason, or "" to count none.

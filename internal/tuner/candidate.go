@@ -30,8 +30,8 @@ type Candidate struct {
 	simulated *run.Simulated                       // beside a GPU; nil before it was simulated
 	counters  map[problem.Instance]device.Counters // of the simulator, while it is evaluated
 	result    run.TuneEvaluation
-	failure   error // behind the failure of the result; may be nil
-	suggest   []int // knobs, by the profile of a new best
+	failure   error      // behind the failure of the result; may be nil
+	suggest   []int      // knobs, by the profile of a new best
 	elsewhere *elsewhere // its evaluation on another machine; nil before it is sent
 }
 
