@@ -282,7 +282,6 @@ type spreadOptions struct {
 	fleetOptions
 	class   string
 	workers int
-	flight  int
 }
 
 func (o *spreadOptions) flags(f *pflag.FlagSet) {
@@ -300,12 +299,10 @@ func (o *spreadOptions) check() error {
 	switch {
 	case o.workers < 0 || o.workers > 1024:
 		return fmt.Errorf("--workers %d: want 1 to 1024", o.workers)
-	case o.flight < 0:
-		return fmt.Errorf("--in-flight %d: want at least 1", o.flight)
 	case o.workers > 0 && (o.url != "" || o.creds != "" || o.class != ""):
 		return errors.New("--workers starts workers in this process; --fleet uses those of a fleet")
-	case o.workers == 0 && !o.asked() && (o.class != "" || o.flight > 0):
-		return errors.New("--class and --in-flight are for --fleet or --workers")
+	case !o.asked() && o.class != "":
+		return errors.New("--class is for --fleet")
 	}
 	return nil
 }
@@ -449,14 +446,10 @@ func (s *spread) setting(ctx context.Context, a *app) (trial.Setting, error) {
 }
 
 // searcher evaluates the candidates of a search.
-func (s *spread) searcher(ctx context.Context, a *app, o spreadOptions) (*trial.Searcher, error) {
+func (s *spread) searcher(ctx context.Context, a *app, flight int) (*trial.Searcher, error) {
 	setting, err := s.setting(ctx, a)
 	if err != nil {
 		return nil, err
-	}
-	flight := o.flight
-	if flight == 0 {
-		flight = 2 * s.workers
 	}
 	return &trial.Searcher{Fleet: s.fleet, Class: s.class, Setting: setting, Flight: flight}, nil
 }

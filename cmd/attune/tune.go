@@ -34,6 +34,7 @@ type tuneOptions struct {
 	fixed     string
 	proposer  proposerOptions
 	spread    spreadOptions
+	inFlight  []int
 	given     []string // names of the flags on the command line
 }
 
@@ -44,7 +45,7 @@ const defaultTuneBudget = 200
 var (
 	tuneDeviceFlags = []string{
 		"shapes", "seeds", "objective", "device", "timeout", "fix", "arch", "processes", "python", "reference-timeout",
-		"selection", "holdout", "install", "output", "proposer", "proposer-timeout", "fleet", "creds", "class", "workers", "in-flight",
+		"selection", "holdout", "install", "output", "proposer", "proposer-timeout", "fleet", "creds", "class", "workers",
 	}
 	tuneReplayFlags = []string{"space", "repeat", "journal", "export", "plot"}
 )
@@ -101,7 +102,7 @@ takes part. --replay compares strategies on recorded results.`,
 	o.reference.flags(f)
 	o.proposer.flags(f)
 	o.spread.flags(f)
-	f.IntVar(&o.spread.flight, "in-flight", 0, "candidates at a time (default: two for each worker)")
+	f.IntSliceVar(&o.inFlight, "in-flight", nil, "candidates at a time (default: two a worker); replay: several")
 	f.StringVar(&o.replay, "replay", "", "`file` of recorded results: a Kernel Tuner cache or T4")
 	f.StringVar(&o.space, "space", "", "replay: T1 `file` of the knobs and constraints (default: the recording's)")
 	f.IntVar(&o.repeat, "repeat", 100, "replay: number of searches")
@@ -113,6 +114,11 @@ takes part. --replay compares strategies on recorded results.`,
 
 // checkFlags refuses flags of the other kind of search.
 func (o tuneOptions) checkFlags() error {
+	for _, n := range o.inFlight {
+		if n < 1 || n > 1024 {
+			return fmt.Errorf("--in-flight %d: want 1 to 1024", n)
+		}
+	}
 	if o.replay != "" {
 		for _, name := range o.given {
 			if slices.Contains(tuneDeviceFlags, name) {
@@ -276,8 +282,12 @@ func (a *app) tuneDevice(ctx context.Context, o tuneOptions, args []string) erro
 // checkSpread refuses searches that one machine does alone.
 func (o tuneOptions) checkSpread() error {
 	switch {
+	case !o.spread.asked() && len(o.inFlight) > 0:
+		return errors.New("--in-flight is for --workers, --fleet or --replay")
 	case !o.spread.asked():
 		return nil
+	case len(o.inFlight) > 1:
+		return errors.New("--in-flight takes one number; several are for --replay")
 	case o.selection != "":
 		return errors.New("--selection searches on one device; --fleet and --workers are for searches of one variant")
 	case o.proposer.command != "":
@@ -298,7 +308,11 @@ func (a *app) tuneSpread(ctx context.Context, w *workplace, o tuneOptions, name 
 	if err != nil {
 		return usageError{err}
 	}
-	if request.Elsewhere, err = s.searcher(ctx, a, o.spread); err != nil {
+	flight := 2 * s.workers
+	if len(o.inFlight) > 0 {
+		flight = o.inFlight[0]
+	}
+	if request.Elsewhere, err = s.searcher(ctx, a, flight); err != nil {
 		return err
 	}
 	return a.tuneVariants(ctx, w, request, nil)

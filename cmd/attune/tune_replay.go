@@ -89,6 +89,9 @@ func (a *app) tuneReplay(ctx context.Context, all tuneOptions, args []string) er
 		o.repeat = 1
 	}
 	budget, err := o.check(args)
+	if o.single() && len(all.inFlight) > 0 {
+		err = errors.Join(err, errors.New("--in-flight is for repeats; --journal, --export and --plot take one search, one candidate at a time"))
+	}
 	if err := errors.Join(all.checkFlags(), err); err != nil {
 		return usageError{err}
 	}
@@ -107,15 +110,21 @@ func (a *app) tuneReplay(ctx context.Context, all tuneOptions, args []string) er
 		return a.searchReplay(ctx, o, replay, options)
 	}
 	var summaries []*tune.Summary
+	inFlight := all.inFlight
+	if len(inFlight) == 0 {
+		inFlight = []int{1}
+	}
 	for _, name := range o.strategies() {
-		summary, seconds, err := a.repeatReplay(ctx, replay, tune.Repeats{Strategy: name, Options: options, Count: o.repeat})
-		if err != nil {
-			return err
-		}
-		summaries = append(summaries, summary)
-		if a.json {
-			if err := a.printLine(newTuneLine(replay, summary, seconds)); err != nil {
+		for _, options.InFlight = range inFlight {
+			summary, seconds, err := a.repeatReplay(ctx, replay, tune.Repeats{Strategy: name, Options: options, Count: o.repeat})
+			if err != nil {
 				return err
+			}
+			summaries = append(summaries, summary)
+			if a.json {
+				if err := a.printLine(newTuneLine(replay, summary, seconds)); err != nil {
+					return err
+				}
 			}
 		}
 	}

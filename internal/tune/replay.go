@@ -189,6 +189,7 @@ type Summary struct {
 	P90         *float64 `json:"p90_evaluations_to_5pct"`
 	Seconds     *float64 `json:"median_recorded_s_to_5pct"` // compilation, verification and timing as recorded
 	Budget      int      `json:"budget"`
+	InFlight    int      `json:"in_flight"` // candidates at a time, each on a machine of its own
 }
 
 // Repeats are what to repeat.
@@ -230,7 +231,7 @@ func (r *Replay) Run(ctx context.Context, repeats Repeats) (*Summary, error) {
 	if int(done.Load()) < repeats.Count {
 		return nil, ctx.Err()
 	}
-	s := &Summary{Strategy: repeats.Strategy, Repeats: repeats.Count, Budget: repeats.Options.Budget}
+	s := &Summary{Strategy: repeats.Strategy, Repeats: repeats.Count, Budget: repeats.Options.Budget, InFlight: max(1, repeats.Options.InFlight)}
 	for _, n := range evaluations {
 		if !math.IsInf(n, 1) {
 			s.SuccessRate += 1 / float64(repeats.Count)
@@ -244,28 +245,6 @@ func (r *Replay) Run(ctx context.Context, repeats Repeats) (*Summary, error) {
 
 // repeatSeed mixes the seed and the number of a repeat, so that no two seeds have a repeat in common.
 func repeatSeed(seed uint64, i int) uint64 { return rand.NewPCG(seed, uint64(i)).Uint64() }
-
-// repeat returns the evaluations and the recorded seconds until a search came within 5 %, both
-// infinite if it did not.
-func (r *Replay) repeat(ctx context.Context, strategy string, o Options) (evaluations, seconds float64, err error) {
-	s, err := NewStrategy(strategy, r.Space, o)
-	if err != nil {
-		return 0, 0, err
-	}
-	for n := 1; n <= o.Budget && ctx.Err() == nil; n++ {
-		p, ok := s.Ask()
-		if !ok {
-			break
-		}
-		result, took := r.Evaluate(p)
-		seconds += took
-		if r.Reached(result) {
-			return float64(n), seconds, nil
-		}
-		s.Tell(p, result)
-	}
-	return math.Inf(1), math.Inf(1), nil
-}
 
 // Search runs a search up to a number of evaluations, those of its journal included.
 func (r *Replay) Search(ctx context.Context, s *Search, budget int, progress func(done int)) error {

@@ -43,6 +43,8 @@ type Options struct {
 	Seed   uint64
 	Budget int // evaluations that the caller intends; annealing cools down over them
 	Elites int // of evo
+	// InFlight is how many candidates of a replay are evaluated at a time; 0 for one.
+	InFlight int
 }
 
 // The defaults of Options.

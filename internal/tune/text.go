@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -93,6 +94,7 @@ func (r *Replay) Notes() []string {
 func (r *Replay) WriteSummaries(w io.Writer, s terminal.Screen, all []*Summary) {
 	t := terminal.Table{Columns: []terminal.Column{
 		{Name: "strategy"},
+		{Name: "in flight", Keep: true},
 		{Name: "median evaluations", Keep: true},
 		{Name: "10 %", Keep: true},
 		{Name: "90 %", Keep: true},
@@ -106,9 +108,15 @@ func (r *Replay) WriteSummaries(w io.Writer, s terminal.Screen, all []*Summary) 
 			ratio = fmt.Sprintf("%.2f", *one.Median/float64(random))
 		}
 		t.Rows = append(t.Rows, []string{
-			one.Strategy, one.count(one.Median), one.count(one.P10), one.count(one.P90), ratio,
+			one.Strategy, strconv.Itoa(one.InFlight), one.count(one.Median), one.count(one.P10), one.count(one.P90), ratio,
 			fmt.Sprintf("%.0f %%", math.Floor(100*one.SuccessRate)), duration(one.Seconds),
 		})
+	}
+	if !slices.ContainsFunc(all, func(one *Summary) bool { return one.InFlight > 1 }) {
+		t.Columns = slices.Delete(t.Columns, 1, 2)
+		for i := range t.Rows {
+			t.Rows[i] = slices.Delete(t.Rows[i], 1, 2)
+		}
 	}
 	t.Write(w, s)
 	if len(all) > 0 {
