@@ -35,6 +35,7 @@ type tuneOptions struct {
 	proposer  proposerOptions
 	spread    spreadOptions
 	inFlight  []int
+	pace      float64
 	given     []string // names of the flags on the command line
 }
 
@@ -45,9 +46,9 @@ const defaultTuneBudget = 200
 var (
 	tuneDeviceFlags = []string{
 		"shapes", "seeds", "objective", "device", "timeout", "fix", "arch", "processes", "python", "reference-timeout",
-		"selection", "holdout", "install", "output", "proposer", "proposer-timeout", "fleet", "creds", "class", "workers",
+		"selection", "holdout", "install", "output", "proposer", "proposer-timeout",
 	}
-	tuneReplayFlags = []string{"space", "repeat", "journal", "export", "plot"}
+	tuneReplayFlags = []string{"space", "repeat", "pace", "journal", "export", "plot"}
 )
 
 func (a *app) tuneCommand() *cobra.Command {
@@ -105,6 +106,7 @@ takes part. --replay compares strategies on recorded results.`,
 	f.IntSliceVar(&o.inFlight, "in-flight", nil, "candidates at a time (default: two a worker); replay: several")
 	f.StringVar(&o.replay, "replay", "", "`file` of recorded results: a Kernel Tuner cache or T4")
 	f.StringVar(&o.space, "space", "", "replay: T1 `file` of the knobs and constraints (default: the recording's)")
+	f.Float64Var(&o.pace, "pace", 1, "replay on workers, which sleep as long as recorded: so many times faster")
 	f.IntVar(&o.repeat, "repeat", 100, "replay: number of searches")
 	f.StringVar(&o.journal, "journal", "", "replay: `file` that gets each evaluation of one search")
 	f.StringVar(&o.plot, "plot", "", "replay: SVG `file` for the course of one search")
@@ -308,7 +310,7 @@ func (a *app) tuneSpread(ctx context.Context, w *workplace, o tuneOptions, name 
 	if err != nil {
 		return usageError{err}
 	}
-	flight := 2 * s.workers
+	flight := inFlight(request.Strategy, s.workers)
 	if len(o.inFlight) > 0 {
 		flight = o.inFlight[0]
 	}

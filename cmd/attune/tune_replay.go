@@ -17,6 +17,7 @@ import (
 	"attune/internal/plot"
 	"attune/internal/regular"
 	"attune/internal/rule"
+	"attune/internal/trial"
 	"attune/internal/tune"
 )
 
@@ -85,12 +86,12 @@ func (o replayOptions) check(args []string) (int, error) {
 // tuneReplay searches recorded results.
 func (a *app) tuneReplay(ctx context.Context, all tuneOptions, args []string) error {
 	o := all.replayOptions
-	if !slices.Contains(all.given, "repeat") && o.single() {
+	if !slices.Contains(all.given, "repeat") && (o.single() || all.spread.asked()) {
 		o.repeat = 1
 	}
 	budget, err := o.check(args)
-	if o.single() && len(all.inFlight) > 0 {
-		err = errors.Join(err, errors.New("--in-flight is for repeats; --journal, --export and --plot take one search, one candidate at a time"))
+	if o.single() && len(all.inFlight) > 0 && !all.spread.asked() {
+		err = errors.Join(err, errors.New("--in-flight is for repeats or --workers; --journal, --export and --plot take one search, one candidate at a time"))
 	}
 	if err := errors.Join(all.checkFlags(), err); err != nil {
 		return usageError{err}
@@ -106,8 +107,12 @@ func (a *app) tuneReplay(ctx context.Context, all tuneOptions, args []string) er
 		replay.Describe(a.stdout, a.screen())
 	}
 	options := tune.Options{Seed: o.seed, Budget: budget, Elites: o.elites}
+	if all.spread.asked() {
+		all.replayOptions = o
+		return a.rehearse(ctx, all, replay, options)
+	}
 	if o.single() {
-		return a.searchReplay(ctx, o, replay, options)
+		return a.searchReplay(ctx, o, replay, options, nil)
 	}
 	var summaries []*tune.Summary
 	inFlight := all.inFlight
@@ -212,7 +217,7 @@ func newTuneLine(r *tune.Replay, s *tune.Summary, seconds float64) tuneLine {
 func (a *app) printLine(line any) error { return json.NewEncoder(a.stdout).Encode(line) }
 
 // searchReplay runs one search over the whole budget.
-func (a *app) searchReplay(ctx context.Context, o replayOptions, replay *tune.Replay, options tune.Options) (err error) {
+func (a *app) searchReplay(ctx context.Context, o replayOptions, replay *tune.Replay, options tune.Options, rehearse rehearsal) (err error) {
 	subject := fmt.Sprintf("recording of %s on %s, results %s", replay.Recording.Kernel, replay.Recording.Device, replay.Fingerprint())
 	search, err := tune.NewSearch(replay.Space, o.strategy, subject, options)
 	if err != nil {
@@ -230,10 +235,15 @@ func (a *app) searchReplay(ctx context.Context, o replayOptions, replay *tune.Re
 	}
 	start := time.Now()
 	status := a.status()
-	err = replay.Search(ctx, search, options.Budget, func(done int) {
+	progress := func(done int) {
 		left := time.Since(start) * time.Duration(options.Budget-done) / time.Duration(done)
 		status.Set("%s: %d of %d evaluations, about %s left", o.strategy, done, options.Budget, left.Round(time.Second))
-	})
+	}
+	if rehearse != nil {
+		err = rehearse(ctx, replay, search, progress)
+	} else {
+		err = replay.Search(ctx, search, options.Budget, progress)
+	}
 	status.Clear()
 	if ctx.Err() != nil {
 		return fmt.Errorf("interrupted after %d evaluations; %s", len(search.Evaluations()), kept(o.journal))
@@ -249,6 +259,58 @@ func (a *app) searchReplay(ctx context.Context, o replayOptions, replay *tune.Re
 	}
 	replay.WriteBest(a.stdout, a.screen(), search)
 	return nil
+}
+
+// rehearsal drives a search of recorded results on workers.
+type rehearsal func(ctx context.Context, replay *tune.Replay, search *tune.Search, progress func(done int)) error
+
+// rehearse searches recorded results on workers that sleep as long as each variant took, and says how
+// much faster that was than one machine.
+func (a *app) rehearse(ctx context.Context, o tuneOptions, replay *tune.Replay, options tune.Options) error {
+	if o.repeat != 1 || len(o.strategies()) != 1 || len(o.inFlight) > 1 || o.pace <= 0 {
+		return usageError{errors.New("a rehearsal on workers is one search: one strategy, one --in-flight, no --repeat, and a --pace above 0")}
+	}
+	o.device.name = simDevice // nothing is computed
+	s, err := a.openSpread(ctx, o.spread, o.device, o.reference)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	flight := inFlight(o.strategy, s.workers)
+	if len(o.inFlight) > 0 {
+		flight = o.inFlight[0]
+	}
+	searcher := &trial.Searcher{Fleet: s.fleet, Class: s.class, Flight: flight}
+	var recorded atomic.Int64 // nanoseconds
+	id, start := fmt.Sprintf("%d-%s", o.seed, time.Now().Format(time.RFC3339Nano)), time.Now()
+	err = a.searchReplay(ctx, o.replayOptions, replay, options, func(ctx context.Context, replay *tune.Replay, search *tune.Search, progress func(int)) error {
+		return search.Drive(ctx, options.Budget, flight, func(ctx context.Context, p tune.Point) (tune.Result, error) {
+			result, seconds := replay.Evaluate(p)
+			sleep := time.Duration(seconds / o.pace * float64(time.Second))
+			recorded.Add(int64(sleep))
+			return searcher.Rehearse(ctx, trial.Rehearsal{Point: p, Result: result, Sleep: sleep, Search: id})
+		}, progress)
+	})
+	if err != nil {
+		return err
+	}
+	took := time.Since(start).Seconds()
+	alone := time.Duration(recorded.Load()).Seconds()
+	line := fmt.Sprintf("%.1f s on %d workers, %d in flight; one after the other %.1f s: %.2fx", took, s.workers, flight, alone, alone/took)
+	if a.json {
+		return a.printLine(map[string]any{"schema_version": 1, "message_type": "rehearsal", "seconds": took, "recorded_s": alone, "workers": s.workers, "in_flight": flight})
+	}
+	a.screen().Paragraph(a.stdout, "", line, 2)
+	return nil
+}
+
+// inFlight is how many candidates workers have at a time. Results are told in the order of the questions,
+// so that a slow candidate holds those behind it; a strategy that learns would choose with less knowledge.
+func inFlight(strategy string, workers int) int {
+	if strategy == "random" || strategy == "grid" {
+		return 4 * workers
+	}
+	return 2 * workers
 }
 
 func kept(journal string) string {

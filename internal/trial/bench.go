@@ -61,6 +61,12 @@ func (b *Bench) Do(ctx context.Context, j *fleet.Job, objects fleet.Objects, pro
 		}
 		found, err := site.Conclude(ctx, f.Finals)
 		return found, machine(ctx, err)
+	case KindRehearse:
+		var r Rehearsal
+		if err := json.Unmarshal(j.Body, &r); err != nil {
+			return nil, err
+		}
+		return rehearse(ctx, r, progress)
 	case KindCommand:
 		return b.command(ctx, j, objects, progress)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"attune/internal/fleet"
 	"attune/internal/run"
+	"attune/internal/tune"
 	"attune/internal/tuner"
 )
 
@@ -15,6 +16,7 @@ const (
 	KindEvaluate = "evaluate"
 	KindFinals   = "finals"
 	KindCommand  = "command"
+	KindRehearse = "rehearse"
 )
 
 // Setting is what every job has: the kernel, and the program that knows it.
@@ -78,4 +80,33 @@ func (s *Searcher) do(ctx context.Context, kind string, body any, limit time.Dur
 		return err
 	}
 	return r.Decode(found)
+}
+
+// Rehearsal is the evaluation of a recorded variant: the worker sleeps as long as it took.
+type Rehearsal struct {
+	Point  tune.Point    `json:"point"`
+	Result tune.Result   `json:"result"`
+	Sleep  time.Duration `json:"sleep_ns"`
+	Search string        `json:"search"`
+}
+
+// rehearsalLimit is far above what a recorded evaluation takes.
+const rehearsalLimit = time.Hour
+
+// Rehearse evaluates a recorded variant on a worker.
+func (s *Searcher) Rehearse(ctx context.Context, r Rehearsal) (found tune.Result, err error) {
+	return found, s.do(ctx, KindRehearse, r, rehearsalLimit, &found)
+}
+
+// rehearse sleeps, and tells that it is alive.
+func rehearse(ctx context.Context, r Rehearsal, progress func()) (tune.Result, error) {
+	for left := r.Sleep; left > 0; left -= time.Second {
+		progress()
+		select {
+		case <-ctx.Done():
+			return tune.Result{}, ctx.Err()
+		case <-time.After(min(left, time.Second)):
+		}
+	}
+	return r.Result, nil
 }

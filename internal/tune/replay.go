@@ -248,18 +248,11 @@ func repeatSeed(seed uint64, i int) uint64 { return rand.NewPCG(seed, uint64(i))
 
 // Search runs a search up to a number of evaluations, those of its journal included.
 func (r *Replay) Search(ctx context.Context, s *Search, budget int, progress func(done int)) error {
-	for len(s.Evaluations()) < budget && ctx.Err() == nil {
-		p, ok := s.Ask()
-		if !ok {
-			return nil
-		}
+	here := func(_ context.Context, p Point) (Result, error) {
 		result, _ := r.Evaluate(p)
-		if err := s.Tell(p, result); err != nil {
-			return err
-		}
-		progress(len(s.Evaluations()))
+		return result, nil
 	}
-	return ctx.Err()
+	return s.Drive(ctx, budget, 1, here, progress)
 }
 
 // quantile interpolates between the two nearest values. It is nil if that is infinite.

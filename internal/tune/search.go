@@ -1,6 +1,7 @@
 package tune
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -88,6 +89,49 @@ func (s *Search) record(e Evaluation) {
 	if e.OK() && (s.best < 0 || e.Cost < s.done[s.best].Cost) {
 		s.best = len(s.done) - 1
 	}
+}
+
+// Drive evaluates candidates up to a number of evaluations, those of the journal included, several at a
+// time. Results are told in the order in which the candidates were asked for, so that the search does
+// not depend on which is done first.
+func (s *Search) Drive(ctx context.Context, budget, ahead int, evaluate func(context.Context, Point) (Result, error), progress func(done int)) error {
+	type evaluated struct {
+		point  Point
+		result Result
+		err    error
+		done   chan struct{}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // what is in flight after an error
+	var flight []*evaluated
+	for ctx.Err() == nil && len(s.done) < budget {
+		for len(flight) < min(ahead, budget-len(s.done)) {
+			p, ok := s.Ask()
+			if !ok {
+				break
+			}
+			one := &evaluated{point: p, done: make(chan struct{})}
+			flight = append(flight, one)
+			go func() {
+				defer close(one.done)
+				one.result, one.err = evaluate(ctx, one.point)
+			}()
+		}
+		if len(flight) == 0 {
+			return nil
+		}
+		first := flight[0]
+		flight = flight[1:]
+		<-first.done
+		if first.err != nil {
+			return first.err
+		}
+		if err := s.Tell(first.point, first.result); err != nil {
+			return err
+		}
+		progress(len(s.done))
+	}
+	return ctx.Err()
 }
 
 // Evaluations returns the results so far, in their order.
