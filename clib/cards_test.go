@@ -181,6 +181,64 @@ func TestNamedArch(t *testing.T) {
 			}
 		}
 	}
+	// Code for Hopper runs on no later GPU.
+	c.env = []string{"ATTUNE_ARCH=sm_90"}
+	got := c.ask(t, append([]string{"context 7"}, call[:len(call)-4]...)...)
+	got = append(got, c.ask(t, slices.Concat(call[:len(call)-4], []string{"context 7", "call"})...)...)
+	if want := invalid + "the variable ATTUNE_ARCH is sm_90, and the GPU sm_120: code for Hopper runs on no other GPU"; !strings.HasPrefix(got[len(got)-1], want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// The first call is for a GPU that the library does not know yet. It computes what that GPU does, also
+// where an H200 does not compute it, or only with a workspace.
+func TestFirstCallOnCard(t *testing.T) {
+	t.Parallel()
+	c := shippedProbe(t)
+	for _, test := range []struct {
+		settings []string
+		onL4     string
+		onH200   string
+	}{
+		{inBF16("smooth_k=1", "lse=CARD0400000000"), ok, unsupported + "lse is 0x100400000000"},
+		{inBF16("precision=1", "head_dim=96"), ok, unsupported + "head_dim is 96"},
+		{inBF16("dtype=1", "q_dtype=3", "head_dim=80", "descale_k=CARD0600000000", "descale_v=CARD0700000000"), ok, unsupported + "head_dim is 80"},
+		{inBF16("queries=9000", "keys=9000", "heads=32", "workspace=0", "workspace_bytes=0"), ok, tooSmall},
+		{inBF16("precision=1", "workspace=0", "workspace_bytes=0"), tooSmall, tooSmall},
+		{inBF16("workspace=CARD0800000001", "precision=1"), invalid + "workspace is ", invalid + "workspace is "},
+		{inBF16("hadamard=1"), unsupported + "hadamard is 1", ok},
+		{inBF16("q=0", "smooth_k=1", "lse=CARD0400000000"), invalid + "q is NULL", unsupported + "lse is 0x100400000000"},
+	} {
+		for card, want := range map[int]string{cardNamed("L4"): test.onL4, cardNamed("H200"): test.onH200} {
+			lines := []string{fmt.Sprintf("context %d", card)}
+			for _, name := range form.Tensors {
+				lines = append(lines, setting(name, int(addressOf[name])+card<<40))
+			}
+			for _, s := range test.settings {
+				s = strings.Replace(s, "=0x10", fmt.Sprintf("=0x1%x", card), 1)
+				lines = append(lines, "set "+strings.Replace(strings.Replace(s, "CARD", fmt.Sprintf("0x1%x", card), 1), "=", " ", 1))
+			}
+			for i, got := range c.ask(t, append(lines, "call", "call")...) {
+				if !strings.HasPrefix(got, want) {
+					t.Errorf("%v on %s, call %d: %q, want %q", test.settings, cards[card].Name, i, got, want)
+				}
+			}
+		}
+	}
+}
+
+// A driver that reports no multiprocessors is refused: the choice of a form divides by them.
+func TestNoMultiprocessors(t *testing.T) {
+	t.Parallel()
+	c := shippedProbe(t)
+	lines := []string{"multiprocessors 0", "context 5"}
+	for _, s := range inBF16() {
+		lines = append(lines, "set "+strings.Replace(s, "=", " ", 1))
+	}
+	got := c.ask(t, append(lines, "call")...)
+	if want := failed + "the driver reports 0 multiprocessors of device 5"; !strings.HasPrefix(got[0], want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
 }
 
 // Before the program opens the driver plans are for an H200, then for the device of the current context.
@@ -354,6 +412,10 @@ func TestMeasured(t *testing.T) {
 		{[]string{"ATTUNE_SELECTION=" + write("newer", `{"schema_version": 2, "arch": "sm_89", "multiprocessors": 58}`)}, inBF16(), "NULL " + cache + "/newer has version 2, and this library reads 1; write it again by its attune tune"},
 		{[]string{"ATTUNE_SELECTION=" + write("stage", file("sm_89", 58, `[{"variant": "warp_d65"}]`))}, inBF16(), "NULL " + cache + "/stage chooses warp_d65, which this library does not have; write it again by its attune tune"},
 		{[]string{"HOME=" + cache, "ATTUNE_CACHE=", "XDG_CACHE_HOME="}, inBF16("head_dim=64", "queries=9000"), "warp_d64_s2 "},
+		// A cache that cannot be opened has no selection: HOME may be another user's, or no folder.
+		{[]string{"HOME=" + named, "ATTUNE_CACHE=", "XDG_CACHE_HOME="}, inBF16("head_dim=64", "queries=9000"), "warp_d64_s2 "},
+		{[]string{"ATTUNE_CACHE=/" + strings.Repeat("a", 300)}, inBF16("head_dim=64", "queries=9000"), "warp_d64_s2 "},
+		{[]string{"ATTUNE_SELECTION=" + named + "/none"}, inBF16(), "NULL the selection " + named + "/none cannot be opened: Not a directory"},
 		{[]string{"ATTUNE_SELECTION=" + cache + "/none"}, inBF16(), "NULL the selection " + cache + "/none cannot be opened: No such file or directory"},
 		{[]string{"ATTUNE_SELECTION=" + write("a", "")}, inBF16(), "NULL " + cache + "/a is no selection of attune tune for the warp kernel; write it again, or delete it"},
 		{[]string{"ATTUNE_SELECTION=" + write("b", file("sm_89", 58, `[{"when": "pages > 2", "variant": "warp_d64"}]`))}, inBF16(), "NULL " + cache + "/b is no selection"},

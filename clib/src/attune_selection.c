@@ -238,10 +238,11 @@ static bool find_path(target t, char path[MAX_PATH]) {
 }
 
 /* The text of a file of at most MAX_BYTES, or the reason why there is none. */
-static char *read_file(const char *path, const char **reason) {
+static char *read_file(const char *path, bool *opened, const char **reason) {
   struct stat facts;
   const int file = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* waits for no writer of a pipe */
-  *reason = strerror(errno);
+  *opened = file >= 0;
+  *reason = strerror(file < 0 ? errno : ENOMEM);
   if (file < 0) return NULL;
   char *text = NULL;
   if (fstat(file, &facts) != 0 || !S_ISREG(facts.st_mode)) {
@@ -298,12 +299,13 @@ static void check(selection *s, const char *path, const heading *of) {
 static void load(selection *into) {
   char path[MAX_PATH];
   const char *named = getenv("ATTUNE_SELECTION"), *reason = NULL;
+  bool opened = false;
   heading of = {VERSION, "", 0};
   if (!find_path(into->target, path)) return;
-  errno = 0;
-  char *text = read_file(path, &reason);
+  char *text = read_file(path, &opened, &reason);
   if (text == NULL) {
-    if (errno == ENOENT && (named == NULL || *named == '\0')) return;
+    /* The caller has not named the file of the cache: a home that cannot be searched has none. */
+    if (!opened && (named == NULL || *named == '\0')) return;
     snprintf(into->error, sizeof into->error, "the selection %s cannot be opened: %s", path, reason);
   } else if (!read_selection(text, into, &of)) {
     snprintf(into->error, sizeof into->error,
