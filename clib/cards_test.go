@@ -90,8 +90,9 @@ func TestCards(t *testing.T) {
 		// In 8 bits.
 		{e4m3, nil, "f8_d64_fp16 "},
 		{e4m3, []string{"head_dim=128", "out_dtype=3", "heads=16", "kv_heads=2", "causal=1", "lse=0x100400000000"}, "f8_d128 "},
-		{ampere, nil, "NULL q_dtype is 1, head_dim 64 and v_head_dim 64; no form of 8 bits of this library for sm_8"},
+		{ampere, nil, "NULL q_dtype is ATTUNE_SDPA_E4M3, which sm_8"},
 		{all, []string{"key_lengths=0x101000000000"}, "NULL no form of 8 bits of this library for sm_"},
+		{[]string{"B200"}, []string{"head_dim=80"}, "NULL q_dtype is 1, head_dim 80 and v_head_dim 80; no form of 8 bits"},
 		{e4m3, []string{"head_dim=80"}, "NULL q_dtype is 1, head_dim 80 and v_head_dim 80; no form of 8 bits"},
 		{slices.Concat(ampere, []string{"B200"}), inBF16("precision=1"), "i8f16_d64 "},
 		{ampere, inBF16("dtype=2", "out_dtype=2", "head_dim=128", "precision=1", "causal=1"), "i8f16_d128_fp16 "},

@@ -184,7 +184,8 @@ class Explain(test_call.WithDouble):
         self.assertEqual(found.arch, "sm_89")
         self.assertEqual(attune.explain(q, q, q, arch="sm_90a", multiprocessors=132).arch, "sm_90")
         self.assertEqual(attune.explain(q, q, q).arch, "sm_90")
-        for arch, multiprocessors in (("L4", 58), (89, 58), ("sm_", 58), (None, 58), ("sm_89", None), ("sm_89", 0)):
+        for arch, multiprocessors in (("L4", 58), (89, 58), ("sm_", 58), (None, 58), ("sm_89", None), ("sm_89", 0),
+                                      ("sm_89", True), ("sm_89", 2**24 + 1)):
             with self.assertRaisesRegex(ValueError, "^(arch|multiprocessors) is "):
                 attune.explain(q, q, q, arch=arch, multiprocessors=multiprocessors)
 
