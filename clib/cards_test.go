@@ -208,6 +208,7 @@ func TestFirstCallOnCard(t *testing.T) {
 		{inBF16("precision=1", "workspace=0", "workspace_bytes=0"), tooSmall, tooSmall},
 		{inBF16("workspace=CARD0800000001", "precision=1"), invalid + "workspace is ", invalid + "workspace is "},
 		{inBF16("hadamard=1"), unsupported + "hadamard is 1", ok},
+		{inBF16("head_dim=63"), unsupported + "the head dim of q is 63; it must be a multiple of 8", unsupported + "the head dim of q is 63; it must be a multiple of 8"},
 		{inBF16("q=0", "smooth_k=1", "lse=CARD0400000000"), invalid + "q is NULL", unsupported + "lse is 0x100400000000"},
 	} {
 		for card, want := range map[int]string{cardNamed("L4"): test.onL4, cardNamed("H200"): test.onH200} {
