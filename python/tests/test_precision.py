@@ -213,6 +213,9 @@ class Explain(test_call.WithDouble):
             ("cu_keys is NULL; beside cu_queries", "cu_seqlens_k is None; beside cu_seqlens_q"),
             ("q_stride[1] is 72; it must be a multiple of 16", "a stride of q is 72; it must be a multiple of 16"),
             ("k is ATTUNE_SDPA_E4M3", "k is E4M3"),
+            ("q_dtype is 3 and out_dtype 2; on sm_89 both", "the dtype of q is BF16 and that of o FP16; on sm_89 both"),
+            ("q_dtype is ATTUNE_SDPA_E4M3, which sm_80", "the dtype of q is E4M3, which sm_80"),
+            ("dtype is 1, head_dim 264", "dtype is E4M3, head_dim 264"),
         ):  # fmt: skip
             self.answer(2, told)
             self.assertEqual(attune.explain(q, q, q).reason, f"{wanted}; fallback=True computes it by PyTorch")
