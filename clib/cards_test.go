@@ -425,6 +425,9 @@ func TestMeasured(t *testing.T) {
 		{[]string{"ATTUNE_SELECTION=" + write("d", file("sm_89", 58, `[{"when": "keys > 1"}]`))}, inBF16(), "NULL " + cache + "/d is no selection"},
 		{[]string{"ATTUNE_SELECTION=" + write("e", file("sm_89", 58, `[{"when": "keys \u003e 1", "variant": "warp_d64"}]`))}, inBF16(), "NULL " + cache + "/e is no selection"},
 		{[]string{"ATTUNE_SELECTION=" + write("f", strings.Repeat("[", 1<<20))}, inBF16(), "NULL " + cache + "/f is no selection"},
+		{[]string{"ATTUNE_SELECTION=" + write("h", file("sm_89", 58, choices)+"}")}, inBF16(), "NULL " + cache + "/h is no selection"},
+		{[]string{"ATTUNE_SELECTION=" + write("i", file("sm_89", 58, choices)+" \n")}, inBF16("head_dim=128"), "warp_d128_m64 "},
+		{[]string{"ATTUNE_SELECTION=" + write("j", file("sm_89", 58, `[{"when": "`+strings.Repeat(" ", 500)+`queries <= 6000", "variant": "warp_d64"}]`))}, inBF16(), "NULL " + cache + "/j is no selection"},
 		{[]string{"ATTUNE_SELECTION=" + write("g", strings.TrimSuffix(file("sm_89", 58, choices), "}"))}, inBF16(), "NULL " + cache + "/g is no selection"},
 	} {
 		c.env = test.env

@@ -173,7 +173,8 @@ static bool read_choice(reader *r, choice *into) {
   } while (take(r, ','));
   expect(r, '}');
   strip_fp16(into->variant);
-  return r->at != NULL && *into->variant != '\0' && (*when == '\0' || read_condition(when, into));
+  if (r->at == NULL || *into->variant == '\0' || strlen(when) == sizeof when - 1) return false; /* cut */
+  return *when == '\0' || read_condition(when, into);
 }
 
 static bool read_choices(reader *r, selection *into) {
@@ -213,7 +214,7 @@ static bool read_selection(const char *text, selection *into, heading *of) {
     }
   } while (take(&r, ','));
   expect(&r, '}');
-  return r.at != NULL && strncmp(of->arch, "sm_", 3) == 0;
+  return r.at != NULL && peek(&r) == '\0' && strncmp(of->arch, "sm_", 3) == 0;
 }
 
 /* ---- files ---------------------------------------------------------------------------------- */

@@ -27,6 +27,7 @@ var limits = map[int]Limits{
 	100: {227 * kilobyte, 228 * kilobyte, 64, 32, 128},
 	103: {227 * kilobyte, 228 * kilobyte, 64, 32, 128},
 	120: {99 * kilobyte, 100 * kilobyte, 48, 24, 128},
+	121: {99 * kilobyte, 100 * kilobyte, 48, 24, 128},
 }
 
 // Registers of a multiprocessor, and of a block. Those of a thread are allocated in steps.
