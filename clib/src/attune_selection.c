@@ -177,7 +177,12 @@ static bool read_choice(reader *r, choice *into) {
   return *when == '\0' || read_condition(when, into);
 }
 
+/* A list, or null for an empty one: Go writes that. */
 static bool read_choices(reader *r, selection *into) {
+  if (peek(r) == 'n' && strncmp(r->at, "null", 4) == 0) {
+    r->at += 4;
+    return true;
+  }
   expect(r, '[');
   if (take(r, ']')) return true;
   do {
