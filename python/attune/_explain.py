@@ -155,8 +155,15 @@ def _gpu(q: Tensor, arch: Optional[str], multiprocessors: Optional[int]) -> tupl
     return int(digits), multiprocessors
 
 
+def _is_hopper(gpu: tuple[int, int]) -> bool:
+    cuda: Any = torch.cuda
+    if gpu == (0, 0):
+        return not cuda.is_initialized() or _library.is_hopper(_library.gpu(cuda.current_device())[0])
+    return _library.is_hopper(gpu[0])
+
+
 def _explain(call: Call, gpu: tuple[int, int]) -> Explanation:
-    if call.smooth_k and call.return_lse and (gpu == (0, 0) or _library.is_hopper(gpu[0])):
+    if call.smooth_k and call.return_lse and _is_hopper(gpu):
         return _explain_smooth(call, gpu)
     call = _readable(call)
     try:

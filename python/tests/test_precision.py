@@ -2,6 +2,7 @@
 
 import dataclasses
 import unittest
+from types import SimpleNamespace
 from unittest import mock
 
 import package  # noqa: F401 (before attune)
@@ -188,6 +189,20 @@ class Explain(test_call.WithDouble):
                                       ("sm_89", True), ("sm_89", 2**24 + 1)):
             with self.assertRaisesRegex(ValueError, "^(arch|multiprocessors) is "):
                 attune.explain(q, q, q, arch=arch, multiprocessors=multiprocessors)
+
+    def test_smooth_k_of_the_current_gpu(self):
+        """Tensors that are on no GPU are planned for the current one, whose kernels may correct the log-sum-exp."""
+        q = self.shape(2, 3, 5, 64)
+        on_h200 = attune.explain(q, q, q, smooth_k=True, return_lse=True)
+        facts = SimpleNamespace(major=8, minor=9, multi_processor_count=58)
+        with (
+            mock.patch.object(torch.cuda, "is_initialized", lambda: True),
+            mock.patch.object(torch.cuda, "current_device", lambda: 0),
+            mock.patch.object(torch.cuda, "get_device_properties", lambda device: facts),
+        ):
+            on_l4 = attune.explain(q, q, q, smooth_k=True, return_lse=True)
+        self.assertEqual(on_l4.launches, attune.explain(q, q, q, smooth_k=True, return_lse=True, arch="sm_89", multiprocessors=58).launches)
+        self.assertNotEqual(on_l4.reason, on_h200.reason)
 
     def test_what_has_no_kernel(self):
         q = self.shape(2, 3, 5, 64)
