@@ -201,7 +201,8 @@ class Explain(test_call.WithDouble):
             mock.patch.object(torch.cuda, "get_device_properties", lambda device: facts),
         ):
             on_l4 = attune.explain(q, q, q, smooth_k=True, return_lse=True)
-        self.assertEqual(on_l4.launches, attune.explain(q, q, q, smooth_k=True, return_lse=True, arch="sm_89", multiprocessors=58).launches)
+        named = attune.explain(q, q, q, smooth_k=True, return_lse=True, arch="sm_89", multiprocessors=58)
+        self.assertEqual(on_l4.launches, named.launches)
         self.assertNotEqual(on_l4.reason, on_h200.reason)
 
     def test_what_has_no_kernel(self):
