@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"attune/internal/arch"
 	"attune/internal/device"
@@ -35,6 +36,7 @@ type runOptions struct {
 	progress    bool
 	spread      spreadOptions
 	passed      []string // flags for workers
+	given       []string // names of the flags on the command line
 }
 
 func (a *app) runCommand() *cobra.Command {
@@ -65,6 +67,7 @@ Variants and shapes are explained by attune help variants, attune help shapes.`,
 	f := cmd.Flags()
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		o.passed = passed(f)
+		f.Visit(func(flag *pflag.Flag) { o.given = append(o.given, flag.Name) })
 		return a.run(cmd.Context(), o, args)
 	}
 	f.StringVar(&o.shapes, "shapes", "", "names or shapes, with commas")
@@ -107,6 +110,8 @@ func (o runOptions) check() error {
 		return fmt.Errorf("--sanitizer %q: there are %s, %s", tool, strings.Join(isolate.SanitizerTools, ", "), sanitizerAuto)
 	case tool != "" && tool != sanitizerAuto && o.device.name == simDevice:
 		return errors.New("--sanitizer needs a GPU; the simulator has its own checkers")
+	case o.chip != "" && o.device.name == simDevice:
+		return errors.New("--chip is a card, and --device sim the simulator; leave one of them out")
 	case o.device.noSim && o.device.name == simDevice:
 		return errors.New(run.NoSimFlag + " is for a GPU, and --device sim is the simulator")
 	case o.device.noSim && tool == sanitizerAuto:
@@ -155,7 +160,7 @@ func (a *app) run(ctx context.Context, o runOptions, args []string) error {
 			if err != nil {
 				return err
 			}
-			return a.predictRun(ctx, o.chip, o.shapes, args)
+			return a.predictRun(ctx, o, args)
 		}
 	}
 	w, err := a.newRecordingWorkplace(ctx, kernel, folder)
@@ -269,7 +274,7 @@ func (a *app) lacksChip(ctx context.Context, o runOptions) (bool, error) {
 	if errors.Is(err, device.ErrNoDevice) {
 		return true, nil
 	}
-	return err == nil && !hasChip(found.Facts(), chip), err
+	return err == nil && !chip.Is(found.Facts().Name), err
 }
 
 // noteReferenceErrors writes why references failed, each text once.

@@ -33,6 +33,8 @@ func (*Server) Address() string { return "" }
 // Invite does nothing.
 func (*Server) Invite(string, map[string]Invitation) error { return errNoServer }
 
+func (*Server) connect(...nats.Option) (*nats.Conn, error) { return nil, errNoServer }
+
 // Close does nothing.
 func (*Server) Close() {}
 
