@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/maphash"
+	"math/bits"
 	"net"
 	"os"
 	"slices"
@@ -211,6 +212,9 @@ func (s *session) isDevice(address uint64) bool {
 func (s *session) copy(f *fields) (status, []byte) {
 	to, from, width, height, depth := f.u64(), f.u64(), f.u64(), f.u64(), f.u64()
 	toPitch, toSlice, fromPitch, fromSlice := f.u64(), f.u64(), f.u64(), f.u64()
+	if high, rows := bits.Mul64(height, depth); high > 0 || rows > mostAddresses {
+		return invalidValue, nil
+	}
 	toDevice, fromDevice := s.isDevice(to), s.isDevice(from)
 	for z := range depth {
 		for y := range height {
@@ -245,7 +249,7 @@ func (s *session) holds(address uint64, size int) bool {
 func (s *session) fill(f *fields) status {
 	to, pitch, width, height := f.u64(), f.u64(), f.u64(), f.u64()
 	value, element := f.u32(), f.u32()
-	if element != 1 && element != 2 && element != 4 || width > s.memoryBytes() {
+	if element != 1 && element != 2 && element != 4 || width > s.memoryBytes() || height > 1 && pitch < width*uint64(element) {
 		return invalidValue
 	}
 	row := slices.Repeat(binary.LittleEndian.AppendUint32(nil, value)[:element], int(width))

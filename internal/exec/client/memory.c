@@ -85,8 +85,10 @@ enum { kPitch = 512 };
 
 API CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, size_t height, unsigned element) {
   (void)element;
+  size_t bytes;
   *pitch = (width + kPitch - 1) / kPitch * kPitch;
-  return allocate(*pitch * height, ALLOCATE_DEVICE, address);
+  if (*pitch < width || __builtin_mul_overflow(*pitch, height, &bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
+  return allocate(bytes, ALLOCATE_DEVICE, address);
 }
 
 API CUresult cuMemFree_v2(CUdeviceptr address) { return release(address, false); }
@@ -116,13 +118,19 @@ API CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdevicep
 }
 
 API CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *device, void *host, unsigned flags) {
-  (void)flags;
+  struct Range range;
+  if (device == NULL || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  const CUresult status = range_of((uintptr_t)host, &range);
+  if (status != CUDA_SUCCESS) return status;
+  if (!range.known || range.kind != ALLOCATE_HOST) return CUDA_ERROR_INVALID_VALUE;  // not pinned
   *device = (uintptr_t)host;
   return CUDA_SUCCESS;
 }
 
 API CUresult cuMemHostGetFlags(unsigned *flags, void *host) {
-  (void)host;
+  CUdeviceptr device;
+  const CUresult status = cuMemHostGetDevicePointer_v2(&device, host, 0);
+  if (status != CUDA_SUCCESS) return status;
   *flags = 2;  // mapped
   return CUDA_SUCCESS;
 }
@@ -379,6 +387,7 @@ struct Pool {
 static struct Pool default_pool;
 
 API CUresult cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream stream) {
+  if (!is_stream(stream)) return CUDA_ERROR_INVALID_HANDLE;
   if (stream_of(stream)->capture == NULL) return allocate(bytes, ALLOCATE_DEVICE, address);
   const CUresult status = allocate_for_graph(bytes, address);
   const struct Node node = {.kind = NODE_MEM_ALLOC, .address = *address, .bytes = bytes};
@@ -386,6 +395,7 @@ API CUresult cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream stream
 }
 
 API CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
+  if (!is_stream(stream)) return CUDA_ERROR_INVALID_HANDLE;
   if (stream_of(stream)->capture == NULL) return release(address, false);
   const struct Node node = {.kind = NODE_MEM_FREE, .address = address};
   return submit(stream, &node);
@@ -547,8 +557,14 @@ struct Array2D {
 
 API CUresult cuArray3DCreate_v2(CUarray *array, const struct Array3D *d) {
   struct Array *a = calloc(1, sizeof *a);
+  if (a == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
   *a = (struct Array){0, d->width, d->height, d->depth, d->format, d->channels, d->flags};
-  const size_t bytes = a->width * at_least_one(a->height) * at_least_one(a->depth) * element_bytes(a);
+  size_t bytes;
+  if (__builtin_mul_overflow(a->width, at_least_one(a->height), &bytes) || __builtin_mul_overflow(bytes, at_least_one(a->depth), &bytes) ||
+      __builtin_mul_overflow(bytes, element_bytes(a), &bytes)) {
+    free(a);
+    return CUDA_ERROR_INVALID_VALUE;
+  }
   const CUresult status = allocate(bytes, ALLOCATE_DEVICE, &a->address);
   if (status != CUDA_SUCCESS) {
     free(a);

@@ -178,6 +178,7 @@ static struct Function *new_function(struct Module *module, const char *name, co
   memcpy(f->attributes, reply->attributes, sizeof f->attributes);
   f->next = module->functions;
   module->functions = f;
+  add_handle(HANDLE_FUNCTION, f);
   return f;
 }
 

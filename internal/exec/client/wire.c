@@ -83,6 +83,7 @@ CUresult call(enum Request request, const void *head, size_t head_bytes, const v
               void *reply, size_t capacity, size_t *received) {
   const CUresult connected = connect_server();
   if (connected != CUDA_SUCCESS) return connected;
+  if (in_callback && request != REQUEST_LIBRARY) return CUDA_ERROR_NOT_PERMITTED;  // libraries run their calls as callbacks
   pthread_mutex_lock(&lock);
   const CUresult status = exchange(request, head, head_bytes, body, body_bytes, reply, capacity, received);
   pthread_mutex_unlock(&lock);

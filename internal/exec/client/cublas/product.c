@@ -167,6 +167,10 @@ static struct Region region_of(const struct Matrix *m, int64_t rows, int64_t col
   const bool swapped = (m->op != OP_N) != m->by_rows;
   const int64_t inner = swapped ? columns : rows, outer = swapped ? rows : columns;
   if (inner == 0) return (struct Region){0};
+  if (m->ld < 0) {  // of a vector: its last element is first in memory
+    const uint64_t pitch = each * (size_t)-m->ld;
+    return (struct Region){(uintptr_t)m->data - (uint64_t)(outer - 1) * pitch, pitch, each, (size_t)outer, writes, 0};
+  }
   if (m->ld == inner) return (struct Region){(uintptr_t)m->data, 0, each * (size_t)(inner * outer), 1, writes, 0};
   return (struct Region){(uintptr_t)m->data, each * (size_t)m->ld, each * (size_t)inner, (size_t)outer, writes, 0};
 }

@@ -121,7 +121,7 @@ cudaError_t function_of(const void *host, CUfunction *function) {
   if (e == NULL) {
     // A cudaKernel_t or cudaFunction_t is the driver's handle itself.
     *function = (CUfunction)host;
-    return host == NULL ? cudaErrorInvalidDeviceFunction : 0;
+    return attuneIsFunction(host) ? 0 : cudaErrorInvalidDeviceFunction;
   }
   if (e->function == NULL) {
     cudaError_t status = load(e->binary);
