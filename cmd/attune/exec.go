@@ -300,7 +300,7 @@ func (a *app) printExec(o *execOptions, r *exec.Outcome, elapsed time.Duration) 
 		text += fmt.Sprintf(", %d launches without checkers", unchecked)
 	}
 	if n := len(r.Refused); n > 0 {
-		text += fmt.Sprintf(", %d kernels refused", n)
+		text += fmt.Sprintf(", %s refused", plural(n, "kernel"))
 	}
 	if n := r.HostedCalls(); n > 0 {
 		text += fmt.Sprintf(", %s of cuBLAS computed on the host, unchecked", plural(n, "call"))

@@ -99,7 +99,7 @@ func (s *session) answerPlain(request uint64, f *fields) (status, []byte) {
 	case requestAlloc:
 		return s.alloc(f)
 	case requestFree:
-		return s.free(f.u64(), f.u32() != 0), nil
+		return s.free(f.u64(), f.u32() != 0)
 	case requestCopy:
 		return s.copy(f)
 	case requestFill:
@@ -186,16 +186,17 @@ func (s *session) alloc(f *fields) (status, []byte) {
 	return success, u64s(base)
 }
 
-// free frees memory of the device, or of the host: each has a call of its own.
-func (s *session) free(base uint64, host bool) status {
+// free frees memory of the device, or of the host: each has a call of its own. The answer is its size.
+func (s *session) free(base uint64, host bool) (status, []byte) {
 	if kind, known := s.kinds[base]; !known || kind == registeredMemory || (kind == hostMemory) != host {
-		return invalidValue
+		return invalidValue, nil
 	}
+	size := len(s.memory.Find(base).Data)
 	delete(s.kinds, base)
 	if err := s.memory.Free(base); err != nil {
-		return invalidValue
+		return invalidValue, nil
 	}
-	return success
+	return success, u64s(uint64(size))
 }
 
 // isDevice reports whether an address is one of device memory, allocated or not.

@@ -104,6 +104,15 @@ CUresult connect_server(void);
 CUresult call(enum Request request, const void *head, size_t head_bytes, const void *body, size_t body_bytes,
               void *reply, size_t capacity, size_t *received);
 
+// attuneHostAddress is where the client and its libraries access a byte that a program names: device
+// memory at a place of their own, because the program has no access to it, and host memory where it is.
+API uint64_t attuneHostAddress(uint64_t address);
+
+// attuneOpenMemory lets the program access an allocation: managed and pinned memory. close_memory ends
+// it.
+API void attuneOpenMemory(uint64_t address, uint64_t bytes);
+void close_memory(uint64_t address, uint64_t bytes);
+
 // flush_output writes what kernels have printed, as the driver does when the host synchronises.
 void flush_output(void);
 

@@ -13,7 +13,9 @@ CUresult allocate(size_t bytes, uint32_t kind, CUdeviceptr *address) {
   if (sticky != CUDA_SUCCESS) return sticky;
   if (address == NULL || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
   const uint64_t request[2] = {bytes, kind};
-  return call(REQUEST_ALLOC, request, sizeof request, NULL, 0, address, sizeof *address, NULL);
+  const CUresult status = call(REQUEST_ALLOC, request, sizeof request, NULL, 0, address, sizeof *address, NULL);
+  if (status == CUDA_SUCCESS && (kind == ALLOCATE_MANAGED || kind == ALLOCATE_HOST)) attuneOpenMemory(*address, bytes);
+  return status;
 }
 
 // GraphMemory is an allocation of a graph.
@@ -64,7 +66,10 @@ static CUresult release(uint64_t address, uint32_t host) {
   for (const struct GraphMemory *m = of_graphs; m != NULL; m = m->next) {
     if (m->address == address) return CUDA_SUCCESS;
   }
-  return call(REQUEST_FREE, &address, sizeof address, &host, sizeof host, NULL, 0, NULL);
+  uint64_t bytes = 0;
+  const CUresult status = call(REQUEST_FREE, &address, sizeof address, &host, sizeof host, &bytes, sizeof bytes, NULL);
+  if (status == CUDA_SUCCESS) close_memory(address, bytes);
+  return status;
 }
 
 API CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes) { return allocate(bytes, ALLOCATE_DEVICE, address); }
@@ -196,8 +201,9 @@ CUresult run_copy(const struct Copy *copy) {
   if (status != CUDA_SUCCESS || done) return status;
   for (uint64_t z = 0; z < copy->depth; z++) {
     for (uint64_t y = 0; y < copy->height; y++) {
-      char *to = (char *)(uintptr_t)(copy->to + z * copy->to_slice + y * copy->to_pitch);
-      memmove(to, (const char *)(uintptr_t)(copy->from + z * copy->from_slice + y * copy->from_pitch), copy->width);
+      const uint64_t to = attuneHostAddress(copy->to + z * copy->to_slice + y * copy->to_pitch);
+      const uint64_t from = attuneHostAddress(copy->from + z * copy->from_slice + y * copy->from_pitch);
+      memmove((void *)(uintptr_t)to, (const void *)(uintptr_t)from, copy->width);
     }
   }
   return CUDA_SUCCESS;
@@ -382,16 +388,28 @@ MEMSET(32, unsigned, 4)
 // Pool is a memory pool. It keeps no memory: a free returns it at once.
 struct Pool {
   uint64_t threshold;
+  uint32_t kind;  // of its memory: that of the host is managed memory
 };
+
+// PoolProperties is the beginning of the description of a pool.
+struct PoolProperties {
+  int type, handles, location;
+};
+
+enum { kManagedType = 2, kDeviceLocation = 1 };
 
 static struct Pool default_pool;
 
-API CUresult cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream stream) {
+static CUresult allocate_in_stream(CUdeviceptr *address, size_t bytes, uint32_t kind, CUstream stream) {
   if (!is_stream(stream)) return CUDA_ERROR_INVALID_HANDLE;
-  if (stream_of(stream)->capture == NULL) return allocate(bytes, ALLOCATE_DEVICE, address);
+  if (stream_of(stream)->capture == NULL) return allocate(bytes, kind, address);
   const CUresult status = allocate_for_graph(bytes, address);
   const struct Node node = {.kind = NODE_MEM_ALLOC, .address = *address, .bytes = bytes};
   return status == CUDA_SUCCESS ? submit(stream, &node) : status;
+}
+
+API CUresult cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream stream) {
+  return allocate_in_stream(address, bytes, ALLOCATE_DEVICE, stream);
 }
 
 API CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
@@ -402,8 +420,7 @@ API CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
 }
 
 API CUresult cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t bytes, CUmemoryPool pool, CUstream stream) {
-  (void)pool;
-  return cuMemAllocAsync(address, bytes, stream);
+  return allocate_in_stream(address, bytes, pool == NULL ? ALLOCATE_DEVICE : pool->kind, stream);
 }
 
 API CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device) {
@@ -420,8 +437,10 @@ API CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
 }
 
 API CUresult cuMemPoolCreate(CUmemoryPool *pool, const void *properties) {
-  (void)properties;
+  const struct PoolProperties *p = properties;
   *pool = calloc(1, sizeof **pool);
+  if (*pool == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
+  (*pool)->kind = p != NULL && (p->type == kManagedType || p->location > kDeviceLocation) ? ALLOCATE_MANAGED : ALLOCATE_DEVICE;
   return CUDA_SUCCESS;
 }
 

@@ -284,7 +284,14 @@ API CUresult cuLibraryGetGlobal(CUdeviceptr *address, size_t *bytes, CUmodule li
 }
 
 API CUresult cuLibraryGetManaged(CUdeviceptr *address, size_t *bytes, CUmodule library, const char *name) {
-  return cuModuleGetGlobal_v2(address, bytes, library, name);
+  CUdeviceptr at;
+  size_t size;
+  const CUresult status = cuModuleGetGlobal_v2(&at, &size, library, name);
+  if (status != CUDA_SUCCESS) return status;
+  attuneOpenMemory(at, size);
+  if (address != NULL) *address = at;
+  if (bytes != NULL) *bytes = size;
+  return CUDA_SUCCESS;
 }
 
 // ---- attributes --------------------------------------------------------------------------------

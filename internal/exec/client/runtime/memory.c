@@ -406,6 +406,7 @@ API cudaError_t cudaMemset3DAsync(struct Pitched p, int value, struct Extent e, 
 // ---- pools -------------------------------------------------------------------------------------
 
 CUresult cuMemAllocAsync(CUdeviceptr *, size_t, CUstream);
+CUresult cuMemAllocFromPoolAsync(CUdeviceptr *, size_t, CUmemoryPool, CUstream);
 CUresult cuMemFreeAsync(CUdeviceptr, CUstream);
 CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *, CUdevice);
 CUresult cuMemPoolCreate(CUmemoryPool *, const void *);
@@ -421,8 +422,7 @@ API cudaError_t cudaMallocAsync(void **p, size_t bytes, CUstream stream) {
 API cudaError_t cudaFreeAsync(void *p, CUstream stream) { DO(cuMemFreeAsync(address_of(p), stream)); }
 
 API cudaError_t cudaMallocFromPoolAsync(void **p, size_t bytes, CUmemoryPool pool, CUstream stream) {
-  (void)pool;
-  return cudaMallocAsync(p, bytes, stream);
+  ALLOCATE(p, bytes, cuMemAllocFromPoolAsync((CUdeviceptr *)p, bytes, pool, stream));
 }
 
 API cudaError_t cudaDeviceGetDefaultMemPool(CUmemoryPool *pool, int device) { DO(cuDeviceGetDefaultMemPool(pool, device)); }

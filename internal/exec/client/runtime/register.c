@@ -111,7 +111,9 @@ API char __cudaInitModule(void **handle) {
     CUdeviceptr address;
     size_t bytes;
     if (e->host == NULL || e->managed == NULL || e->binary != binary || load(binary) != 0) continue;
-    if (cuModuleGetGlobal_v2(&address, &bytes, binary->module, e->name) == 0) *e->managed = (void *)(uintptr_t)address;
+    if (cuModuleGetGlobal_v2(&address, &bytes, binary->module, e->name) != 0) continue;
+    attuneOpenMemory(address, bytes);
+    *e->managed = (void *)(uintptr_t)address;
   }
   return 1;
 }
