@@ -141,6 +141,7 @@ func TestFaults(t *testing.T) {
 		{"trap", "launch: cudaSuccess\nsynchronize: cudaErrorLaunchFailure\n", 3, []finding.Kind{finding.Trapped}},
 		{"race", "launch: cudaSuccess\nsynchronize: cudaSuccess\n", 0, []finding.Kind{finding.Race, finding.Uninitialized}},
 		{"crash", "", 128 + 11, nil},
+		{"host", "attune exec: the host accesses device memory at 0x200000000000; copy it by cudaMemcpy, or allocate it by cudaMallocManaged\n", 128 + 11, nil},
 	} {
 		outcome, out, lines := start(t, exec.Options{Checks: true}, library, program, c.what)
 		var kinds []finding.Kind
@@ -152,7 +153,7 @@ func TestFaults(t *testing.T) {
 		if out != c.output || outcome.Exit != c.exit || !slices.Equal(kinds, c.kinds) || lines != "" {
 			t.Errorf("%s: exit %d, findings %v, printed %q%s", c.what, outcome.Exit, kinds, out, lines)
 		}
-		if (outcome.Signal != "") != (c.what == "crash") {
+		if (outcome.Signal != "") != (c.exit > 128) {
 			t.Errorf("%s: signal %q", c.what, outcome.Signal)
 		}
 	}
