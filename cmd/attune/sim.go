@@ -18,13 +18,13 @@ import (
 	"attune/internal/cases"
 	"attune/internal/crash"
 	"attune/internal/device"
+	simdevice "attune/internal/device/sim"
 	"attune/internal/document"
 	"attune/internal/finding"
 	"attune/internal/run"
 	"attune/internal/sim"
 	"attune/internal/sim/mem"
 	"attune/internal/sim/mma"
-	simdevice "attune/internal/device/sim"
 )
 
 // simOptions are the settings of the simulator.
