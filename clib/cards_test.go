@@ -90,8 +90,9 @@ func TestCards(t *testing.T) {
 		// In 8 bits.
 		{e4m3, nil, "f8_d64_fp16 "},
 		{e4m3, []string{"head_dim=128", "out_dtype=3", "heads=16", "kv_heads=2", "causal=1", "lse=0x100400000000"}, "f8_d128 "},
-		{ampere, nil, "NULL q_dtype is 1, head_dim 64 and v_head_dim 64; no form of 8 bits of this library for sm_8"},
+		{ampere, nil, "NULL q_dtype is ATTUNE_SDPA_E4M3, which sm_8"},
 		{all, []string{"key_lengths=0x101000000000"}, "NULL no form of 8 bits of this library for sm_"},
+		{[]string{"B200"}, []string{"head_dim=80"}, "NULL q_dtype is 1, head_dim 80 and v_head_dim 80; no form of 8 bits"},
 		{e4m3, []string{"head_dim=80"}, "NULL q_dtype is 1, head_dim 80 and v_head_dim 80; no form of 8 bits"},
 		{slices.Concat(ampere, []string{"B200"}), inBF16("precision=1"), "i8f16_d64 "},
 		{ampere, inBF16("dtype=2", "out_dtype=2", "head_dim=128", "precision=1", "causal=1"), "i8f16_d128_fp16 "},
@@ -180,6 +181,65 @@ func TestNamedArch(t *testing.T) {
 				t.Errorf("ATTUNE_ARCH=%s: answer %d is %q, want %q", named, i, got[i], want)
 			}
 		}
+	}
+	// Code for Hopper runs on no later GPU.
+	c.env = []string{"ATTUNE_ARCH=sm_90"}
+	got := c.ask(t, append([]string{"context 7"}, call[:len(call)-4]...)...)
+	got = append(got, c.ask(t, slices.Concat(call[:len(call)-4], []string{"context 7", "call"})...)...)
+	if want := invalid + "the variable ATTUNE_ARCH is sm_90, and the GPU sm_120: code for Hopper runs on no other GPU"; !strings.HasPrefix(got[len(got)-1], want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// The first call is for a GPU that the library does not know yet. It computes what that GPU does, also
+// where an H200 does not compute it, or only with a workspace.
+func TestFirstCallOnCard(t *testing.T) {
+	t.Parallel()
+	c := shippedProbe(t)
+	for _, test := range []struct {
+		settings []string
+		onL4     string
+		onH200   string
+	}{
+		{inBF16("smooth_k=1", "lse=CARD0400000000"), ok, unsupported + "lse is 0x100400000000"},
+		{inBF16("precision=1", "head_dim=96"), ok, unsupported + "head_dim is 96"},
+		{inBF16("dtype=1", "q_dtype=3", "head_dim=80", "descale_k=CARD0600000000", "descale_v=CARD0700000000"), ok, unsupported + "head_dim is 80"},
+		{inBF16("queries=9000", "keys=9000", "heads=32", "workspace=0", "workspace_bytes=0"), ok, tooSmall},
+		{inBF16("precision=1", "workspace=0", "workspace_bytes=0"), tooSmall, tooSmall},
+		{inBF16("workspace=CARD0800000001", "precision=1"), invalid + "workspace is ", invalid + "workspace is "},
+		{inBF16("hadamard=1"), unsupported + "hadamard is 1", ok},
+		{inBF16("head_dim=63"), unsupported + "the head dim of q is 63; it must be a multiple of 8", unsupported + "the head dim of q is 63; it must be a multiple of 8"},
+		{inBF16("q=0", "smooth_k=1", "lse=CARD0400000000"), invalid + "q is NULL", unsupported + "lse is 0x100400000000"},
+	} {
+		for card, want := range map[int]string{cardNamed("L4"): test.onL4, cardNamed("H200"): test.onH200} {
+			lines := []string{fmt.Sprintf("context %d", card)}
+			for _, name := range form.Tensors {
+				lines = append(lines, setting(name, int(addressOf[name])+card<<40))
+			}
+			for _, s := range test.settings {
+				s = strings.Replace(s, "=0x10", fmt.Sprintf("=0x1%x", card), 1)
+				lines = append(lines, "set "+strings.Replace(strings.Replace(s, "CARD", fmt.Sprintf("0x1%x", card), 1), "=", " ", 1))
+			}
+			for i, got := range c.ask(t, append(lines, "call", "call")...) {
+				if !strings.HasPrefix(got, want) {
+					t.Errorf("%v on %s, call %d: %q, want %q", test.settings, cards[card].Name, i, got, want)
+				}
+			}
+		}
+	}
+}
+
+// A driver that reports no multiprocessors is refused: the choice of a form divides by them.
+func TestNoMultiprocessors(t *testing.T) {
+	t.Parallel()
+	c := shippedProbe(t)
+	lines := []string{"multiprocessors 0", "context 5"}
+	for _, s := range inBF16() {
+		lines = append(lines, "set "+strings.Replace(s, "=", " ", 1))
+	}
+	got := c.ask(t, append(lines, "call")...)
+	if want := failed + "the driver reports 0 multiprocessors of device 5"; !strings.HasPrefix(got[0], want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
@@ -354,6 +414,10 @@ func TestMeasured(t *testing.T) {
 		{[]string{"ATTUNE_SELECTION=" + write("newer", `{"schema_version": 2, "arch": "sm_89", "multiprocessors": 58}`)}, inBF16(), "NULL " + cache + "/newer has version 2, and this library reads 1; write it again by its attune tune"},
 		{[]string{"ATTUNE_SELECTION=" + write("stage", file("sm_89", 58, `[{"variant": "warp_d65"}]`))}, inBF16(), "NULL " + cache + "/stage chooses warp_d65, which this library does not have; write it again by its attune tune"},
 		{[]string{"HOME=" + cache, "ATTUNE_CACHE=", "XDG_CACHE_HOME="}, inBF16("head_dim=64", "queries=9000"), "warp_d64_s2 "},
+		// A cache that cannot be opened has no selection: HOME may be another user's, or no folder.
+		{[]string{"HOME=" + named, "ATTUNE_CACHE=", "XDG_CACHE_HOME="}, inBF16("head_dim=64", "queries=9000"), "warp_d64_s2 "},
+		{[]string{"ATTUNE_CACHE=/" + strings.Repeat("a", 300)}, inBF16("head_dim=64", "queries=9000"), "warp_d64_s2 "},
+		{[]string{"ATTUNE_SELECTION=" + named + "/none"}, inBF16(), "NULL the selection " + named + "/none cannot be opened: Not a directory"},
 		{[]string{"ATTUNE_SELECTION=" + cache + "/none"}, inBF16(), "NULL the selection " + cache + "/none cannot be opened: No such file or directory"},
 		{[]string{"ATTUNE_SELECTION=" + write("a", "")}, inBF16(), "NULL " + cache + "/a is no selection of attune tune for the warp kernel; write it again, or delete it"},
 		{[]string{"ATTUNE_SELECTION=" + write("b", file("sm_89", 58, `[{"when": "pages > 2", "variant": "warp_d64"}]`))}, inBF16(), "NULL " + cache + "/b is no selection"},
@@ -361,6 +425,12 @@ func TestMeasured(t *testing.T) {
 		{[]string{"ATTUNE_SELECTION=" + write("d", file("sm_89", 58, `[{"when": "keys > 1"}]`))}, inBF16(), "NULL " + cache + "/d is no selection"},
 		{[]string{"ATTUNE_SELECTION=" + write("e", file("sm_89", 58, `[{"when": "keys \u003e 1", "variant": "warp_d64"}]`))}, inBF16(), "NULL " + cache + "/e is no selection"},
 		{[]string{"ATTUNE_SELECTION=" + write("f", strings.Repeat("[", 1<<20))}, inBF16(), "NULL " + cache + "/f is no selection"},
+		{[]string{"ATTUNE_SELECTION=" + write("none.json", file("sm_89", 58, "null"))}, inBF16("head_dim=64", "queries=9000"), "warp_d64_s2 "},
+		{[]string{"ATTUNE_SELECTION=" + write("empty.json", file("sm_89", 58, "[]"))}, inBF16("head_dim=64", "queries=9000"), "warp_d64_s2 "},
+		{[]string{"ATTUNE_SELECTION=" + write("nil.json", file("sm_89", 58, "nil"))}, inBF16(), "NULL " + cache + "/nil.json is no selection"},
+		{[]string{"ATTUNE_SELECTION=" + write("h", file("sm_89", 58, choices)+"}")}, inBF16(), "NULL " + cache + "/h is no selection"},
+		{[]string{"ATTUNE_SELECTION=" + write("i", file("sm_89", 58, choices)+" \n")}, inBF16("head_dim=128"), "warp_d128_m64 "},
+		{[]string{"ATTUNE_SELECTION=" + write("j", file("sm_89", 58, `[{"when": "`+strings.Repeat(" ", 500)+`queries <= 6000", "variant": "warp_d64"}]`))}, inBF16(), "NULL " + cache + "/j is no selection"},
 		{[]string{"ATTUNE_SELECTION=" + write("g", strings.TrimSuffix(file("sm_89", 58, choices), "}"))}, inBF16(), "NULL " + cache + "/g is no selection"},
 	} {
 		c.env = test.env

@@ -734,7 +734,7 @@ func TestContexts(t *testing.T) {
 	}
 	lines := slices.Concat([]string{"context 0", "call", "call"}, onSecond, []string{"call", "call", "context 0", "reset", "call", "replace 0", "call", "context 2", "call", "context -1", "call", "print"})
 	got := c.ask(t, lines...)
-	for i, want := range []string{ok, ok, ok, ok, ok, ok, unsupported + "q_dtype is 1, head_dim 64 and v_head_dim 64; no form of 8 bits of this library for sm_80 has them", invalid + "no CUDA context is current"} {
+	for i, want := range []string{ok, ok, ok, ok, ok, ok, unsupported + "q_dtype is ATTUNE_SDPA_E4M3, which sm_80 does not multiply; q must be in FP16 or BF16, and k and v in the same, or in E4M3", invalid + "no CUDA context is current"} {
 		if !strings.HasPrefix(got[i], want) {
 			t.Errorf("call %d: %q, want %q", i, got[i], want)
 		}

@@ -180,6 +180,12 @@ static attune_sdpa_status named_arch(int32_t *arch) {
                        "that of the GPU, sm_%d",
                        named, FIRST_ARCH, *arch);
   }
+  if (number == attune_sdpa_arch && number != *arch) { /* its code runs on no later GPU */
+    return attune_fail(ATTUNE_SDPA_INVALID_ARGUMENT,
+                       "the variable ATTUNE_ARCH is %s, and the GPU sm_%d: code for Hopper runs on "
+                       "no other GPU; name another architecture, such as sm_89",
+                       named, *arch);
+  }
   *arch = (int32_t)number;
   return ATTUNE_SDPA_OK;
 }
@@ -192,6 +198,10 @@ static attune_sdpa_status new_context(unsigned long long id, context **into) {
   DRIVER(cuDeviceGetAttribute, &minor, DEVICE_MINOR, device);
   DRIVER(cuDeviceGetAttribute, &multiprocessors, DEVICE_MULTIPROCESSORS, device);
   DRIVER(cuDeviceGetAttribute, &l2_bytes, DEVICE_L2_BYTES, device);
+  if (multiprocessors < 1) {
+    return attune_fail(ATTUNE_SDPA_DRIVER_ERROR, "the driver reports %d multiprocessors of device %d",
+                       multiprocessors, device);
+  }
   int32_t arch = 10 * major + minor;
   TRY(named_arch(&arch));
   const size_t bytes = sizeof(context) + (size_t)attune_sdpa_form_count * sizeof(loaded_form);

@@ -779,20 +779,31 @@ static attune_sdpa_status check_device(const problem *x, const context *c) {
                      has.multiprocessors);
 }
 
+/* The first call is for a GPU that is not known yet. What is wrong on all of them is reported without
+ * the driver. What an H200 does not compute or needs a workspace for, another GPU may compute without. */
+static attune_sdpa_status start(const attune_sdpa_params *params, bool has_workspace, context **c) {
+  call_plan plan;
+  pointer pointers[POINTERS];
+  const attune_sdpa_status status = attune_make_plan(params, has_workspace, NULL, &plan);
+  if (status == ATTUNE_SDPA_OK) {
+    plan.workspace_bytes = 0;
+    TRY(attune_check_addresses(pointers, list_pointers(&plan, pointers)));
+  } else if (status != ATTUNE_SDPA_UNSUPPORTED) {
+    return status;
+  }
+  TRY(attune_start_driver());
+  return attune_current_context(c);
+}
+
 attune_sdpa_status attune_sdpa_forward(const attune_sdpa_params *params,
                                        struct CUstream_st *stream) {
   const bool has_workspace = params != NULL && params->workspace != NULL;
   call_plan plan;
   context *c = NULL;
-  TRY(attune_started_context(&c));
-  TRY(attune_make_plan(params, has_workspace, c, &plan));
   pointer pointers[POINTERS];
-  if (c == NULL) { /* the first call, for a device that is not known yet */
-    TRY(attune_check_addresses(pointers, list_pointers(&plan, pointers)));
-    TRY(attune_start_driver());
-    TRY(attune_current_context(&c));
-    TRY(attune_make_plan(params, has_workspace, c, &plan));
-  }
+  TRY(attune_started_context(&c));
+  if (c == NULL) TRY(start(params, has_workspace, &c));
+  TRY(attune_make_plan(params, has_workspace, c, &plan));
   TRY(check_device(&plan.x, c));
   TRY(attune_check_workspace(plan.x.p.workspace_bytes, plan.workspace_bytes));
   const int n = list_pointers(&plan, pointers);

@@ -173,10 +173,16 @@ static bool read_choice(reader *r, choice *into) {
   } while (take(r, ','));
   expect(r, '}');
   strip_fp16(into->variant);
-  return r->at != NULL && *into->variant != '\0' && (*when == '\0' || read_condition(when, into));
+  if (r->at == NULL || *into->variant == '\0' || strlen(when) == sizeof when - 1) return false; /* cut */
+  return *when == '\0' || read_condition(when, into);
 }
 
+/* A list, or null for an empty one: Go writes that. */
 static bool read_choices(reader *r, selection *into) {
+  if (peek(r) == 'n' && strncmp(r->at, "null", 4) == 0) {
+    r->at += 4;
+    return true;
+  }
   expect(r, '[');
   if (take(r, ']')) return true;
   do {
@@ -213,7 +219,7 @@ static bool read_selection(const char *text, selection *into, heading *of) {
     }
   } while (take(&r, ','));
   expect(&r, '}');
-  return r.at != NULL && strncmp(of->arch, "sm_", 3) == 0;
+  return r.at != NULL && peek(&r) == '\0' && strncmp(of->arch, "sm_", 3) == 0;
 }
 
 /* ---- files ---------------------------------------------------------------------------------- */
@@ -238,10 +244,11 @@ static bool find_path(target t, char path[MAX_PATH]) {
 }
 
 /* The text of a file of at most MAX_BYTES, or the reason why there is none. */
-static char *read_file(const char *path, const char **reason) {
+static char *read_file(const char *path, bool *opened, const char **reason) {
   struct stat facts;
   const int file = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* waits for no writer of a pipe */
-  *reason = strerror(errno);
+  *opened = file >= 0;
+  *reason = strerror(file < 0 ? errno : ENOMEM);
   if (file < 0) return NULL;
   char *text = NULL;
   if (fstat(file, &facts) != 0 || !S_ISREG(facts.st_mode)) {
@@ -298,12 +305,13 @@ static void check(selection *s, const char *path, const heading *of) {
 static void load(selection *into) {
   char path[MAX_PATH];
   const char *named = getenv("ATTUNE_SELECTION"), *reason = NULL;
+  bool opened = false;
   heading of = {VERSION, "", 0};
   if (!find_path(into->target, path)) return;
-  errno = 0;
-  char *text = read_file(path, &reason);
+  char *text = read_file(path, &opened, &reason);
   if (text == NULL) {
-    if (errno == ENOENT && (named == NULL || *named == '\0')) return;
+    /* The caller has not named the file of the cache: a home that cannot be searched has none. */
+    if (!opened && (named == NULL || *named == '\0')) return;
     snprintf(into->error, sizeof into->error, "the selection %s cannot be opened: %s", path, reason);
   } else if (!read_selection(text, into, &of)) {
     snprintf(into->error, sizeof into->error,

@@ -45,6 +45,10 @@ attune_sdpa_status attune_set_strides(tensor *t, int32_t head_dim, int element_b
                          "%d",
                          t->stride_name, d, (long long)s[d], head_dim);
     }
+    if (all_zero && (head_dim & (unit - 1)) != 0) {
+      return attune_fail(ATTUNE_SDPA_UNSUPPORTED, "the head dim of %s is %d; it must be a multiple of %d",
+                         t->name, head_dim, (int)unit);
+    }
     if ((t->strides[d] & (unit - 1)) != 0) {
       return attune_fail(ATTUNE_SDPA_UNSUPPORTED, "%s[%d] is %lld; it must be a multiple of %d",
                          t->stride_name, d, (long long)t->strides[d], (int)unit);

@@ -148,7 +148,7 @@ static attune_sdpa_status refuse(const problem *x, const attune_sdpa_form_info *
   if (of_head_dim == NULL) {
     return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
                        "dtype is %d, head_dim %d and v_head_dim %d; no form of this library for "
-                       "sm_%d has them",
+                       "sm_%d has them, and those have up to 256",
                        (int)p->dtype, p->head_dim, p->v_head_dim, x->target.arch);
   }
   if (option != NULL && !of_head_dim->has_options) {

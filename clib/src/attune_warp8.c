@@ -83,6 +83,27 @@ static attune_sdpa_status plan_quantiser(call_plan *plan) {
   return attune_check_quantization(&plan->z, plan->quantiser);
 }
 
+/* Why no form has the tensors. */
+static attune_sdpa_status refuse(const problem *x) {
+  const attune_sdpa_params *p = &x->p;
+  bool has_e4m3 = false;
+  for (int i = attune_sdpa_dense_count; i < attune_sdpa_form_count; ++i) {
+    const attune_sdpa_form_info *f = &attune_sdpa_forms[i];
+    has_e4m3 |= f->kernel == ATTUNE_KERNEL_WARP8 && f->cache_dtype == ATTUNE_SDPA_E4M3 &&
+                attune_runs_on(f, x->target.arch);
+  }
+  if (p->q_dtype == ATTUNE_SDPA_E4M3 && !has_e4m3) {
+    return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
+                       "q_dtype is ATTUNE_SDPA_E4M3, which sm_%d does not multiply; q must be in FP16 "
+                       "or BF16, and k and v in the same, or in E4M3",
+                       x->target.arch);
+  }
+  return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
+                     "q_dtype is %d, head_dim %d and v_head_dim %d; no form of 8 bits of this library "
+                     "for sm_%d has them, and those have 64, 96, 128 and 256",
+                     (int)p->q_dtype, p->head_dim, p->v_head_dim, x->target.arch);
+}
+
 attune_sdpa_status attune_select_warp8(call_plan *plan) {
   const problem *x = &plan->x;
   const attune_sdpa_params *p = &x->p;
@@ -91,12 +112,7 @@ attune_sdpa_status attune_select_warp8(call_plan *plan) {
   if (!has_code_for(arch)) return attune_refuse_arch(arch);
   TRY(check_options(x, e4m3_v));
   plan->form = find_form(x, e4m3_v);
-  if (plan->form == NULL) {
-    return attune_fail(ATTUNE_SDPA_UNSUPPORTED,
-                       "q_dtype is %d, head_dim %d and v_head_dim %d; no form of 8 bits of this "
-                       "library for sm_%d has them",
-                       (int)p->q_dtype, p->head_dim, p->v_head_dim, arch);
-  }
+  if (plan->form == NULL) return refuse(x);
   const int64_t tiles_of_heads = quotient_up(p->queries, plan->form->query_rows);
   if ((double)p->batch * p->heads * (double)tiles_of_heads > INT32_MAX) {
     return attune_fail(ATTUNE_SDPA_UNSUPPORTED,

@@ -64,6 +64,9 @@ void double_replace(int device) { contexts[device].id += 100; }
 /* Blocks that a multiprocessor has room for. */
 static int room = 2;
 void double_room(int blocks) { room = blocks; }
+/* Multiprocessors that a driver reports for each card, below 0 those of the list. */
+static int reported = -1;
+void double_multiprocessors(int count) { reported = count; }
 void double_capture(int on) { capturing = on; }
 void double_fail(const char *name, int code, int after) {
   snprintf(fail_name, sizeof fail_name, "%s", name);
@@ -139,7 +142,7 @@ int cuDeviceGetAttribute(int *value, int attribute, int device) {
   switch (attribute) {
     case 75: *value = cards[device].major; return 0;
     case 76: *value = cards[device].minor; return 0;
-    case 16: *value = cards[device].multiprocessors; return 0;
+    case 16: *value = reported < 0 ? cards[device].multiprocessors : reported; return 0;
     case 38: *value = cards[device].l2_bytes; return 0;
   }
   return INVALID_VALUE;

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"attune/internal/document"
 	"attune/internal/finding"
 	"attune/internal/toolchain"
 )
@@ -49,6 +50,9 @@ func TestFindingPagesAreComplete(t *testing.T) {
 	index, audit := readDocument(t, findingPages+"/README.md"), readDocument(t, findingPages+"/audit.md")
 	others := []finding.Kind{finding.TimedOutputDiffers, finding.RemembersResults, finding.UnorderedSums}
 	for _, kind := range append(finding.AllKinds(), others...) {
+		if page := document.FindingPages([]finding.Kind{kind}); !slices.Contains(documents(t), page) {
+			t.Errorf("%s is explained in %s, which does not exist", kind, page)
+		}
 		if strings.Contains(audit, "\n| `"+string(kind)+"` |") {
 			continue
 		}

@@ -153,12 +153,15 @@ func (a *app) exec(ctx context.Context, o *execOptions, command []string) error 
 	}
 	outcome, err := run(ctx, *options)
 	a.status().Clear()
-	if err != nil {
+	if err != nil && (ctx.Err() == nil || outcome == nil) {
 		return err
 	}
 	a.printExec(o, outcome, time.Since(began))
 	if err := a.reportExec(o, outcome, name, time.Since(began)); err != nil {
 		return err
+	}
+	if err != nil {
+		return interruptedWith(ctx, err, "what was found before is above")
 	}
 	switch {
 	case outcome.Failed(o.sim.strict) > 0:
@@ -300,10 +303,17 @@ func (a *app) printExec(o *execOptions, r *exec.Outcome, elapsed time.Duration) 
 		text += fmt.Sprintf(", %d launches without checkers", unchecked)
 	}
 	if n := len(r.Refused); n > 0 {
-		text += fmt.Sprintf(", %d kernels refused", n)
+		text += fmt.Sprintf(", %s refused", plural(n, "kernel"))
 	}
 	if n := r.HostedCalls(); n > 0 {
 		text += fmt.Sprintf(", %s of cuBLAS computed on the host, unchecked", plural(n, "call"))
+	}
+	var kinds []finding.Kind
+	for _, f := range r.Findings {
+		kinds = append(kinds, f.Kind)
+	}
+	if len(kinds) > 0 {
+		a.note("explained in " + document.FindingPages(kinds))
 	}
 	a.note(fmt.Sprintf("%s; %d warp instructions in %.1f s", text, r.WarpInstructions, elapsed.Seconds()))
 }

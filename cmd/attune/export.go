@@ -16,6 +16,7 @@ import (
 	"attune/internal/regular"
 	"attune/internal/spec"
 	"attune/internal/toolchain"
+	"attune/kernels"
 )
 
 type exportOptions struct {
@@ -155,6 +156,9 @@ func parseOutputs(text string) ([]int, error) {
 // exportable finds a selection of attention kernels.
 func exportable(kernel *spec.Kernel, name string) (*spec.Selection, error) {
 	if kernel.Declared != nil {
+		if _, isForm := kernels.All()["attention/"+kernel.Name]; isForm {
+			return nil, fmt.Errorf("the library of each selection of sdpa has the forms of %s; leave out --kernel: attune export stage7", kernel.Name)
+		}
 		return nil, fmt.Errorf("%s is not an attention kernel; the C library computes attention", kernel.Name)
 	}
 	if s := kernel.Selection(name); s != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"attune/internal/arch"
-	"attune/internal/device"
 	"attune/internal/lab"
 	"attune/internal/predict"
 	"attune/internal/problem"
@@ -87,7 +87,7 @@ func (a *app) predict(ctx context.Context, o predictOptions, args []string) erro
 	if a.json {
 		return a.printJSON(document)
 	}
-	a.printPredictions(document)
+	a.printPredictions(document, shapeNames(kernel, request.shapes))
 	return nil
 }
 
@@ -102,7 +102,9 @@ type predictRequest struct {
 // request checks the command line. All errors are reported together.
 func (o predictOptions) request(kernel *spec.Kernel, args []string) (r predictRequest, err error) {
 	var errs [4]error
-	r.chip, errs[0] = arch.ChipNamed(o.chip)
+	if r.chip, errs[0] = arch.ChipNamed(o.chip); o.chip == "" {
+		errs[0] = fmt.Errorf("--chip names the card to predict for; known are %s", arch.ChipNames())
+	}
 	var selections []*spec.Selection
 	r.variants, selections, errs[1] = named(kernel, args)
 	if r.named = len(args) > 0; !r.named {
@@ -179,11 +181,23 @@ func (a *app) predictRungs(ctx context.Context, r predictRequest, document *pred
 	return nil
 }
 
-// printPredictions prints a table whose heading says that its times are predicted.
-func (a *app) printPredictions(d *predictions) {
+// shapeNames are the names of the shapes whose axes would fill the table.
+func shapeNames(kernel *spec.Kernel, shapes []spec.Shape) map[string]string {
+	short := map[string]string{}
+	for _, s := range shapes {
+		if names := kernel.ShapeNames(s); len(names) > 0 && len(s.String()) > lab.LongShape {
+			short[s.String()] = names[0]
+		}
+	}
+	return short
+}
+
+// printPredictions prints a table whose heading says that its times are predicted. Some shapes have a
+// short name there.
+func (a *app) printPredictions(d *predictions, short map[string]string) {
 	s, c := a.screen(), d.Chip
-	s.Paragraph(a.stdout, "", fmt.Sprintf("predicted for an %s, not measured: %s, %d multiprocessors at %.2f GHz, DRAM %.0f GB/s",
-		c.Name, c.Arch, c.Multiprocessors, c.GHz, c.DRAM/1e9), 2)
+	s.Paragraph(a.stdout, "", fmt.Sprintf("predicted for %s, not measured: %s, %d multiprocessors at %.2f GHz, DRAM %.0f GB/s",
+		withArticle(c.Name), c.Arch, c.Multiprocessors, c.GHz, c.DRAM/1e9), 2)
 	s.Paragraph(a.stdout, "", d.Residuals.String(), 2)
 	fmt.Fprintln(a.stdout)
 	t := terminal.Table{Columns: []terminal.Column{
@@ -210,7 +224,7 @@ func (a *app) printPredictions(d *predictions) {
 			name, others = r.Variant+" *", append(others, fmt.Sprintf("%s: the last rung, of kernels/%s", r.Variant, r.Kernel))
 		}
 		t.Rows = append(t.Rows, []string{
-			name, r.Shape, fmt.Sprintf("%.1f", r.Time.Microseconds), tflops, r.Time.Limit, strconv.Itoa(r.Time.Resident), fmt.Sprintf("%.2f", r.Time.Waves), claim,
+			name, cmp.Or(short[r.Shape], r.Shape), fmt.Sprintf("%.1f", r.Time.Microseconds), tflops, r.Time.Limit, strconv.Itoa(r.Time.Resident), fmt.Sprintf("%.2f", r.Time.Waves), claim,
 		})
 	}
 	t.Write(a.stdout, s)
@@ -225,8 +239,26 @@ func (a *app) printPredictions(d *predictions) {
 	}
 }
 
-// predictRun is a run on a chip that is not there: it predicts times, and checks nothing.
-func (a *app) predictRun(ctx context.Context, chip string, shapes string, args []string) error {
+// withArticle is the name of a card behind its article: an L4, a 4090.
+func withArticle(chip string) string {
+	if strings.ContainsAny(chip[:1], "AHL") {
+		return "an " + chip
+	}
+	return "a " + chip
+}
+
+// predictFlags are those of a run that a prediction heeds, or that need no answer from it.
+var predictFlags = []string{"chip", "shapes", "device", "timeout", "verbose", "progress", "json", "color", "kernel", "ledger"}
+
+// predictRun is a run on a chip that is not there: it predicts times, and checks nothing. Flags of the
+// run that it would leave out are refused.
+func (a *app) predictRun(ctx context.Context, o runOptions, args []string) error {
+	chip, shapes := o.chip, o.shapes
+	for _, name := range o.given {
+		if !slices.Contains(predictFlags, name) {
+			return usageError{fmt.Errorf("there is no %s here, and --%s is not for a prediction; leave it out, or leave out --chip", chip, name)}
+		}
+	}
 	a.note(fmt.Sprintf("there is no %s here: times are predicted, and no kernel is checked; `attune run --device sim` checks them", chip))
 	if shapes == "" {
 		kernel, _, err := a.kernel()
@@ -235,10 +267,4 @@ func (a *app) predictRun(ctx context.Context, chip string, shapes string, args [
 		}
 	}
 	return a.predict(ctx, predictOptions{chip, shapes}, args)
-}
-
-// hasChip reports whether a device is a card of a name, such as NVIDIA L4.
-func hasChip(facts device.Facts, chip arch.Chip) bool {
-	words := strings.FieldsFunc(facts.Name, func(r rune) bool { return r == ' ' || r == '-' })
-	return slices.ContainsFunc(words, func(w string) bool { return strings.EqualFold(w, chip.Name) })
 }

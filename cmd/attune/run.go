@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"attune/internal/arch"
 	"attune/internal/device"
@@ -31,6 +32,7 @@ type runOptions struct {
 	quick, full bool
 	verbose     bool
 	progress    bool
+	given       []string // names of the flags on the command line
 }
 
 func (a *app) runCommand() *cobra.Command {
@@ -57,7 +59,10 @@ Variants and shapes are explained by attune help variants, attune help shapes.`,
   attune run --full
   attune run stage1 stage2 --shapes small,mission --seeds 0,1,2
   attune run stage2+TILE_N=32 --against stage2 --shapes 1x8x1024x64:causal`,
-		RunE: func(cmd *cobra.Command, args []string) error { return a.run(cmd.Context(), o, args) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cmd.Flags().Visit(func(f *pflag.Flag) { o.given = append(o.given, f.Name) })
+			return a.run(cmd.Context(), o, args)
+		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.shapes, "shapes", "", "names or shapes, with commas")
@@ -99,6 +104,8 @@ func (o runOptions) check() error {
 		return fmt.Errorf("--sanitizer %q: there are %s, %s", tool, strings.Join(isolate.SanitizerTools, ", "), sanitizerAuto)
 	case tool != "" && tool != sanitizerAuto && o.device.name == simDevice:
 		return errors.New("--sanitizer needs a GPU; the simulator has its own checkers")
+	case o.chip != "" && o.device.name == simDevice:
+		return errors.New("--chip is a card, and --device sim the simulator; leave one of them out")
 	case o.device.noSim && o.device.name == simDevice:
 		return errors.New(run.NoSimFlag + " is for a GPU, and --device sim is the simulator")
 	case o.device.noSim && tool == sanitizerAuto:
@@ -147,7 +154,7 @@ func (a *app) run(ctx context.Context, o runOptions, args []string) error {
 			if err != nil {
 				return err
 			}
-			return a.predictRun(ctx, o.chip, o.shapes, args)
+			return a.predictRun(ctx, o, args)
 		}
 	}
 	w, err := a.newRecordingWorkplace(ctx, kernel, folder)
@@ -217,7 +224,7 @@ func (a *app) lacksChip(ctx context.Context, o runOptions) (bool, error) {
 	if errors.Is(err, device.ErrNoDevice) {
 		return true, nil
 	}
-	return err == nil && !hasChip(found.Facts(), chip), err
+	return err == nil && !chip.Is(found.Facts().Name), err
 }
 
 // noteReferenceErrors writes why references failed, each text once.

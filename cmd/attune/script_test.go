@@ -53,6 +53,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("ATTUNE_CACHE", env.Getenv("WORK")+"/cache")
 			env.Setenv("INSTALLED", cacheDir)
 			env.Setenv("BROKEN", broken)
+			env.Setenv("KERNELS", filepath.Join(filepath.Dir(filepath.Dir(filepath.Dir(filepath.Dir(broken)))), "kernels"))
 			env.Setenv("CHEATS", filepath.Join(filepath.Dir(broken), "cheats"))
 			env.Setenv("COLUMNS", "300") // so that the scripts can match whole lines
 			env.Setenv("CASES", cases)

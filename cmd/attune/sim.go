@@ -19,6 +19,7 @@ import (
 	"attune/internal/crash"
 	"attune/internal/device"
 	simdevice "attune/internal/device/sim"
+	"attune/internal/document"
 	"attune/internal/finding"
 	"attune/internal/run"
 	"attune/internal/sim"
@@ -378,8 +379,13 @@ func (a *app) printCase(s *simulation, verbose bool) {
 		fmt.Fprintf(w, "pass  %s\n", name)
 	}
 	form := finding.Form{Screen: a.screen(), Indent: "      ", Sources: sourcesIn(filepath.Dir(s.file)), Verbose: verbose}
+	var kinds []finding.Kind
 	for _, f := range s.Findings {
 		f.Write(w, form)
+		kinds = append(kinds, f.Kind)
+	}
+	if len(kinds) > 0 && !s.Pass {
+		fmt.Fprintf(w, "      explained in %s\n", document.FindingPages(kinds))
 	}
 	for _, m := range slices.Concat(s.Mismatches, s.Notes) {
 		fmt.Fprintf(w, "      %s\n", m)

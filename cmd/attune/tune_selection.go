@@ -113,6 +113,10 @@ func (a *app) installSelection(t *run.SelectionTuning, kernel *spec.Kernel) erro
 		}
 		choices = append(choices, form.MeasuredChoice{When: c.When, Variant: c.Variant})
 	}
+	if len(choices) == 0 {
+		fmt.Fprintln(a.stderr, "attune: the libraries have no form of the table; nothing is installed, and they keep the one that they had")
+		return nil
+	}
 	path, err := form.Install(t.Facts, t.Selection, choices)
 	if err != nil {
 		return fmt.Errorf("the table is recorded, and not installed: %w", err)

@@ -54,6 +54,10 @@ func Named(gpu, named string) (string, error) {
 	if specific || !strings.HasPrefix(named, "sm_") || !Runs(LibraryPortable, true, named) || !Runs(named, true, gpu) {
 		return "", fmt.Errorf("the variable %s is %q: it names an architecture from %s to that of the GPU, %s", Variable, named, LibraryPortable, gpu)
 	}
+	hopper, _ := Number(LibraryHopper)
+	if number, _ := Number(named); number == hopper && !Runs(LibraryHopper, true, gpu) { // its code runs on no later GPU
+		return "", fmt.Errorf("the variable %s is %s, and the GPU %s: code for Hopper runs on no other GPU; name another architecture, such as sm_89", Variable, named, gpu)
+	}
 	return named, nil
 }
 

@@ -1,6 +1,7 @@
 package arch_test
 
 import (
+	"strings"
 	"testing"
 
 	"attune/internal/arch"
@@ -79,5 +80,11 @@ func TestNamed(t *testing.T) {
 	}
 	if got, err := arch.Named("sm_75", "sm_80"); got != "sm_75" || err != nil {
 		t.Errorf("a GPU without kernels: %q, %v", got, err)
+	}
+	if got, err := arch.Named("sm_120", "sm_90"); err == nil || !strings.Contains(err.Error(), "code for Hopper runs on no other GPU") {
+		t.Errorf("Hopper's code on a later GPU: %q, %v", got, err)
+	}
+	if got, err := arch.Named("sm_120", "sm_89"); got != "sm_89" || err != nil {
+		t.Errorf("%q, %v", got, err)
 	}
 }

@@ -27,6 +27,7 @@ var limits = map[int]Limits{
 	100: {227 * kilobyte, 228 * kilobyte, 64, 32, 128},
 	103: {227 * kilobyte, 228 * kilobyte, 64, 32, 128},
 	120: {99 * kilobyte, 100 * kilobyte, 48, 24, 128},
+	121: {99 * kilobyte, 100 * kilobyte, 48, 24, 128},
 }
 
 // Registers of a multiprocessor, and of a block. Those of a thread are allocated in steps.
@@ -142,13 +143,44 @@ var Chips = []Chip{
 	{"PRO6000", "sm_120", 188, 2.41, rates[120], 128 * megabyte, 1792 * gigabyte, "tensor rates with FP16 operands: a public rate probe"},
 }
 
-// ChipNamed finds a card by its name, in any case.
+// ChipNamed finds a card by its name, in any case, or by that of the driver, such as NVIDIA A100-SXM4-80GB.
 func ChipNamed(name string) (Chip, error) {
-	i := slices.IndexFunc(Chips, func(c Chip) bool { return strings.EqualFold(c.Name, name) })
-	if i < 0 {
+	var found *Chip
+	for i := range Chips {
+		c := &Chips[i]
+		if strings.EqualFold(c.Name, name) {
+			return *c, nil
+		}
+		if c.Is(name) && (found == nil || len(c.words()) > len(found.words())) {
+			found = c
+		}
+	}
+	if found == nil {
 		return Chip{}, fmt.Errorf("unknown chip %q; known are %s", name, ChipNames())
 	}
-	return Chips[i], nil
+	return *found, nil
+}
+
+// words are those of the driver's name of the card.
+func (c Chip) words() []string {
+	switch c.Name {
+	case "A100-80":
+		return []string{"A100", "80GB"}
+	case "PRO6000":
+		return []string{"PRO", "6000"}
+	}
+	return []string{c.Name}
+}
+
+// otherCards are words by which the names of other cards differ from that of one, such as RTX 3090 Ti.
+var otherCards = []string{"TI", "D", "LAPTOP"}
+
+// Is reports whether a device of a name, such as NVIDIA L4, is the card. An A100 is also one of 80 GB.
+func (c Chip) Is(device string) bool {
+	has := strings.FieldsFunc(strings.ToUpper(device), func(r rune) bool { return r == ' ' || r == '-' })
+	isOther := func(word string) bool { return slices.Contains(otherCards, word) }
+	lacks := func(word string) bool { return !slices.Contains(has, word) }
+	return !slices.ContainsFunc(has, isOther) && !slices.ContainsFunc(c.words(), lacks)
 }
 
 // ChipNames are the names of all known cards, with commas.

@@ -17,6 +17,43 @@ func TestChipNamed(t *testing.T) {
 	}
 }
 
+// Cards have the names of the driver too.
+func TestChipOfDevice(t *testing.T) {
+	for _, c := range []struct{ device, want string }{
+		{"NVIDIA L4", "L4"},
+		{"NVIDIA L40S", "L40S"},
+		{"NVIDIA A10", "A10"},
+		{"NVIDIA H200", "H200"},
+		{"NVIDIA A100-SXM4-40GB", "A100"},
+		{"NVIDIA A100-SXM4-80GB", "A100-80"},
+		{"NVIDIA A100 80GB PCIe", "A100-80"},
+		{"NVIDIA GeForce RTX 4090", "4090"},
+		{"rtx 3090", "3090"},
+		{"NVIDIA RTX A6000", "A6000"},
+		{"NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "PRO6000"},
+		{"NVIDIA GeForce RTX 5090", "5090"},
+		{"NVIDIA GeForce RTX 3090 Ti", ""},
+		{"NVIDIA GeForce RTX 4090 D", ""},
+		{"NVIDIA GeForce RTX 4090 Laptop GPU", ""},
+		{"NVIDIA RTX 6000 Ada Generation", ""},
+		{"NVIDIA H200X", ""},
+		{"Tesla T4", ""},
+		{"", ""},
+	} {
+		got, err := arch.ChipNamed(c.device)
+		if got.Name != c.want || (err == nil) != (c.want != "") {
+			t.Errorf("%q is %q, %v; want %q", c.device, got.Name, err, c.want)
+		}
+		if err == nil && !got.Is(c.device) {
+			t.Errorf("%q is no %s", c.device, got.Name)
+		}
+	}
+	a100, _ := arch.ChipNamed("A100")
+	if !a100.Is("NVIDIA A100-SXM4-80GB") || a100.Is("NVIDIA A10") {
+		t.Error("A100 names both sizes of its memory, and no other card")
+	}
+}
+
 // The rates of GeForce cards with FP32 sums are half of the others'.
 func TestGeForce(t *testing.T) {
 	card, _ := arch.ChipNamed("4090")

@@ -43,6 +43,24 @@ func findingReasons(reasons []string, found []run.Reported) []string {
 	return append([]string{text}, slices.DeleteFunc(slices.Clone(reasons), isFinding)...)
 }
 
+// FindingPages names the pages of the documentation about kinds of findings. Those of the audit share
+// one.
+func FindingPages(kinds []finding.Kind) string {
+	const folder = "docs/findings/"
+	general := slices.Concat(finding.Kinds(), finding.BufferKinds(), []finding.Kind{finding.Trapped, finding.AssertFailed})
+	var pages []string
+	for _, k := range kinds {
+		page := folder + "audit.md"
+		if slices.Contains(general, k) || k == finding.TimedOutputDiffers || k == finding.RemembersResults || k == finding.UnorderedSums {
+			page = folder + string(k) + ".md"
+		}
+		if !slices.Contains(pages, page) {
+			pages = append(pages, page)
+		}
+	}
+	return strings.Join(pages, ", ")
+}
+
 // mostFindings is how many findings a report shows.
 const mostFindings = 20
 

@@ -217,7 +217,8 @@ func MutationIssues(kernel string, r *mutate.Report, ptx string) []ci.Issue {
 func FindingRules() []ci.Rule {
 	var rules []ci.Rule
 	for _, k := range finding.AllKinds() {
-		rules = append(rules, ci.Rule{ID: string(k), Short: k.Short(), Help: k.Help()})
+		help := fmt.Sprintf("%s\n\nattune's %s has an example and its fix.", k.Help(), FindingPages([]finding.Kind{k}))
+		rules = append(rules, ci.Rule{ID: string(k), Short: k.Short(), Help: help})
 	}
 	return append(rules,
 		ci.Rule{

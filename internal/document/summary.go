@@ -242,9 +242,17 @@ func gateBlocks(r *run.Run, g run.GateOutcome, sources finding.Sources) []Block 
 		g.Reasons = findingReasons(g.Reasons, found)
 	}
 	blocks := []Block{Fields{Fields: []Field{gateField(g, runRecord(r.ID), nil)}, Most: mostLines}}
-	blocks = append(blocks, findingBlocks(r, found[:min(mostFound, len(found))], sources, false)...)
+	shown := found[:min(mostFound, len(found))]
+	blocks = append(blocks, findingBlocks(r, shown, sources, false)...)
 	if more := len(found) - mostFound; more > 0 {
 		blocks = append(blocks, say(fmt.Sprintf("and %d more", more)))
+	}
+	if len(shown) > 0 {
+		var kinds []finding.Kind
+		for _, f := range shown {
+			kinds = append(kinds, f.Kind)
+		}
+		blocks = append(blocks, say("explained in "+FindingPages(kinds)))
 	}
 	return blocks
 }

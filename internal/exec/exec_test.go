@@ -113,7 +113,7 @@ func start(t *testing.T, o exec.Options, library string, command ...string) (*ex
 func TestPrograms(t *testing.T) {
 	t.Parallel()
 	for source, launches := range map[string]int{
-		"memory.cu": 3, "graph.cu": 17, "launch.cu": 3, "texture.cu": 3, "linked.cu": 2, "hosted.cu": 1, "streams.cu": 17, "cublas.cu": 0,
+		"memory.cu": 3, "graph.cu": 17, "launch.cu": 3, "texture.cu": 3, "linked.cu": 2, "hosted.cu": 1, "streams.cu": 17, "cublas.cu": 0, "misuse.cu": 1,
 	} {
 		t.Run(source, func(t *testing.T) {
 			t.Parallel()
@@ -141,6 +141,7 @@ func TestFaults(t *testing.T) {
 		{"trap", "launch: cudaSuccess\nsynchronize: cudaErrorLaunchFailure\n", 3, []finding.Kind{finding.Trapped}},
 		{"race", "launch: cudaSuccess\nsynchronize: cudaSuccess\n", 0, []finding.Kind{finding.Race, finding.Uninitialized}},
 		{"crash", "", 128 + 11, nil},
+		{"host", "attune exec: the host accesses device memory at 0x200000000000; copy it by cudaMemcpy, or allocate it by cudaMallocManaged\n", 128 + 11, nil},
 	} {
 		outcome, out, lines := start(t, exec.Options{Checks: true}, library, program, c.what)
 		var kinds []finding.Kind
@@ -152,7 +153,7 @@ func TestFaults(t *testing.T) {
 		if out != c.output || outcome.Exit != c.exit || !slices.Equal(kinds, c.kinds) || lines != "" {
 			t.Errorf("%s: exit %d, findings %v, printed %q%s", c.what, outcome.Exit, kinds, out, lines)
 		}
-		if (outcome.Signal != "") != (c.what == "crash") {
+		if (outcome.Signal != "") != (c.exit > 128) {
 			t.Errorf("%s: signal %q", c.what, outcome.Signal)
 		}
 	}
@@ -262,8 +263,8 @@ func TestOutside(t *testing.T) {
 func TestNoPTX(t *testing.T) {
 	t.Parallel()
 	program, library := build(t, "outside.cu")
-	_, _, lines := start(t, exec.Options{Arch: "sm_80"}, library, program)
-	if !strings.Contains(lines, "the program has PTX for sm_90 and later, and the simulated device is sm_80") || !strings.Contains(lines, "-gencode arch=compute_80,code=compute_80") {
+	outcome, _, lines := start(t, exec.Options{Arch: "sm_80"}, library, program)
+	if len(outcome.Refused) != 1 || !strings.Contains(lines, "the program has PTX for sm_90 and later, and the simulated device is sm_80") || !strings.Contains(lines, "-gencode arch=compute_80,code=compute_80") {
 		t.Errorf("%q", lines)
 	}
 }

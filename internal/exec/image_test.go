@@ -127,6 +127,12 @@ func TestSuppressions(t *testing.T) {
 	if _, err := ReadSuppressions([]byte("a b race\n")); err == nil {
 		t.Error("a line without a reason is accepted")
 	}
+	if _, err := ReadSuppressions([]byte("a * rase because\n")); err == nil || !strings.Contains(err.Error(), `line 1: "rase" is no kind`) {
+		t.Errorf("a kind that does not exist: %v", err)
+	}
+	if _, err := ReadSuppressions([]byte("\ufeff# from an editor\r\na * race because\r\n")); err != nil {
+		t.Error(err)
+	}
 	s, err := ReadSuppressions([]byte("\n# text\nsort sort.cuh:12 race  equal   values\n* * deadlock\tby design\n"))
 	if err != nil {
 		t.Fatal(err)

@@ -51,8 +51,9 @@ var hostedLibraries = []struct{ name, sources, symbols string }{
 	{"libcublas", "cublas", "cublas*"}, {"libcublasLt", "cublas", "cublasLt*"}, {"libnvrtc", "nvrtc", "nvrtc*"},
 }
 
-// clientFlags build a library. Nothing but its entry points is visible.
-var clientFlags = []string{"-std=gnu11", "-O1", "-fPIC", "-fvisibility=hidden"}
+// clientFlags build a library. Nothing but its entry points is visible. Exceptions of functions that a
+// program enqueues pass through it.
+var clientFlags = []string{"-std=gnu11", "-O1", "-fPIC", "-fexceptions", "-fvisibility=hidden"}
 
 // Library returns the folder of the client library. The first call builds it into the cache, in a
 // folder that is named after its sources.

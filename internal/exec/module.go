@@ -42,7 +42,10 @@ func (s *session) load(m *module) error {
 	}
 	m.image = nil
 	if m.failed != nil {
-		s.say("%v", m.failed)
+		s.mu.Lock()
+		s.outcome.refuse("", m.failed.Error())
+		s.sayLocked(m.failed.Error())
+		s.mu.Unlock()
 	}
 	return m.failed
 }

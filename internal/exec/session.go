@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/maphash"
+	"math/bits"
 	"net"
 	"os"
 	"slices"
@@ -98,7 +99,7 @@ func (s *session) answerPlain(request uint64, f *fields) (status, []byte) {
 	case requestAlloc:
 		return s.alloc(f)
 	case requestFree:
-		return s.free(f.u64(), f.u32() != 0), nil
+		return s.free(f.u64(), f.u32() != 0)
 	case requestCopy:
 		return s.copy(f)
 	case requestFill:
@@ -185,16 +186,17 @@ func (s *session) alloc(f *fields) (status, []byte) {
 	return success, u64s(base)
 }
 
-// free frees memory of the device, or of the host: each has a call of its own.
-func (s *session) free(base uint64, host bool) status {
+// free frees memory of the device, or of the host: each has a call of its own. The answer is its size.
+func (s *session) free(base uint64, host bool) (status, []byte) {
 	if kind, known := s.kinds[base]; !known || kind == registeredMemory || (kind == hostMemory) != host {
-		return invalidValue
+		return invalidValue, nil
 	}
+	size := len(s.memory.Find(base).Data)
 	delete(s.kinds, base)
 	if err := s.memory.Free(base); err != nil {
-		return invalidValue
+		return invalidValue, nil
 	}
-	return success
+	return success, u64s(uint64(size))
 }
 
 // isDevice reports whether an address is one of device memory, allocated or not.
@@ -211,6 +213,9 @@ func (s *session) isDevice(address uint64) bool {
 func (s *session) copy(f *fields) (status, []byte) {
 	to, from, width, height, depth := f.u64(), f.u64(), f.u64(), f.u64(), f.u64()
 	toPitch, toSlice, fromPitch, fromSlice := f.u64(), f.u64(), f.u64(), f.u64()
+	if high, rows := bits.Mul64(height, depth); high > 0 || rows > mostAddresses {
+		return invalidValue, nil
+	}
 	toDevice, fromDevice := s.isDevice(to), s.isDevice(from)
 	for z := range depth {
 		for y := range height {
@@ -245,7 +250,7 @@ func (s *session) holds(address uint64, size int) bool {
 func (s *session) fill(f *fields) status {
 	to, pitch, width, height := f.u64(), f.u64(), f.u64(), f.u64()
 	value, element := f.u32(), f.u32()
-	if element != 1 && element != 2 && element != 4 || width > s.memoryBytes() {
+	if element != 1 && element != 2 && element != 4 || width > s.memoryBytes() || height > 1 && pitch < width*uint64(element) {
 		return invalidValue
 	}
 	row := slices.Repeat(binary.LittleEndian.AppendUint32(nil, value)[:element], int(width))

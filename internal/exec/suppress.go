@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 
 	"attune/internal/finding"
@@ -20,7 +21,7 @@ type suppression struct{ kernel, place, kind, reason string }
 // ReadSuppressions reads a file of suppressions: lines of a kernel, a place, a kind and a reason.
 func ReadSuppressions(text []byte) (*Suppressions, error) {
 	s := &Suppressions{}
-	scanner := bufio.NewScanner(bytes.NewReader(text))
+	scanner := bufio.NewScanner(bytes.NewReader(bytes.TrimPrefix(text, []byte("\ufeff"))))
 	for number := 1; scanner.Scan(); number++ {
 		line := strings.TrimSpace(scanner.Text())
 		if line == "" || strings.HasPrefix(line, "#") {
@@ -29,6 +30,9 @@ func ReadSuppressions(text []byte) (*Suppressions, error) {
 		words := strings.Fields(line)
 		if len(words) < 4 {
 			return nil, fmt.Errorf("line %d: want KERNEL FILE:LINE KIND REASON, each of the first three may be *", number)
+		}
+		if !slices.ContainsFunc(finding.AllKinds(), func(k finding.Kind) bool { return matches(words[2], string(k)) }) {
+			return nil, fmt.Errorf("line %d: %q is no kind of finding; docs/findings has their names", number, words[2])
 		}
 		s.rules = append(s.rules, suppression{words[0], words[1], words[2], strings.Join(words[3:], " ")})
 	}

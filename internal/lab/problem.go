@@ -42,6 +42,9 @@ func (l *Lab) references(maxWork float64, seed *uint64) problem.References {
 		o.Secret = *seed
 	}
 	o.Memory, o.Device = l.Device.facts.MemoryBytes, l.Device.facts.Name
+	if o.Device == "" { // a prediction has no device; the simulator counts its work
+		o.Device = "the simulator"
+	}
 	if l.Device.Simulated() {
 		o.Memory, o.Device = int64(sim.BufferBytes(l.Device.simulation.MemoryMiB<<20)), "the simulator (see --memory)"
 	}
@@ -107,14 +110,14 @@ func (l *Lab) shapeName(s spec.Shape) string {
 	return ""
 }
 
-// longShape is the longest text of a shape, in bytes, that messages print where it has a name.
-const longShape = 40
+// LongShape is the longest text of a shape, in bytes, that messages print where it has a name.
+const LongShape = 40
 
 // instanceName names an instance in messages. Many axes would hide what the message says, so a shape
 // with many has the name that kernel.toml gives it.
 func (l *Lab) instanceName(i problem.Instance) string {
 	name := l.shapeName(i.Shape)
-	if shape := i.Shape.String(); name != "" && len(shape) > longShape {
+	if shape := i.Shape.String(); name != "" && len(shape) > LongShape {
 		return strings.Replace(i.String(), shape, name, 1)
 	}
 	return i.String()

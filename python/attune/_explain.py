@@ -150,13 +150,20 @@ def _gpu(q: Tensor, arch: Optional[str], multiprocessors: Optional[int]) -> tupl
     digits = str(arch).removeprefix("sm_").removesuffix("a")
     if not digits.isdecimal() or not str(arch).startswith("sm_") or not 20 <= int(digits) < 1000:
         raise ValueError(f"arch is {arch!r}: it is that of a GPU, such as 'sm_89', and comes with multiprocessors")
-    if not isinstance(multiprocessors, int) or not 1 <= multiprocessors <= 2**24:
-        raise ValueError(f"multiprocessors is {multiprocessors!r}: it is those of a GPU of {arch}, at least 1")
+    if type(multiprocessors) is not int or not 1 <= multiprocessors <= 2**24:
+        raise ValueError(f"multiprocessors is {multiprocessors!r}: it is those of a GPU of {arch}, from 1 to 2^24")
     return int(digits), multiprocessors
 
 
+def _is_hopper(gpu: tuple[int, int]) -> bool:
+    cuda: Any = torch.cuda
+    if gpu == (0, 0):
+        return not cuda.is_initialized() or _library.is_hopper(_library.gpu(cuda.current_device())[0])
+    return _library.is_hopper(gpu[0])
+
+
 def _explain(call: Call, gpu: tuple[int, int]) -> Explanation:
-    if call.smooth_k and call.return_lse and (gpu == (0, 0) or _library.is_hopper(gpu[0])):
+    if call.smooth_k and call.return_lse and _is_hopper(gpu):
         return _explain_smooth(call, gpu)
     call = _readable(call)
     try:

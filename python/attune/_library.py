@@ -142,6 +142,11 @@ _WORDS = (
     (r"ATTUNE_SDPA_PRECISION_16", 'precision="16"'),
     (r"ATTUNE_SDPA_PRECISION_FP8", 'precision="fp8"'),
     (r"ATTUNE_SDPA_", ""),
+    (r"\b((?:q_|out_)?dtype(?: is)?) 1\b", r"\1 E4M3"),  # values of attune_sdpa_dtype
+    (r"\b((?:q_|out_)?dtype(?: is)?) 2\b", r"\1 FP16"),
+    (r"\b((?:q_|out_)?dtype(?: is)?) 3\b", r"\1 BF16"),
+    (r"\bq_dtype\b", "the dtype of q"),
+    (r"\bout_dtype\b", "that of o"),
     (r"\b(\w+)_stride\[\d\]", r"a stride of \1"),
     (r"\bcu_queries\b", "cu_seqlens_q"),
     (r"\bcu_keys\b", "cu_seqlens_k"),

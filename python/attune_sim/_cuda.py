@@ -1,10 +1,11 @@
 """The device "cuda" of PyTorch as memory of the host, for scripts and tests that name it."""
 
 import contextlib
+import os
 import time
 import types
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Optional
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -174,19 +175,25 @@ class Device:
     def manual_seed(seed: int) -> None:
         torch.default_generator.manual_seed(seed)
 
-    manual_seed_all = manual_seed
-
     @staticmethod
-    def _nothing(*args: Any, **options: Any) -> None:
-        pass
+    def manual_seed_all(seed: int) -> None:
+        torch.default_generator.manual_seed(seed)
 
-    @staticmethod
-    def _zero(*args: Any, **options: Any) -> int:
-        return 0
 
-    init = _lazy_init = set_device = set_stream = synchronize = empty_cache = ipc_collect = _nothing
-    reset_peak_memory_stats = reset_accumulated_memory_stats = _nothing
-    memory_allocated = max_memory_allocated = memory_reserved = max_memory_reserved = _zero
+def _stand_in(result: Any) -> Any:
+    def stand_in(*args: Any, **options: Any) -> Any:
+        return result
+
+    return staticmethod(stand_in)
+
+
+# A function for each name: torch._dynamo refuses a function with two.
+for _name in ("init", "_lazy_init", "set_device", "set_stream", "synchronize", "empty_cache", "ipc_collect"):
+    setattr(Device, _name, _stand_in(None))
+for _name in ("reset_peak_memory_stats", "reset_accumulated_memory_stats"):
+    setattr(Device, _name, _stand_in(None))
+for _name in ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved"):
+    setattr(Device, _name, _stand_in(0))
 
 
 def _is_cuda(device: Any) -> bool:
@@ -389,6 +396,9 @@ def _in_float32(func: Any, *args: Any, **kwargs: Any) -> Any:
 _SPECIAL |= {f: _in_float32 for f in (torch.nn.functional.layer_norm, torch.layer_norm, torch.nn.functional.group_norm)}
 
 
+_DISABLE = "TORCHDYNAMO_DISABLE"
+
+
 class Mapping:
     """The mapping of cuda to the host, from start to end. It holds in the thread that starts it."""
 
@@ -396,11 +406,14 @@ class Mapping:
         self.is_on = False
         self._mode = CudaOnHost()
         self._saved: list[tuple[Any, str, Any]] = []
+        self._dynamo: Optional[str] = None  # the value of _DISABLE before
 
     def start(self) -> None:
         if self.is_on:
             return
         self.is_on, self._mode = True, CudaOnHost()
+        self._dynamo = os.environ.get(_DISABLE)
+        os.environ[_DISABLE] = "1"  # what torch.compile makes for GPUs cannot run
         for name in list(vars(Device)):
             if hasattr(torch.cuda, name) and not name.startswith("__"):
                 self._replace(torch.cuda, name, getattr(Device, name))
@@ -426,6 +439,10 @@ class Mapping:
         if not self.is_on:
             return
         self.is_on = False
+        if self._dynamo is None:
+            del os.environ[_DISABLE]
+        else:
+            os.environ[_DISABLE] = self._dynamo
         self._mode.__exit__(None, None, None)
         for owner, name, value in reversed(self._saved):
             setattr(owner, name, value)

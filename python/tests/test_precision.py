@@ -2,6 +2,7 @@
 
 import dataclasses
 import unittest
+from types import SimpleNamespace
 from unittest import mock
 
 import package  # noqa: F401 (before attune)
@@ -184,9 +185,25 @@ class Explain(test_call.WithDouble):
         self.assertEqual(found.arch, "sm_89")
         self.assertEqual(attune.explain(q, q, q, arch="sm_90a", multiprocessors=132).arch, "sm_90")
         self.assertEqual(attune.explain(q, q, q).arch, "sm_90")
-        for arch, multiprocessors in (("L4", 58), (89, 58), ("sm_", 58), (None, 58), ("sm_89", None), ("sm_89", 0)):
+        for arch, multiprocessors in (("L4", 58), (89, 58), ("sm_", 58), (None, 58), ("sm_89", None), ("sm_89", 0),
+                                      ("sm_89", True), ("sm_89", 2**24 + 1)):
             with self.assertRaisesRegex(ValueError, "^(arch|multiprocessors) is "):
                 attune.explain(q, q, q, arch=arch, multiprocessors=multiprocessors)
+
+    def test_smooth_k_of_the_current_gpu(self):
+        """Tensors that are on no GPU are planned for the current one, whose kernels may correct the log-sum-exp."""
+        q = self.shape(2, 3, 5, 64)
+        on_h200 = attune.explain(q, q, q, smooth_k=True, return_lse=True)
+        facts = SimpleNamespace(major=8, minor=9, multi_processor_count=58)
+        with (
+            mock.patch.object(torch.cuda, "is_initialized", lambda: True),
+            mock.patch.object(torch.cuda, "current_device", lambda: 0),
+            mock.patch.object(torch.cuda, "get_device_properties", lambda device: facts),
+        ):
+            on_l4 = attune.explain(q, q, q, smooth_k=True, return_lse=True)
+        named = attune.explain(q, q, q, smooth_k=True, return_lse=True, arch="sm_89", multiprocessors=58)
+        self.assertEqual(on_l4.launches, named.launches)
+        self.assertNotEqual(on_l4.reason, on_h200.reason)
 
     def test_what_has_no_kernel(self):
         q = self.shape(2, 3, 5, 64)
@@ -212,6 +229,9 @@ class Explain(test_call.WithDouble):
             ("cu_keys is NULL; beside cu_queries", "cu_seqlens_k is None; beside cu_seqlens_q"),
             ("q_stride[1] is 72; it must be a multiple of 16", "a stride of q is 72; it must be a multiple of 16"),
             ("k is ATTUNE_SDPA_E4M3", "k is E4M3"),
+            ("q_dtype is 3 and out_dtype 2; on sm_89 both", "the dtype of q is BF16 and that of o FP16; on sm_89 both"),
+            ("q_dtype is ATTUNE_SDPA_E4M3, which sm_80", "the dtype of q is E4M3, which sm_80"),
+            ("dtype is 1, head_dim 264", "dtype is E4M3, head_dim 264"),
         ):  # fmt: skip
             self.answer(2, told)
             self.assertEqual(attune.explain(q, q, q).reason, f"{wanted}; fallback=True computes it by PyTorch")

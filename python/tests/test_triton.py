@@ -350,6 +350,15 @@ class Doors(unittest.TestCase):
             self.assertEqual(done.returncode, 1)
             self.assertIn("attune.triton.Finding: error: out-of-bounds on argument x, out", done.stderr)
 
+    def test_compile(self):
+        """torch._dynamo can be imported, and torch.compile leaves functions as they are written."""
+        with tempfile.TemporaryDirectory() as folder:
+            script = pathlib.Path(folder, "script.py")
+            body = "import torch, torch._dynamo; f = torch.compile(lambda x: 2 * x); "
+            script.write_text(body + "print(f(torch.ones(3, device='cuda')).tolist(), torch.cuda.memory_allocated())")
+            done = child(["-m", "attune_sim", str(script)])
+            self.assertEqual(done.stdout, "[2.0, 2.0, 2.0] 0\n", done.stderr)
+
     def test_variable(self):
         """ATTUNE_SIM=1 is enough where the package is installed: Triton finds the driver by its entry point."""
         with tempfile.TemporaryDirectory() as folder:

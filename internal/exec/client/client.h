@@ -41,6 +41,8 @@ enum {
   CUDA_ERROR_NOT_READY = 600,
   CUDA_ERROR_PEER_ACCESS_UNSUPPORTED = 217,
   CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES = 701,
+  CUDA_ERROR_PEER_ACCESS_NOT_ENABLED = 705,
+  CUDA_ERROR_NOT_PERMITTED = 800,
   CUDA_ERROR_NOT_SUPPORTED = 801,
   CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900,
   CUDA_ERROR_STREAM_CAPTURE_INVALIDATED = 901,
@@ -102,8 +104,20 @@ CUresult connect_server(void);
 CUresult call(enum Request request, const void *head, size_t head_bytes, const void *body, size_t body_bytes,
               void *reply, size_t capacity, size_t *received);
 
+// attuneHostAddress is where the client and its libraries access a byte that a program names: device
+// memory at a place of their own, because the program has no access to it, and host memory where it is.
+API uint64_t attuneHostAddress(uint64_t address);
+
+// attuneOpenMemory lets the program access an allocation: managed and pinned memory. close_memory ends
+// it.
+API void attuneOpenMemory(uint64_t address, uint64_t bytes);
+void close_memory(uint64_t address, uint64_t bytes);
+
 // flush_output writes what kernels have printed, as the driver does when the host synchronises.
 void flush_output(void);
+
+// in_callback is set while a function of the program runs in a stream, which must not call CUDA.
+extern __thread bool in_callback;
 
 // unsupported reports an entry point that does not exist here, once by its name.
 CUresult unsupported(const char *name);
@@ -144,6 +158,18 @@ struct Module {
 };
 
 CUresult find_function(struct Module *module, const char *name, struct Function **function);
+
+// ---- handles (handles.c) -----------------------------------------------------------------------
+
+enum HandleKind { HANDLE_STREAM = 1, HANDLE_EVENT, HANDLE_GRAPH, HANDLE_EXEC, HANDLE_FUNCTION };
+
+// add_handle notes a handle that a program gets; false without memory.
+bool add_handle(enum HandleKind kind, const void *handle);
+
+// remove_handle reports whether a handle was one that exists, which it then is no more.
+bool remove_handle(enum HandleKind kind, const void *handle);
+
+bool is_handle(enum HandleKind kind, const void *handle);
 
 // ---- work (launch.c, memory.c) -----------------------------------------------------------------
 
@@ -277,6 +303,9 @@ struct Stream {
 };
 
 struct Stream *stream_of(CUstream handle);
+
+// is_stream reports whether a handle names a stream that exists.
+bool is_stream(CUstream handle);
 
 // submit runs a node, or adds it to the graph that the stream captures.
 CUresult submit(CUstream stream, const struct Node *node);

@@ -14,7 +14,8 @@ struct Exec {
 struct Graph *new_graph(void) {
   static uint64_t made;
   struct Graph *g = calloc(1, sizeof *g);
-  if (g != NULL) g->id = __atomic_add_fetch(&made, 1, __ATOMIC_RELAXED);
+  if (g == NULL || !add_handle(HANDLE_GRAPH, g)) return NULL;
+  g->id = __atomic_add_fetch(&made, 1, __ATOMIC_RELAXED);
   return g;
 }
 
@@ -53,6 +54,7 @@ static void free_nodes(struct Graph *graph) {
 }
 
 void free_graph(struct Graph *graph) {
+  remove_handle(HANDLE_GRAPH, graph);
   free_nodes(graph);
   free(graph);
 }
@@ -103,12 +105,13 @@ API CUresult cuGraphCreate(CUgraph *graph, unsigned flags) {
 }
 
 API CUresult cuGraphDestroy(CUgraph graph) {
-  if (graph == NULL) return CUDA_ERROR_INVALID_HANDLE;
+  if (!is_handle(HANDLE_GRAPH, graph)) return CUDA_ERROR_INVALID_VALUE;
   free_graph(graph);
   return CUDA_SUCCESS;
 }
 
 API CUresult cuGraphClone(CUgraph *clone, CUgraph graph) {
+  if (!is_handle(HANDLE_GRAPH, graph)) return CUDA_ERROR_INVALID_VALUE;
   *clone = new_graph();
   return copy_graph(*clone, graph) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
@@ -121,7 +124,7 @@ API CUresult cuGraphNodeFindInClone(CUgraphNode *node, CUgraphNode origin, CUgra
 // ---- nodes -------------------------------------------------------------------------------------
 
 static CUresult add(CUgraphNode *added, CUgraph graph, const CUgraphNode *dependencies, size_t count, const struct Node *node) {
-  if (graph == NULL) return CUDA_ERROR_INVALID_HANDLE;
+  if (!is_handle(HANDLE_GRAPH, graph)) return CUDA_ERROR_INVALID_VALUE;
   struct Node *made = add_node(graph, node, dependencies, count);
   if (made == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
   if (added != NULL) *added = made;
@@ -138,7 +141,7 @@ struct KernelParams {
 
 static CUresult set_kernel(struct Node *node, const struct KernelParams *p, bool has_kernel) {
   struct Function *function = p->function == NULL && has_kernel ? p->kernel : p->function;
-  if (function == NULL) return CUDA_ERROR_INVALID_VALUE;
+  if (!is_handle(HANDLE_FUNCTION, function)) return CUDA_ERROR_INVALID_VALUE;
   node->kind = NODE_KERNEL;
   node->kernel.function = function;
   node->kernel.shared = p->shared;
@@ -409,10 +412,12 @@ static CUresult list_nodes(CUgraphNode *list, size_t *count, struct Node *const 
 }
 
 API CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *count) {
+  if (!is_handle(HANDLE_GRAPH, graph)) return CUDA_ERROR_INVALID_VALUE;
   return list_nodes(nodes, count, graph->nodes, graph->count);
 }
 
 API CUresult cuGraphGetRootNodes(CUgraph graph, CUgraphNode *nodes, size_t *count) {
+  if (!is_handle(HANDLE_GRAPH, graph)) return CUDA_ERROR_INVALID_VALUE;
   struct Node *roots[graph->count + 1];
   size_t have = 0;
   for (size_t i = 0; i < graph->count; i++) {
@@ -443,6 +448,7 @@ API CUresult cuGraphNodeGetDependentNodes(CUgraphNode node, CUgraphNode *list, s
 }
 
 API CUresult cuGraphGetEdges(CUgraph graph, CUgraphNode *from, CUgraphNode *to, size_t *count) {
+  if (!is_handle(HANDLE_GRAPH, graph)) return CUDA_ERROR_INVALID_VALUE;
   size_t have = 0;
   for (size_t i = 0; i < graph->count; i++) {
     const struct Node *node = graph->nodes[i];
@@ -457,6 +463,7 @@ API CUresult cuGraphGetEdges(CUgraph graph, CUgraphNode *from, CUgraphNode *to, 
 }
 
 API CUresult cuGraphAddDependencies(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, size_t count) {
+  if (!is_handle(HANDLE_GRAPH, graph)) return CUDA_ERROR_INVALID_VALUE;
   (void)graph;
   for (size_t i = 0; i < count; i++) {
     struct Node *node = to[i];
@@ -468,6 +475,7 @@ API CUresult cuGraphAddDependencies(CUgraph graph, const CUgraphNode *from, cons
 }
 
 API CUresult cuGraphRemoveDependencies(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, size_t count) {
+  if (!is_handle(HANDLE_GRAPH, graph)) return CUDA_ERROR_INVALID_VALUE;
   (void)graph;
   for (size_t i = 0; i < count; i++) {
     struct Node *node = to[i];
@@ -520,6 +528,7 @@ API CUresult cuGraphDestroyNode(CUgraphNode node) {
 }
 
 API CUresult cuGraphDebugDotPrint(CUgraph graph, const char *path, unsigned flags) {
+  if (!is_handle(HANDLE_GRAPH, graph)) return CUDA_ERROR_INVALID_VALUE;
   (void)flags;
   FILE *file = fopen(path, "w");
   if (file == NULL) return CUDA_ERROR_OPERATING_SYSTEM;
@@ -537,11 +546,12 @@ API CUresult cuGraphDebugDotPrint(CUgraph graph, const char *path, unsigned flag
 // ---- executable graphs -------------------------------------------------------------------------
 
 API CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned long long flags) {
-  if (graph == NULL || exec == NULL) return CUDA_ERROR_INVALID_VALUE;
+  if (!is_handle(HANDLE_GRAPH, graph) || exec == NULL) return CUDA_ERROR_INVALID_VALUE;
   struct Exec *made = calloc(1, sizeof *made);
   if (made == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
   made->flags = flags;
   if (!copy_graph(&made->graph, graph)) return CUDA_ERROR_INVALID_VALUE;
+  if (!add_handle(HANDLE_EXEC, made)) return CUDA_ERROR_OUT_OF_MEMORY;
   *exec = made;
   return CUDA_SUCCESS;
 }
@@ -566,30 +576,31 @@ API CUresult cuGraphInstantiateWithParams(CUgraphExec *exec, CUgraph graph, stru
 }
 
 API CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
-  if (exec == NULL) return CUDA_ERROR_INVALID_HANDLE;
+  if (!is_handle(HANDLE_EXEC, exec)) return CUDA_ERROR_INVALID_VALUE;
   if (sticky != CUDA_SUCCESS) return sticky;
   const struct Node node = {.kind = NODE_GRAPH, .child = &exec->graph};
   return submit(stream, &node);
 }
 
 API CUresult cuGraphUpload(CUgraphExec exec, CUstream stream) {
-  (void)exec, (void)stream;
-  return CUDA_SUCCESS;
+  return is_handle(HANDLE_EXEC, exec) && is_stream(stream) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 API CUresult cuGraphExecDestroy(CUgraphExec exec) {
-  if (exec == NULL) return CUDA_ERROR_INVALID_HANDLE;
+  if (!remove_handle(HANDLE_EXEC, exec)) return CUDA_ERROR_INVALID_VALUE;
   free_nodes(&exec->graph);
   free(exec);
   return CUDA_SUCCESS;
 }
 
 API CUresult cuGraphExecGetFlags(CUgraphExec exec, uint64_t *flags) {
+  if (!is_handle(HANDLE_EXEC, exec)) return CUDA_ERROR_INVALID_VALUE;
   *flags = exec->flags;
   return CUDA_SUCCESS;
 }
 
 #define NODE_OF(exec, origin)                                  \
+  if (!is_handle(HANDLE_EXEC, exec)) return CUDA_ERROR_INVALID_VALUE; \
   struct Node *const node = copy_of(&(exec)->graph, (origin)); \
   if (node == NULL) return CUDA_ERROR_INVALID_VALUE
 
@@ -655,6 +666,7 @@ static bool can_update(const struct Graph *a, const struct Graph *b) {
 }
 
 API CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, struct UpdateResult *result) {
+  if (!is_handle(HANDLE_EXEC, exec) || !is_handle(HANDLE_GRAPH, graph)) return CUDA_ERROR_INVALID_VALUE;
   struct Graph updated = {0};
   if (result != NULL) memset(result, 0, sizeof *result);
   if (copy_graph(&updated, graph) && can_update(&exec->graph, &updated)) {

@@ -20,6 +20,7 @@ CUresult set_kernel_params(struct Node *node, void **params, void **extra) {
   if (node->params == NULL || node->param_list == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
   for (uint32_t i = 0; i < f->params; i++) {
     node->param_list[i] = node->params + f->offsets[i];
+    if (params != NULL && params[i] == NULL) return CUDA_ERROR_INVALID_VALUE;
     if (params != NULL) memcpy(node->param_list[i], params[i], f->sizes[i]);
   }
   if (params != NULL || extra == NULL) return f->params > 0 && params == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
@@ -48,6 +49,17 @@ static CUresult run_kernel(const struct Node *node) {
   return status;
 }
 
+__thread bool in_callback;
+
+static void leave_callback(const bool *before) { in_callback = *before; }
+
+// call_host calls a function of the program, which may leave by an exception.
+static void call_host(CUhostFn host, void *data) {
+  __attribute__((cleanup(leave_callback))) const bool before = in_callback;
+  in_callback = true;
+  host(data);
+}
+
 CUresult run_node(const struct Node *node) {
   if (sticky != CUDA_SUCCESS) return sticky;
   if (node->disabled) return CUDA_SUCCESS;
@@ -57,7 +69,7 @@ CUresult run_node(const struct Node *node) {
     case NODE_MEMSET: return call(REQUEST_FILL, &node->fill, sizeof node->fill, NULL, 0, NULL, 0, NULL);
     case NODE_HOST:
       flush_output();
-      node->host(node->host_data);
+      call_host(node->host, node->host_data);
       return CUDA_SUCCESS;
     case NODE_GRAPH: return run_graph(node->child);
     case NODE_EVENT_RECORD: {
@@ -88,7 +100,7 @@ static CUresult check_launch(const struct Kernel *k) {
 }
 
 static CUresult launch(const struct Kernel *kernel, CUstream stream, void **params, void **extra) {
-  if (kernel->function == NULL) return CUDA_ERROR_INVALID_HANDLE;
+  if (!is_handle(HANDLE_FUNCTION, kernel->function)) return CUDA_ERROR_INVALID_HANDLE;
   if (sticky != CUDA_SUCCESS) return sticky;
   CUresult status = check_launch(kernel);
   if (status != CUDA_SUCCESS) return status;
@@ -152,10 +164,23 @@ API CUresult cuLaunchHostFunc(CUstream stream, CUhostFn host, void *data) {
 
 typedef void (*StreamCallback)(CUstream stream, CUresult status, void *data);
 
+struct Callback {
+  StreamCallback function;
+  CUstream stream;
+  void *data;
+};
+
+static void run_callback(void *data) {
+  const struct Callback *c = data;
+  c->function(c->stream, sticky, c->data);
+}
+
 API CUresult cuStreamAddCallback(CUstream stream, StreamCallback callback, void *data, unsigned flags) {
   (void)flags;
+  if (!is_stream(stream)) return CUDA_ERROR_INVALID_HANDLE;
   flush_output();
-  callback(stream, sticky, data);
+  struct Callback c = {callback, stream, data};
+  call_host(run_callback, &c);
   return CUDA_SUCCESS;
 }
 

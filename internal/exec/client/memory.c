@@ -13,7 +13,9 @@ CUresult allocate(size_t bytes, uint32_t kind, CUdeviceptr *address) {
   if (sticky != CUDA_SUCCESS) return sticky;
   if (address == NULL || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
   const uint64_t request[2] = {bytes, kind};
-  return call(REQUEST_ALLOC, request, sizeof request, NULL, 0, address, sizeof *address, NULL);
+  const CUresult status = call(REQUEST_ALLOC, request, sizeof request, NULL, 0, address, sizeof *address, NULL);
+  if (status == CUDA_SUCCESS && (kind == ALLOCATE_MANAGED || kind == ALLOCATE_HOST)) attuneOpenMemory(*address, bytes);
+  return status;
 }
 
 // GraphMemory is an allocation of a graph.
@@ -64,7 +66,10 @@ static CUresult release(uint64_t address, uint32_t host) {
   for (const struct GraphMemory *m = of_graphs; m != NULL; m = m->next) {
     if (m->address == address) return CUDA_SUCCESS;
   }
-  return call(REQUEST_FREE, &address, sizeof address, &host, sizeof host, NULL, 0, NULL);
+  uint64_t bytes = 0;
+  const CUresult status = call(REQUEST_FREE, &address, sizeof address, &host, sizeof host, &bytes, sizeof bytes, NULL);
+  if (status == CUDA_SUCCESS) close_memory(address, bytes);
+  return status;
 }
 
 API CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes) { return allocate(bytes, ALLOCATE_DEVICE, address); }
@@ -85,8 +90,10 @@ enum { kPitch = 512 };
 
 API CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, size_t height, unsigned element) {
   (void)element;
+  size_t bytes;
   *pitch = (width + kPitch - 1) / kPitch * kPitch;
-  return allocate(*pitch * height, ALLOCATE_DEVICE, address);
+  if (*pitch < width || __builtin_mul_overflow(*pitch, height, &bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
+  return allocate(bytes, ALLOCATE_DEVICE, address);
 }
 
 API CUresult cuMemFree_v2(CUdeviceptr address) { return release(address, false); }
@@ -116,13 +123,19 @@ API CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdevicep
 }
 
 API CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *device, void *host, unsigned flags) {
-  (void)flags;
+  struct Range range;
+  if (device == NULL || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  const CUresult status = range_of((uintptr_t)host, &range);
+  if (status != CUDA_SUCCESS) return status;
+  if (!range.known || range.kind != ALLOCATE_HOST) return CUDA_ERROR_INVALID_VALUE;  // not pinned
   *device = (uintptr_t)host;
   return CUDA_SUCCESS;
 }
 
 API CUresult cuMemHostGetFlags(unsigned *flags, void *host) {
-  (void)host;
+  CUdeviceptr device;
+  const CUresult status = cuMemHostGetDevicePointer_v2(&device, host, 0);
+  if (status != CUDA_SUCCESS) return status;
   *flags = 2;  // mapped
   return CUDA_SUCCESS;
 }
@@ -188,8 +201,9 @@ CUresult run_copy(const struct Copy *copy) {
   if (status != CUDA_SUCCESS || done) return status;
   for (uint64_t z = 0; z < copy->depth; z++) {
     for (uint64_t y = 0; y < copy->height; y++) {
-      char *to = (char *)(uintptr_t)(copy->to + z * copy->to_slice + y * copy->to_pitch);
-      memmove(to, (const char *)(uintptr_t)(copy->from + z * copy->from_slice + y * copy->from_pitch), copy->width);
+      const uint64_t to = attuneHostAddress(copy->to + z * copy->to_slice + y * copy->to_pitch);
+      const uint64_t from = attuneHostAddress(copy->from + z * copy->from_slice + y * copy->from_pitch);
+      memmove((void *)(uintptr_t)to, (const void *)(uintptr_t)from, copy->width);
     }
   }
   return CUDA_SUCCESS;
@@ -374,26 +388,39 @@ MEMSET(32, unsigned, 4)
 // Pool is a memory pool. It keeps no memory: a free returns it at once.
 struct Pool {
   uint64_t threshold;
+  uint32_t kind;  // of its memory: that of the host is managed memory
 };
+
+// PoolProperties is the beginning of the description of a pool.
+struct PoolProperties {
+  int type, handles, location;
+};
+
+enum { kManagedType = 2, kDeviceLocation = 1 };
 
 static struct Pool default_pool;
 
-API CUresult cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream stream) {
-  if (stream_of(stream)->capture == NULL) return allocate(bytes, ALLOCATE_DEVICE, address);
+static CUresult allocate_in_stream(CUdeviceptr *address, size_t bytes, uint32_t kind, CUstream stream) {
+  if (!is_stream(stream)) return CUDA_ERROR_INVALID_HANDLE;
+  if (stream_of(stream)->capture == NULL) return allocate(bytes, kind, address);
   const CUresult status = allocate_for_graph(bytes, address);
   const struct Node node = {.kind = NODE_MEM_ALLOC, .address = *address, .bytes = bytes};
   return status == CUDA_SUCCESS ? submit(stream, &node) : status;
 }
 
+API CUresult cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream stream) {
+  return allocate_in_stream(address, bytes, ALLOCATE_DEVICE, stream);
+}
+
 API CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
+  if (!is_stream(stream)) return CUDA_ERROR_INVALID_HANDLE;
   if (stream_of(stream)->capture == NULL) return release(address, false);
   const struct Node node = {.kind = NODE_MEM_FREE, .address = address};
   return submit(stream, &node);
 }
 
 API CUresult cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t bytes, CUmemoryPool pool, CUstream stream) {
-  (void)pool;
-  return cuMemAllocAsync(address, bytes, stream);
+  return allocate_in_stream(address, bytes, pool == NULL ? ALLOCATE_DEVICE : pool->kind, stream);
 }
 
 API CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device) {
@@ -410,8 +437,10 @@ API CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
 }
 
 API CUresult cuMemPoolCreate(CUmemoryPool *pool, const void *properties) {
-  (void)properties;
+  const struct PoolProperties *p = properties;
   *pool = calloc(1, sizeof **pool);
+  if (*pool == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
+  (*pool)->kind = p != NULL && (p->type == kManagedType || p->location > kDeviceLocation) ? ALLOCATE_MANAGED : ALLOCATE_DEVICE;
   return CUDA_SUCCESS;
 }
 
@@ -547,8 +576,14 @@ struct Array2D {
 
 API CUresult cuArray3DCreate_v2(CUarray *array, const struct Array3D *d) {
   struct Array *a = calloc(1, sizeof *a);
+  if (a == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
   *a = (struct Array){0, d->width, d->height, d->depth, d->format, d->channels, d->flags};
-  const size_t bytes = a->width * at_least_one(a->height) * at_least_one(a->depth) * element_bytes(a);
+  size_t bytes;
+  if (__builtin_mul_overflow(a->width, at_least_one(a->height), &bytes) || __builtin_mul_overflow(bytes, at_least_one(a->depth), &bytes) ||
+      __builtin_mul_overflow(bytes, element_bytes(a), &bytes)) {
+    free(a);
+    return CUDA_ERROR_INVALID_VALUE;
+  }
   const CUresult status = allocate(bytes, ALLOCATE_DEVICE, &a->address);
   if (status != CUDA_SUCCESS) {
     free(a);

@@ -178,6 +178,7 @@ static struct Function *new_function(struct Module *module, const char *name, co
   memcpy(f->attributes, reply->attributes, sizeof f->attributes);
   f->next = module->functions;
   module->functions = f;
+  add_handle(HANDLE_FUNCTION, f);
   return f;
 }
 
@@ -283,7 +284,14 @@ API CUresult cuLibraryGetGlobal(CUdeviceptr *address, size_t *bytes, CUmodule li
 }
 
 API CUresult cuLibraryGetManaged(CUdeviceptr *address, size_t *bytes, CUmodule library, const char *name) {
-  return cuModuleGetGlobal_v2(address, bytes, library, name);
+  CUdeviceptr at;
+  size_t size;
+  const CUresult status = cuModuleGetGlobal_v2(&at, &size, library, name);
+  if (status != CUDA_SUCCESS) return status;
+  attuneOpenMemory(at, size);
+  if (address != NULL) *address = at;
+  if (bytes != NULL) *bytes = size;
+  return CUDA_SUCCESS;
 }
 
 // ---- attributes --------------------------------------------------------------------------------

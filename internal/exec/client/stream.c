@@ -17,7 +17,12 @@ struct Stream *stream_of(CUstream handle) {
   return (uintptr_t)handle <= 2 ? &default_stream : handle;  // 0 to 2 name the default streams
 }
 
+bool is_stream(CUstream handle) { return (uintptr_t)handle <= 2 || is_handle(HANDLE_STREAM, handle); }
+
 CUresult synchronize(void) {
+  if (in_callback) return CUDA_ERROR_NOT_PERMITTED;
+  const CUresult connected = connect_server();
+  if (connected != CUDA_SUCCESS) return connected;
   flush_output();
   return sticky;
 }
@@ -46,6 +51,7 @@ CUresult check_captures(CUresult refusal, bool blocking_only) {
 }
 
 CUresult submit(CUstream stream, const struct Node *node) {
+  if (!is_stream(stream)) return CUDA_ERROR_INVALID_HANDLE;
   struct Stream *s = stream_of(stream);
   if (s->capture == NULL) {
     const bool waits_for_all = s == &default_stream && stream != kPerThread;
@@ -65,7 +71,7 @@ API CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned flags, int pr
   const CUresult status = connect_server();
   if (status != CUDA_SUCCESS) return status;
   struct Stream *s = calloc(1, sizeof *s);
-  if (s == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (s == NULL || !add_handle(HANDLE_STREAM, s)) return CUDA_ERROR_OUT_OF_MEMORY;
   s->flags = flags;
   s->priority = priority;
   pthread_mutex_lock(&lock);
@@ -80,20 +86,19 @@ API CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned flags, int pr
 API CUresult cuStreamCreate(CUstream *stream, unsigned flags) { return cuStreamCreateWithPriority(stream, flags, 0); }
 
 API CUresult cuStreamDestroy_v2(CUstream stream) {
-  if ((uintptr_t)stream <= 2) return CUDA_ERROR_INVALID_HANDLE;
+  if (!remove_handle(HANDLE_STREAM, stream)) return CUDA_ERROR_INVALID_HANDLE;
   pthread_mutex_lock(&lock);
   struct Stream **at = &streams;
-  while (*at != NULL && *at != stream) at = &(*at)->next;
-  const bool known = *at != NULL;
-  if (known) *at = stream->next;
+  while (*at != stream) at = &(*at)->next;
+  *at = stream->next;
   pthread_mutex_unlock(&lock);
-  if (!known) return CUDA_ERROR_INVALID_HANDLE;
   free(stream->last);
   free(stream);
   return CUDA_SUCCESS;
 }
 
 API CUresult cuStreamSynchronize(CUstream stream) {
+  if (!is_stream(stream)) return CUDA_ERROR_INVALID_HANDLE;
   struct Graph *capture = stream_of(stream)->capture;
   if (capture == NULL) return synchronize();
   capture->invalid = true;
@@ -103,28 +108,31 @@ API CUresult cuStreamSynchronize(CUstream stream) {
 API CUresult cuStreamQuery(CUstream stream) { return cuStreamSynchronize(stream); }
 
 API CUresult cuStreamGetFlags(CUstream stream, unsigned *flags) {
+  if (!is_stream(stream)) return CUDA_ERROR_INVALID_HANDLE;
   *flags = stream_of(stream)->flags;
   return CUDA_SUCCESS;
 }
 
 API CUresult cuStreamGetPriority(CUstream stream, int *priority) {
+  if (!is_stream(stream)) return CUDA_ERROR_INVALID_HANDLE;
   *priority = stream_of(stream)->priority;
   return CUDA_SUCCESS;
 }
 
 API CUresult cuStreamGetId(CUstream stream, unsigned long long *id) {
+  if (!is_stream(stream)) return CUDA_ERROR_INVALID_HANDLE;
   *id = (uintptr_t)stream <= 2 ? 1 : stream->id;
   return CUDA_SUCCESS;
 }
 
 API CUresult cuStreamGetCtx(CUstream stream, CUcontext *context) {
-  (void)stream;
+  if (!is_stream(stream)) return CUDA_ERROR_INVALID_HANDLE;
   *context = primary_context;
   return CUDA_SUCCESS;
 }
 
 API CUresult cuStreamGetDevice(CUstream stream, CUdevice *device) {
-  (void)stream;
+  if (!is_stream(stream)) return CUDA_ERROR_INVALID_HANDLE;
   *device = 0;
   return CUDA_SUCCESS;
 }
@@ -174,21 +182,22 @@ void stamp_event(struct Event *event) {
 API CUresult cuEventCreate(CUevent *event, unsigned flags) {
   const CUresult status = connect_server();
   if (status != CUDA_SUCCESS) return status;
-  *event = calloc(1, sizeof **event);
-  if (*event == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
-  (*event)->flags = flags;
+  struct Event *e = calloc(1, sizeof *e);
+  if (e == NULL || !add_handle(HANDLE_EVENT, e)) return CUDA_ERROR_OUT_OF_MEMORY;
+  e->flags = flags;
+  *event = e;
   return CUDA_SUCCESS;
 }
 
 API CUresult cuEventDestroy_v2(CUevent event) {
-  if (event == NULL) return CUDA_ERROR_INVALID_HANDLE;
+  if (!remove_handle(HANDLE_EVENT, event)) return CUDA_ERROR_INVALID_HANDLE;
   free(event->nodes);
   free(event);
   return CUDA_SUCCESS;
 }
 
 API CUresult cuEventRecord(CUevent event, CUstream stream) {
-  if (event == NULL) return CUDA_ERROR_INVALID_HANDLE;
+  if (!is_handle(HANDLE_EVENT, event) || !is_stream(stream)) return CUDA_ERROR_INVALID_HANDLE;
   struct Stream *s = stream_of(stream);
   if (s->capture == NULL) {
     event->capture = NULL;
@@ -218,7 +227,7 @@ static bool still_captures(const struct Event *event) {
 enum { kExternal = 1 };
 
 API CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned flags) {
-  if (event == NULL) return CUDA_ERROR_INVALID_HANDLE;
+  if (!is_handle(HANDLE_EVENT, event) || !is_stream(stream)) return CUDA_ERROR_INVALID_HANDLE;
   if (flags != kExternal || stream_of(stream)->capture == NULL) return cuEventRecord(event, stream);
   const struct Node node = {.kind = NODE_EVENT_RECORD, .event = event};
   return submit(stream, &node);
@@ -226,7 +235,7 @@ API CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned fla
 
 API CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
   (void)flags;
-  if (event == NULL) return CUDA_ERROR_INVALID_HANDLE;
+  if (!is_handle(HANDLE_EVENT, event) || !is_stream(stream)) return CUDA_ERROR_INVALID_HANDLE;
   struct Stream *s = stream_of(stream);
   if (event->capture == NULL) return CUDA_SUCCESS;
   if (!still_captures(event)) return CUDA_ERROR_CAPTURED_EVENT;
@@ -236,7 +245,7 @@ API CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
 }
 
 API CUresult cuEventSynchronize(CUevent event) {
-  if (event == NULL) return CUDA_ERROR_INVALID_HANDLE;
+  if (!is_handle(HANDLE_EVENT, event)) return CUDA_ERROR_INVALID_HANDLE;
   if (event->capture != NULL) {
     if (still_captures(event)) event->capture->invalid = true;
     return CUDA_ERROR_CAPTURED_EVENT;
@@ -247,7 +256,7 @@ API CUresult cuEventSynchronize(CUevent event) {
 API CUresult cuEventQuery(CUevent event) { return cuEventSynchronize(event); }
 
 API CUresult cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end) {
-  if (start == NULL || end == NULL || !start->recorded || !end->recorded) return CUDA_ERROR_INVALID_HANDLE;
+  if (!is_handle(HANDLE_EVENT, start) || !is_handle(HANDLE_EVENT, end) || !start->recorded || !end->recorded) return CUDA_ERROR_INVALID_HANDLE;
   if ((start->flags | end->flags) & kDisableTiming) return CUDA_ERROR_INVALID_HANDLE;
   *milliseconds = (float)((double)(end->at.tv_sec - start->at.tv_sec) * 1e3 + (double)(end->at.tv_nsec - start->at.tv_nsec) / 1e6);
   return CUDA_SUCCESS;
@@ -269,12 +278,14 @@ static CUresult begin_capture(struct Stream *s, struct Graph *graph) {
 }
 
 API CUresult cuStreamBeginCapture_v2(CUstream stream, int mode) {
+  if (!is_stream(stream)) return CUDA_ERROR_INVALID_HANDLE;
   (void)mode;
   return begin_capture(stream_of(stream), new_graph());
 }
 
 API CUresult cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, CUgraphNode *dependencies, const void *edges, size_t count,
                                          int mode) {
+  if (!is_stream(stream)) return CUDA_ERROR_INVALID_HANDLE;
   (void)edges, (void)mode;
   struct Stream *s = stream_of(stream);
   const CUresult status = begin_capture(s, graph);
@@ -301,6 +312,7 @@ static bool all_joined(const struct Stream *s) {
 }
 
 API CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph) {
+  if (!is_stream(stream)) return CUDA_ERROR_INVALID_HANDLE;
   struct Stream *s = stream_of(stream);
   if (s->capture == NULL || !s->origin) return CUDA_ERROR_ILLEGAL_STATE;
   struct Graph *captured = s->capture;
@@ -324,12 +336,14 @@ API CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph) {
 static int capture_state(const struct Stream *s) { return s->capture == NULL ? 0 : s->capture->invalid ? 2 : 1; }
 
 API CUresult cuStreamIsCapturing(CUstream stream, int *status) {
+  if (!is_stream(stream)) return CUDA_ERROR_INVALID_HANDLE;
   *status = capture_state(stream_of(stream));
   return CUDA_SUCCESS;
 }
 
 API CUresult cuStreamGetCaptureInfo_v3(CUstream stream, int *status, uint64_t *id, CUgraph *graph, CUgraphNode const **dependencies,
                                        const void **edges, size_t *count) {
+  if (!is_stream(stream)) return CUDA_ERROR_INVALID_HANDLE;
   const struct Stream *s = stream_of(stream);
   *status = capture_state(s);
   if (s->capture == NULL) return CUDA_SUCCESS;
@@ -351,6 +365,7 @@ API CUresult cuStreamGetCaptureInfo(CUstream stream, int *status, uint64_t *id) 
 }
 
 API CUresult cuStreamUpdateCaptureDependencies(CUstream stream, CUgraphNode *nodes, size_t count, unsigned flags) {
+  if (!is_stream(stream)) return CUDA_ERROR_INVALID_HANDLE;
   struct Stream *s = stream_of(stream);
   if (s->capture == NULL) return CUDA_ERROR_ILLEGAL_STATE;
   if (flags == 1) s->last_count = 0;  // replace

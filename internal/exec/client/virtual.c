@@ -69,6 +69,7 @@ API CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, struct P
   if (status != CUDA_SUCCESS) return status;
   if (!range.known || address + bytes > range.base + range.bytes) return CUDA_ERROR_INVALID_VALUE;
   piece->mapped = address;
+  if (((struct PieceProperties *)piece->properties)->location.type != kDeviceLocation) attuneOpenMemory(address, bytes);
   return CUDA_SUCCESS;
 }
 

@@ -3,6 +3,7 @@
 #include "client.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -83,6 +84,7 @@ CUresult call(enum Request request, const void *head, size_t head_bytes, const v
               void *reply, size_t capacity, size_t *received) {
   const CUresult connected = connect_server();
   if (connected != CUDA_SUCCESS) return connected;
+  if (in_callback && request != REQUEST_LIBRARY) return CUDA_ERROR_NOT_PERMITTED;  // libraries run their calls as callbacks
   pthread_mutex_lock(&lock);
   const CUresult status = exchange(request, head, head_bytes, body, body_bytes, reply, capacity, received);
   pthread_mutex_unlock(&lock);
@@ -118,17 +120,69 @@ static int receive_memory(void) {
 
 int arena_file = -1;
 
-// map_arena maps device memory at the address that the simulator gives it.
+static int64_t shift;  // from an address of device memory to where the client accesses it
+
+uint64_t attuneHostAddress(uint64_t address) {
+  return address - machine.arena < machine.arena_bytes ? address + (uint64_t)shift : address;
+}
+
+// protect opens the pages of an allocation to the program, or closes them.
+static void protect(uint64_t address, uint64_t bytes, int protection) {
+  const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), start = address / page * page;
+  if (shift == 0 || address - machine.arena >= machine.arena_bytes) return;
+  if (mprotect((void *)(uintptr_t)start, (address + bytes - start + page - 1) / page * page, protection) == 0) return;
+  mprotect((void *)(uintptr_t)machine.arena, machine.arena_bytes, PROT_READ | PROT_WRITE);  // too many pieces
+}
+
+void attuneOpenMemory(uint64_t address, uint64_t bytes) { protect(address, bytes, PROT_READ | PROT_WRITE); }
+void close_memory(uint64_t address, uint64_t bytes) { protect(address, bytes, PROT_NONE); }
+
+// explain_fault reports an access of the host to device memory. The access is then done again, and ends
+// the program as it would without attune.
+static void explain_fault(int signal_number, siginfo_t *info, void *context) {
+  (void)context;
+  const uint64_t address = (uintptr_t)info->si_addr;
+  char text[200];
+  if (address - machine.arena < machine.arena_bytes) {
+    const int n = snprintf(text, sizeof text,
+                           "attune exec: the host accesses device memory at %#llx; copy it by cudaMemcpy, or allocate it by cudaMallocManaged\n",
+                           (unsigned long long)address);
+    if (write(STDERR_FILENO, text, (size_t)n) < 0) errno = 0;
+  }
+  signal(signal_number, SIG_DFL);
+}
+
+// watch_faults explains faults to programs that have no handler of their own.
+static void watch_faults(void) {
+  struct sigaction before;
+  if (sigaction(SIGSEGV, NULL, &before) != 0 || (before.sa_flags & SA_SIGINFO) || before.sa_handler != SIG_DFL) return;
+  struct sigaction action = {.sa_sigaction = explain_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+  sigaction(SIGSEGV, &action, NULL);
+}
+
+static void *map_file(void *at, int protection, int flags) {
+  void *const got = mmap(at, machine.arena_bytes, protection, MAP_SHARED | MAP_NORESERVE | flags, arena_file, 0);
+  if (got == MAP_FAILED) return got;
+  madvise(got, machine.arena_bytes, MADV_DONTDUMP);
+  madvise(got, machine.arena_bytes, MADV_DONTFORK);
+  return got;
+}
+
+// map_arena maps device memory at the address that the simulator gives it, where the program may
+// access what is managed or pinned, and a second time for the client. Where addresses are short, the
+// program may access all of it.
 static CUresult map_arena(void) {
   void *const at = (void *)(uintptr_t)machine.arena;
-  void *const got = mmap(at, machine.arena_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED_NOREPLACE, arena_file, 0);
+  void *const got = map_file(at, PROT_NONE, MAP_FIXED_NOREPLACE);
   if (got != at) {
     fprintf(stderr, "attune exec: cannot map %llu bytes of device memory at %p: %s\n", (unsigned long long)machine.arena_bytes, at,
             got == MAP_FAILED ? strerror(errno) : "the addresses are in use");
     return CUDA_ERROR_OPERATING_SYSTEM;
   }
-  madvise(got, machine.arena_bytes, MADV_DONTDUMP);
-  madvise(got, machine.arena_bytes, MADV_DONTFORK);
+  void *const own = map_file(NULL, PROT_READ | PROT_WRITE, 0);
+  shift = own == MAP_FAILED ? 0 : (int64_t)((uintptr_t)own - machine.arena);
+  if (shift == 0) mprotect(at, machine.arena_bytes, PROT_READ | PROT_WRITE);
+  else watch_faults();
   return CUDA_SUCCESS;
 }
 
@@ -171,7 +225,10 @@ API void attuneDisconnect(void) {
   if (owner != 0) {
     if (server >= 0) close(server);
     if (arena_file >= 0) close(arena_file);
-    if (owner == getpid()) munmap((void *)(uintptr_t)machine.arena, machine.arena_bytes);
+    if (owner == getpid() && machine.arena_bytes > 0) {
+      if (shift != 0) munmap((void *)(uintptr_t)attuneHostAddress(machine.arena), machine.arena_bytes);
+      munmap((void *)(uintptr_t)machine.arena, machine.arena_bytes);
+    }
     server = arena_file = -1;
     owner = 0;
     printed_bytes = 0;

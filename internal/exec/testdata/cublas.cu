@@ -223,6 +223,28 @@ static void batches(Handle h) {
 static void vectors(Handle h) {
   const Numbers a = numbers(F64, m * n, 1), x = numbers(F64, 2 * m, 2), y = numbers(F64, 3 * m, 3);
   const double alpha = 3, beta = -2;
+  for (int op : {N, T}) {  // vectors from their ends
+    const int rows = op == N ? m : n, columns = op == N ? n : m;
+    const Numbers x_part(x.begin(), x.begin() + 2 * columns - 1), y_part(y.begin(), y.begin() + rows);
+    void *da = device(F64, a), *dx = device(F64, x_part), *dy = device(F64, y_part);
+    expect(cublasDgemv_v2(h, op, m, n, &alpha, da, m, dx, -2, &beta, dy, -1) == 0, "the status of dgemv from the end", op);
+    Numbers want = y_part;
+    for (int i = 0; i < rows; i++) {
+      Number sum = 0;
+      for (int j = 0; j < columns; j++) sum += element(a, op, m, i, j) * x[2 * (columns - 1 - j)];
+      want[rows - 1 - i] = alpha * sum + beta * y[rows - 1 - i];
+    }
+    expect(host(F64, dy, rows) == want, "dgemv from the end", op);
+  }
+  {
+    const Numbers x_part(x.begin(), x.begin() + m), y_part(y.begin(), y.begin() + 3 * n - 2);
+    void *da = device(F64, a), *dx = device(F64, x_part), *dy = device(F64, y_part);
+    expect(cublasDger_v2(h, m, n, &alpha, dx, -1, dy, -3, da, m) == 0, "the status of dger from the end", 0);
+    Numbers want = a;
+    for (int i = 0; i < m * n; i++) want[i] += alpha * x[m - 1 - i % m] * y[3 * (n - 1 - i / m)];
+    expect(host(F64, da, m * n) == want, "dger from the end", 0);
+    expect(cublasDger_v2(h, m, n, &alpha, dx, 0, dy, 1, da, m) == 7, "the status of dger without an increment", 0);
+  }
   for (int op : {N, T}) {
     void *da = device(F64, a), *dx = device(F64, x), *dy = device(F64, y);
     expect(cublasDgemv_v2(h, op, m, n, &alpha, da, m, dx, 2, &beta, dy, 3) == 0, "the status of dgemv", op);

@@ -1,4 +1,4 @@
-// What kernels print and how they fail: the argument is print, assert, trap, race or crash.
+// What kernels print and how they fail: the argument is print, assert, trap, race, crash or host.
 #include <cassert>
 #include <cstdio>
 #include <cstdlib>
@@ -27,6 +27,7 @@ int main(int argc, char **argv) {
   if (!strcmp(what, "trap")) trap<<<1, 32>>>();
   if (!strcmp(what, "race")) race<<<1, 64>>>(out);
   printf("launch: %s\n", cudaGetErrorName(cudaGetLastError()));
+  if (!strcmp(what, "host")) *(volatile int *)out = 1;
   if (!strcmp(what, "crash")) *(volatile int *)nullptr = 1;
   cudaError_t e = cudaDeviceSynchronize();
   printf("synchronize: %s\n", cudaGetErrorName(e));

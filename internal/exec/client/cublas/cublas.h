@@ -32,6 +32,9 @@ struct Number {
   double re, im;
 };
 
+// host_view is where the host accesses what a program names.
+static inline void *host_view(const void *p) { return (void *)(uintptr_t)attuneHostAddress((uintptr_t)p); }
+
 size_t bytes_of(int type);
 bool is_complex(int type);
 struct Number load_element(int type, const void *data, int64_t index);

@@ -52,7 +52,8 @@ static unsigned round_small(double value, int exponent_bits, int mantissa_bits, 
   return sign | (unsigned)(exponent + bias) << mantissa_bits | (unsigned)ldexp(ldexp(rounded, -exponent) - 1, mantissa_bits);
 }
 
-struct Number load_element(int type, const void *data, int64_t i) {
+struct Number load_element(int type, const void *at, int64_t i) {
+  const void *data = host_view(at);
   switch (type) {
     case F32: return (struct Number){((const float *)data)[i], 0};
     case F64: return (struct Number){((const double *)data)[i], 0};
@@ -76,7 +77,8 @@ struct Number load_element(int type, const void *data, int64_t i) {
 
 static double clamp(double value, double low, double high) { return value < low ? low : value > high ? high : value; }
 
-void store_element(int type, void *data, int64_t i, struct Number v) {
+void store_element(int type, void *at, int64_t i, struct Number v) {
+  void *data = host_view(at);
   switch (type) {
     case F32: ((float *)data)[i] = (float)v.re; break;
     case F64: ((double *)data)[i] = v.re; break;

@@ -121,25 +121,37 @@ GEMM_EX(CgemmEx, C32)
 
 // ---- a matrix and a vector ---------------------------------------------------------------------
 
+// vector is a matrix of one column, with elements an increment apart. With a negative increment it
+// begins at its other end.
+static struct Matrix vector(struct Matrix m, int64_t count) {
+  m.by_rows = true;
+  if (m.ld < 0) m.data -= (count - 1) * m.ld * (int64_t)bytes_of(m.type);
+  return m;
+}
+
 // gemv is a product whose b and c have one column: elements incx and incy apart.
+static struct Product gemv(struct Product p) {
+  p.b = vector(p.b, p.k);
+  p.c = p.d = vector(p.c, p.m);
+  return p;
+}
+
 #define GEMV(name, type)                                                                                                            \
   API cublasStatus_t cublas##name##_v2(struct Handle *h, int op, int m, int n, const void *alpha, const void *a, int lda,           \
                                        const void *x, int incx, const void *beta, void *y, int incy) {                              \
-    if (incx <= 0 || incy <= 0) return incx == 0 || incy == 0 ? CUBLAS_INVALID_VALUE : CUBLAS_NOT_SUPPORTED;                        \
-    struct Product p = gemm("cublas" #name, op, OP_N, op == OP_N ? m : n, 1, op == OP_N ? n : m, alpha, a, type, lda, x, type,      \
-                            incx, beta, y, type, incy, type);                                                                       \
-    p.b.by_rows = p.c.by_rows = p.d.by_rows = true;                                                                                 \
+    if (incx == 0 || incy == 0) return CUBLAS_INVALID_VALUE;                                                                        \
+    const struct Product p = gemv(gemm("cublas" #name, op, OP_N, op == OP_N ? m : n, 1, op == OP_N ? n : m, alpha, a, type, lda, x, \
+                                       type, incx, beta, y, type, incy, type));                                                     \
     return product_in_stream(h, &p);                                                                                                \
   }                                                                                                                                 \
   API cublasStatus_t cublas##name##StridedBatched(struct Handle *h, int op, int m, int n, const void *alpha, const void *a, int lda, \
                                                   long long stride_a, const void *x, int incx, long long stride_x,                  \
                                                   const void *beta, void *y, int incy, long long stride_y, int batch) {             \
-    if (incx <= 0 || incy <= 0) return incx == 0 || incy == 0 ? CUBLAS_INVALID_VALUE : CUBLAS_NOT_SUPPORTED;                        \
-    struct Product p = gemm("cublas" #name "StridedBatched", op, OP_N, op == OP_N ? m : n, 1, op == OP_N ? n : m, alpha, a, type,   \
-                            lda, x, type, incx, beta, y, type, incy, type);                                                         \
-    p.b.by_rows = p.c.by_rows = p.d.by_rows = true;                                                                                 \
-    p = strided(p, stride_a, stride_x, stride_y, batch);                                                                            \
-    return product_in_stream(h, &p);                                                                                                \
+    if (incx == 0 || incy == 0) return CUBLAS_INVALID_VALUE;                                                                        \
+    const struct Product p = gemv(gemm("cublas" #name "StridedBatched", op, OP_N, op == OP_N ? m : n, 1, op == OP_N ? n : m, alpha, \
+                                       a, type, lda, x, type, incx, beta, y, type, incy, type));                                    \
+    const struct Product all = strided(p, stride_a, stride_x, stride_y, batch);                                                     \
+    return product_in_stream(h, &all);                                                                                              \
   }
 
 GEMV(Sgemv, F32)
@@ -153,10 +165,11 @@ GEMV(Zgemv, C64)
                                        int incy, void *a, int lda) {                                                              \
     static const double one = 1;                                                                                                  \
     static const float one_float = 1;                                                                                             \
-    if (incx <= 0 || incy <= 0) return incx == 0 || incy == 0 ? CUBLAS_INVALID_VALUE : CUBLAS_NOT_SUPPORTED;                      \
+    if (incx == 0 || incy == 0) return CUBLAS_INVALID_VALUE;                                                                      \
     struct Product p = gemm("cublas" #name, OP_N, OP_T, m, n, 1, alpha, x, type, incx, y, type, incy,                             \
                             type == F64 ? (const void *)&one : &one_float, a, type, lda, type);                                   \
-    p.a.by_rows = p.b.by_rows = true;                                                                                             \
+    p.a = vector(p.a, m);                                                                                                         \
+    p.b = vector(p.b, n);                                                                                                         \
     return product_in_stream(h, &p);                                                                                              \
   }
 

@@ -91,18 +91,19 @@ static double finish(const struct Product *p, double v, int64_t row, int64_t col
   const int64_t at = row + column * p->aux_ld;
   if (e & EPILOGUE_BIAS) v += load_element(p->bias_type, p->bias, row).re;
   if (e & EPILOGUE_DGELU) return v * gelu_slope(load_element(p->aux_type, p->aux, at).re);
-  if (e & EPILOGUE_DRELU) return (uint8_t)p->aux[at / 8] >> (at % 8) & 1 ? v : 0;
+  if (e & EPILOGUE_DRELU) return *(uint8_t *)host_view(&p->aux[at / 8]) >> (at % 8) & 1 ? v : 0;
   if (e & EPILOGUE_AUX && e & EPILOGUE_GELU) store_element(p->aux_type, p->aux, at, (struct Number){v, 0});
   if (e & EPILOGUE_AUX && e & EPILOGUE_RELU) {
     const uint8_t bit = (uint8_t)(1u << (at % 8));
-    p->aux[at / 8] = (char)(v > 0 ? (uint8_t)p->aux[at / 8] | bit : (uint8_t)p->aux[at / 8] & ~bit);
+    uint8_t *const byte = host_view(&p->aux[at / 8]);
+    *byte = (uint8_t)(v > 0 ? *byte | bit : *byte & ~bit);
   }
   if (e & EPILOGUE_RELU) return v > 0 ? v : 0;
   if (e & EPILOGUE_GELU) return gelu(v);
   return v;
 }
 
-static double scale_of(const struct Product *p, int i) { return p->scales[i] == NULL ? 1 : *p->scales[i]; }
+static double scale_of(const struct Product *p, int i) { return p->scales[i] == NULL ? 1 : *(const float *)host_view(p->scales[i]); }
 
 // store writes an element of the result.
 static void store(const struct Product *p, int64_t row, int64_t column, struct Number sum) {
@@ -167,6 +168,10 @@ static struct Region region_of(const struct Matrix *m, int64_t rows, int64_t col
   const bool swapped = (m->op != OP_N) != m->by_rows;
   const int64_t inner = swapped ? columns : rows, outer = swapped ? rows : columns;
   if (inner == 0) return (struct Region){0};
+  if (m->ld < 0) {  // of a vector: its last element is first in memory
+    const uint64_t pitch = each * (size_t)-m->ld;
+    return (struct Region){(uintptr_t)m->data - (uint64_t)(outer - 1) * pitch, pitch, each, (size_t)outer, writes, 0};
+  }
   if (m->ld == inner) return (struct Region){(uintptr_t)m->data, 0, each * (size_t)(inner * outer), 1, writes, 0};
   return (struct Region){(uintptr_t)m->data, each * (size_t)m->ld, each * (size_t)inner, (size_t)outer, writes, 0};
 }
@@ -200,7 +205,7 @@ enum { kMostRegions = 8 };
 
 // matrix_of_batch is the matrix of a number in a batch.
 static struct Matrix matrix_of_batch(struct Matrix m, bool arrays, int64_t i) {
-  if (arrays) m.data = ((const char *const *)m.data)[i];
+  if (arrays) m.data = ((const char *const *)host_view(m.data))[i];
   else m.data += i * m.stride * (int64_t)bytes_of(m.type);
   return m;
 }

@@ -51,6 +51,7 @@ static const struct ErrorText driver_names[] = {
     {1, "cudaErrorInvalidValue", ""},
     {2, "cudaErrorMemoryAllocation", ""},
     {3, "cudaErrorInitializationError", ""},
+    {100, "cudaErrorNoDevice", ""},
     {101, "cudaErrorInvalidDevice", ""},
     {200, "cudaErrorInvalidKernelImage", ""},
     {201, "cudaErrorDeviceUninitialized", ""},
@@ -66,11 +67,17 @@ static const struct ErrorText driver_names[] = {
     {700, "cudaErrorIllegalAddress", ""},
     {701, "cudaErrorLaunchOutOfResources", ""},
     {702, "cudaErrorLaunchTimeout", ""},
+    {704, "cudaErrorPeerAccessAlreadyEnabled", ""},
+    {705, "cudaErrorPeerAccessNotEnabled", ""},
+    {709, "cudaErrorContextIsDestroyed", ""},
     {710, "cudaErrorAssert", ""},
     {712, "cudaErrorHostMemoryAlreadyRegistered", ""},
     {713, "cudaErrorHostMemoryNotRegistered", ""},
+    {715, "cudaErrorIllegalInstruction", ""},
+    {716, "cudaErrorMisalignedAddress", ""},
     {719, "cudaErrorLaunchFailure", ""},
     {720, "cudaErrorCooperativeLaunchTooLarge", ""},
+    {800, "cudaErrorNotPermitted", ""},
     {801, "cudaErrorNotSupported", ""},
     {900, "cudaErrorStreamCaptureUnsupported", ""},
     {901, "cudaErrorStreamCaptureInvalidated", ""},
@@ -191,14 +198,17 @@ API cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer) {
 
 API cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
   (void)peer, (void)flags;
-  return record(CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
+  return record(cudaErrorInvalidDevice);
 }
 
-API cudaError_t cudaDeviceDisablePeerAccess(int peer) { return cudaDeviceEnablePeerAccess(peer, 0); }
+API cudaError_t cudaDeviceDisablePeerAccess(int peer) {
+  return record(peer == 0 ? CUDA_ERROR_PEER_ACCESS_NOT_ENABLED : cudaErrorInvalidDevice);
+}
+
+CUresult cuDeviceGetP2PAttribute(int *, int, CUdevice, CUdevice);
 
 API cudaError_t cudaDeviceGetP2PAttribute(int *value, int attribute, int device, int peer) {
-  (void)attribute;
-  return cudaDeviceCanAccessPeer(value, device, peer);
+  DO(cuDeviceGetP2PAttribute(value, attribute, device, peer));
 }
 
 CUresult cuDeviceGetPCIBusId(char *, int, CUdevice);

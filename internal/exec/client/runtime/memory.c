@@ -35,7 +35,8 @@ API cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned flags) { ALLOCATE
 API cudaError_t cudaMallocHost(void **p, size_t bytes) { return cudaHostAlloc(p, bytes, 0); }
 
 API cudaError_t cudaMallocPitch(void **p, size_t *pitch, size_t width, size_t height) {
-  ALLOCATE(p, width * height, cuMemAllocPitch_v2((CUdeviceptr *)p, pitch, width, height, 4));
+  if (pitch == NULL) return record(CUDA_ERROR_INVALID_VALUE);
+  ALLOCATE(p, width == 0 ? 0 : height, cuMemAllocPitch_v2((CUdeviceptr *)p, pitch, width, height, 4));
 }
 
 API cudaError_t cudaFree(void *p) { DO(cuMemFree_v2(address_of(p))); }
@@ -44,17 +45,14 @@ API cudaError_t cudaMemGetInfo(size_t *unused, size_t *total) { DO(cuMemGetInfo_
 API cudaError_t cudaHostRegister(void *p, size_t bytes, unsigned flags) { DO(cuMemHostRegister_v2(p, bytes, flags)); }
 API cudaError_t cudaHostUnregister(void *p) { DO(cuMemHostUnregister(p)); }
 
+CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *, void *, unsigned);
+CUresult cuMemHostGetFlags(unsigned *, void *);
+
 API cudaError_t cudaHostGetDevicePointer(void **device, void *host, unsigned flags) {
-  (void)flags;
-  *device = host;
-  return record(ready());
+  DO(cuMemHostGetDevicePointer_v2((CUdeviceptr *)device, host, flags));
 }
 
-API cudaError_t cudaHostGetFlags(unsigned *flags, void *host) {
-  (void)host;
-  *flags = 2;  // mapped
-  return record(ready());
-}
+API cudaError_t cudaHostGetFlags(unsigned *flags, void *host) { DO(cuMemHostGetFlags(flags, host)); }
 
 // ---- copies ------------------------------------------------------------------------------------
 
@@ -184,9 +182,11 @@ API cudaError_t cudaMalloc3DArray(CUarray *array, const struct Channels *c, stru
 API cudaError_t cudaFreeArray(CUarray array) { DO(array == NULL ? 0 : cuArrayDestroy(array)); }
 
 API cudaError_t cudaMalloc3D(struct Pitched *p, struct Extent e) {
+  size_t rows;
+  if (__builtin_mul_overflow(e.height, e.depth == 0 ? 1 : e.depth, &rows)) return record(CUDA_ERROR_OUT_OF_MEMORY);
   p->width = e.width;
   p->height = e.height;
-  return cudaMallocPitch(&p->pointer, &p->pitch, e.width, e.height * (e.depth == 0 ? 1 : e.depth));
+  return cudaMallocPitch(&p->pointer, &p->pitch, e.width, rows);
 }
 
 // element_of is the size of an element of an array in bytes.
@@ -275,6 +275,16 @@ API cudaError_t cudaGetChannelDesc(struct Channels *c, CUarray array) {
   cuArray3DGetDescriptor_v2(&d, array);
   *c = channels_from(d.format, d.channels);
   return 0;
+}
+
+API cudaError_t cudaArrayGetInfo(struct Channels *c, struct Extent *extent, unsigned *flags, CUarray array) {
+  struct Array3D d = {0};
+  if (array == NULL) return record(CUDA_ERROR_INVALID_HANDLE);
+  cuArray3DGetDescriptor_v2(&d, array);
+  if (c != NULL) *c = channels_from(d.format, d.channels);
+  if (extent != NULL) *extent = (struct Extent){d.width, d.height, d.depth};
+  if (flags != NULL) *flags = d.flags;
+  return record(ready());
 }
 
 static cudaError_t array_to_array(CUarray to, size_t to_x, size_t to_y, CUarray from, size_t from_x, size_t from_y, size_t width, size_t height) {
@@ -376,10 +386,12 @@ API cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, CUstream stre
 }
 
 API cudaError_t cudaMemset2D(void *to, size_t pitch, int value, size_t width, size_t height) {
+  if (width > pitch && height > 1) return record(CUDA_ERROR_INVALID_VALUE);
   DO(cuMemsetD2D8_v2(address_of(to), pitch, (unsigned char)value, width, height));
 }
 
 API cudaError_t cudaMemset2DAsync(void *to, size_t pitch, int value, size_t width, size_t height, CUstream stream) {
+  if (width > pitch && height > 1) return record(CUDA_ERROR_INVALID_VALUE);
   DO(cuMemsetD2D8Async(address_of(to), pitch, (unsigned char)value, width, height, stream));
 }
 
@@ -394,6 +406,7 @@ API cudaError_t cudaMemset3DAsync(struct Pitched p, int value, struct Extent e, 
 // ---- pools -------------------------------------------------------------------------------------
 
 CUresult cuMemAllocAsync(CUdeviceptr *, size_t, CUstream);
+CUresult cuMemAllocFromPoolAsync(CUdeviceptr *, size_t, CUmemoryPool, CUstream);
 CUresult cuMemFreeAsync(CUdeviceptr, CUstream);
 CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *, CUdevice);
 CUresult cuMemPoolCreate(CUmemoryPool *, const void *);
@@ -409,8 +422,7 @@ API cudaError_t cudaMallocAsync(void **p, size_t bytes, CUstream stream) {
 API cudaError_t cudaFreeAsync(void *p, CUstream stream) { DO(cuMemFreeAsync(address_of(p), stream)); }
 
 API cudaError_t cudaMallocFromPoolAsync(void **p, size_t bytes, CUmemoryPool pool, CUstream stream) {
-  (void)pool;
-  return cudaMallocAsync(p, bytes, stream);
+  ALLOCATE(p, bytes, cuMemAllocFromPoolAsync((CUdeviceptr *)p, bytes, pool, stream));
 }
 
 API cudaError_t cudaDeviceGetDefaultMemPool(CUmemoryPool *pool, int device) { DO(cuDeviceGetDefaultMemPool(pool, device)); }

@@ -2,7 +2,6 @@
 // its name, and cudaErrorNotSupported.
 MISSING(__cudaGetProcAddress)
 MISSING(__cudaRegisterUnifiedTable)
-MISSING(cudaArrayGetInfo)
 MISSING(cudaArrayGetMemoryRequirements)
 MISSING(cudaArrayGetPlane)
 MISSING(cudaArrayGetSparseProperties)

@@ -111,7 +111,9 @@ API char __cudaInitModule(void **handle) {
     CUdeviceptr address;
     size_t bytes;
     if (e->host == NULL || e->managed == NULL || e->binary != binary || load(binary) != 0) continue;
-    if (cuModuleGetGlobal_v2(&address, &bytes, binary->module, e->name) == 0) *e->managed = (void *)(uintptr_t)address;
+    if (cuModuleGetGlobal_v2(&address, &bytes, binary->module, e->name) != 0) continue;
+    attuneOpenMemory(address, bytes);
+    *e->managed = (void *)(uintptr_t)address;
   }
   return 1;
 }
@@ -121,7 +123,7 @@ cudaError_t function_of(const void *host, CUfunction *function) {
   if (e == NULL) {
     // A cudaKernel_t or cudaFunction_t is the driver's handle itself.
     *function = (CUfunction)host;
-    return host == NULL ? cudaErrorInvalidDeviceFunction : 0;
+    return attuneIsFunction(host) ? 0 : cudaErrorInvalidDeviceFunction;
   }
   if (e->function == NULL) {
     cudaError_t status = load(e->binary);

@@ -37,6 +37,7 @@ CUresult cuModuleLoadData(CUmodule *, const void *);
 CUresult cuModuleGetFunction(CUfunction *, CUmodule, const char *);
 CUresult cuModuleGetGlobal_v2(CUdeviceptr *, size_t *, CUmodule, const char *);
 CUresult attuneUnsupported(const char *);
+bool attuneIsFunction(const void *);
 
 // ready makes the device current in the thread. Every function calls it first.
 cudaError_t ready(void);
