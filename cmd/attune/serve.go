@@ -17,6 +17,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"attune/internal/fleet"
 	"attune/internal/run"
 	"attune/internal/toolchain"
 	"attune/internal/web"
@@ -105,16 +106,18 @@ func (a *app) serve(ctx context.Context, o serveOptions) error {
 	defer listener.Close()
 	bound := listener.Addr().String()
 	private := !web.Loopback(o.address) || !web.Loopback(bound)
+	var fleetState func(context.Context) (*fleet.Status, error)
 	if o.fleet != "" {
 		host, err := a.startHost(ctx, o.fleet)
 		if err != nil {
 			return err
 		}
 		defer host.Close()
+		fleetState = host.Status
 	}
 	server, err := web.New(web.Config{
 		Ledger: kept, LedgerName: a.ledgerPath(), Version: version(), Kernel: a.kernel, Images: a.lookups(ctx),
-		Address: bound, Host: calledName(o.address), Token: o.token, Private: private, Commands: a.reader(kept).Commands, Command: a.startedRun, Errors: log.New(a.stderr, "attune: serve: ", 0),
+		Address: bound, Host: calledName(o.address), Token: o.token, Private: private, Commands: a.reader(kept).Commands, Command: a.startedRun, Fleet: fleetState, Errors: log.New(a.stderr, "attune: serve: ", 0),
 	})
 	if err != nil {
 		return err
