@@ -33,7 +33,7 @@ commands that hand it work (attune tune --fleet). See docs/fleet.md.`,
 		Args:    noSuchCommand,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(a.fleetStatusCommand(), a.fleetDrainCommand(), a.fleetDeadCommand(), a.fleetInviteCommand(), a.fleetDismissCommand())
+	cmd.AddCommand(a.fleetStatusCommand(), a.fleetDrainCommand(), a.fleetDeadCommand(), a.fleetInviteCommand(), a.fleetDismissCommand(), a.fleetLaunchCommand())
 	return cmd
 }
 
