@@ -26,7 +26,7 @@ import (
 func (a *app) fleetCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "fleet",
-		Short: "show a fleet, invite and drain workers, print files that start them",
+		Short: "show a fleet, invite, drain and launch its workers",
 		Long: `A fleet is a server (attune serve --fleet), workers (attune worker), and
 commands that hand it work (attune tune --fleet). See docs/fleet.md.`,
 		Example: "  attune fleet status --fleet 127.0.0.1:4222",
@@ -288,6 +288,9 @@ func (o *spreadOptions) flags(f *pflag.FlagSet) {
 	o.fleetOptions.flags(f)
 	f.StringVar(&o.class, "class", "", "fleet: `class` of devices, see attune fleet status (default: the only one)")
 	f.IntVar(&o.workers, "workers", 0, "simulator workers or local GPUs to work on at a time")
+	for _, name := range []string{"fleet", "creds", "class", "workers"} {
+		describeIn(f, "workers", name)
+	}
 }
 
 // asked reports whether the work is to be spread.

@@ -52,8 +52,8 @@ func (a *app) launchSlurmCommand() *cobra.Command {
 		Short: "print a batch script: an array with a worker on each GPU",
 		Long: `Slurm prints a script for sbatch. Each worker has a GPU and shares its node with
 the user's own jobs only. A minute before the time limit it gives its job back.`,
-		Example: `  for i in 0 1 2 3; do attune fleet invite gpu-$i --address tls://lab:4222; done
-  attune fleet launch slurm --count 4 --partition gpu --creds ~/keys/gpu-%a.toml`,
+		Example: `  attune fleet launch slurm --creds gpu7.toml > worker.sh
+  attune fleet launch slurm --count 4 --partition gpu --creds keys/gpu-%a.toml`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error { return a.printLaunch(w.WriteSlurm) },
 	}
@@ -70,7 +70,7 @@ func (a *app) launchKubernetesCommand() *cobra.Command {
 		Long: `K8s prints a job of Kubernetes 1.29 or newer. Its pods have no token of the
 cluster, no root, and a root file system that is read only. The keys are in a
 secret; the first lines of the file say how to create it.`,
-		Example: "  attune fleet launch k8s --count 4 --image registry.example/attune:0.2.0 --creds keys/gpu-%a.toml",
+		Example: "  attune fleet launch k8s --count 4 --image registry.example/attune:0.2.0 \\\n    --creds keys/gpu-%a.toml > workers.yaml",
 		Args:    cobra.NoArgs,
 		RunE:    func(*cobra.Command, []string) error { return a.printLaunch(w.WriteKubernetes) },
 	}

@@ -28,10 +28,9 @@ var commandGroups = []struct {
 	commands  []string
 }{
 	{"start", "Start:", []string{"doctor", "toolchain", "init", "run", "watch", "list"}},
-	{"measure", "Measure:", []string{"build", "sim", "exec", "compare", "bench", "profile", "predict", "accuracy", "mutate", "tune", "export"}},
+	{"measure", "Measure:", []string{"build", "sim", "exec", "compare", "bench", "profile", "predict", "accuracy", "mutate", "tune", "export", "fleet", "worker"}},
 	{"inspect", "Inspect:", []string{"history", "show", "report", "serve"}},
 	{"records", "Records:", []string{"promote", "rollback", "reproduce", "ledger"}},
-	{"fleet", "Other machines:", []string{"worker", "fleet"}},
 }
 
 // addHelp adds the groups, the topics and the help command, and completes the help of every
@@ -155,7 +154,7 @@ func commandList(cmd *cobra.Command, include func(*cobra.Command) bool) string {
 	}
 	var subs []*cobra.Command
 	for _, sub := range cmd.Commands() {
-		if include(sub) && (sub.IsAvailableCommand() || isTopic(sub) || sub.Name() == "help") {
+		if include(sub) && (sub.IsAvailableCommand() || isTopic(sub)) {
 			subs = append(subs, sub)
 		}
 	}
