@@ -282,12 +282,14 @@ type spreadOptions struct {
 	fleetOptions
 	class   string
 	workers int
+	given   func(flag string) bool // nil where the options are no flags
 }
 
 func (o *spreadOptions) flags(f *pflag.FlagSet) {
 	o.fleetOptions.flags(f)
 	f.StringVar(&o.class, "class", "", "fleet: `class` of devices, see attune fleet status (default: the only one)")
 	f.IntVar(&o.workers, "workers", 0, "simulator workers or local GPUs to work on at a time")
+	o.given = f.Changed
 	for _, name := range []string{"fleet", "creds", "class", "workers"} {
 		describeIn(f, "workers", name)
 	}
@@ -300,7 +302,7 @@ func (o *spreadOptions) asked() bool {
 
 func (o *spreadOptions) check() error {
 	switch {
-	case o.workers < 0 || o.workers > 1024:
+	case o.workers < 0 || o.workers > 1024, o.workers == 0 && o.given != nil && o.given("workers"):
 		return fmt.Errorf("--workers %d: want 1 to 1024", o.workers)
 	case o.workers > 0 && (o.url != "" || o.creds != "" || o.class != ""):
 		return errors.New("--workers starts workers in this process; --fleet uses those of a fleet")

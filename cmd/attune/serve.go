@@ -107,13 +107,14 @@ func (a *app) serve(ctx context.Context, o serveOptions) error {
 	bound := listener.Addr().String()
 	private := !web.Loopback(o.address) || !web.Loopback(bound)
 	var fleetState func(context.Context) (*fleet.Status, error)
+	fleetAddress := ""
 	if o.fleet != "" {
 		host, err := a.startHost(ctx, o.fleet)
 		if err != nil {
 			return err
 		}
 		defer host.Close()
-		fleetState = host.Status
+		fleetState, fleetAddress = host.Status, host.Address()
 	}
 	server, err := web.New(web.Config{
 		Ledger: kept, LedgerName: a.ledgerPath(), Version: version(), Kernel: a.kernel, Images: a.lookups(ctx),
@@ -122,7 +123,7 @@ func (a *app) serve(ctx context.Context, o serveOptions) error {
 	if err != nil {
 		return err
 	}
-	if err := a.announce(announcement{web.URLs(bound), o.token, source, private}); err != nil {
+	if err := a.announce(announcement{web.URLs(bound), o.token, source, private, fleetAddress}); err != nil {
 		return err
 	}
 	return server.Serve(ctx, listener)
@@ -156,6 +157,7 @@ type announcement struct {
 	urls          []string
 	token, source string // source is empty for a random token
 	private       bool
+	fleet         string // address of the fleet's server; empty without one
 }
 
 // announce prints the addresses. The token is printed if it is random: nobody else knows it.
@@ -165,6 +167,9 @@ func (a *app) announce(n announcement) error {
 		document := map[string]any{"schema_version": 1, "url": url, "urls": n.urls}
 		if n.source == "" {
 			document["token"] = n.token
+		}
+		if n.fleet != "" {
+			document["fleet"] = n.fleet
 		}
 		return a.printJSON(document)
 	}
