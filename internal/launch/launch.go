@@ -74,9 +74,9 @@ func (w *Workers) WriteKubernetes(out io.Writer) error {
 }
 
 var (
-	word  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.,-]{0,127}$`)
-	image = regexp.MustCompile(`^[a-z0-9][A-Za-z0-9._/:@-]{0,254}$`)
-	label = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+	word    = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.,-]{0,127}$`)
+	image   = regexp.MustCompile(`^[a-z0-9][A-Za-z0-9._/:@-]{0,254}$`)
+	label   = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 	keyFile = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,200}$`)
 )
 
