@@ -285,9 +285,14 @@ type spreadOptions struct {
 }
 
 func (o *spreadOptions) flags(f *pflag.FlagSet) {
+	o.fleetFlags(f)
+	f.IntVar(&o.workers, "workers", 0, "simulator workers or local GPUs to work on at a time")
+}
+
+// fleetFlags are those of a command that one machine carries out.
+func (o *spreadOptions) fleetFlags(f *pflag.FlagSet) {
 	o.fleetOptions.flags(f)
 	f.StringVar(&o.class, "class", "", "fleet: `class` of devices, see attune fleet status (default: the only one)")
-	f.IntVar(&o.workers, "workers", 0, "simulator workers or local GPUs to work on at a time")
 }
 
 // asked reports whether the work is to be spread.

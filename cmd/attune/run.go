@@ -241,9 +241,9 @@ func (a *app) runSpread(ctx context.Context, s *spread, w *workplace, o runOptio
 	if o.isQuick(args) {
 		flags = append(flags, "--quick")
 	}
-	var all [][]string
+	var all []trial.Command
 	for _, name := range names {
-		all = append(all, append([]string{"run", name}, flags...))
+		all = append(all, trial.Command{Args: append([]string{"run", name}, flags...)})
 	}
 	done := 0
 	w.status.Set("%d variants on %d workers", len(names), s.workers)
