@@ -76,7 +76,6 @@ than in short bursts (--rest).
 --random times problems that are drawn from ranges: ` + "`attune help random`" + `.
 ` + "`attune show latest-bench`" + ` prints the record, also of an interrupted bench.`,
 		Example: `  attune bench
-  attune bench stage3b stage5 --shapes mission,long --peer torch-cudnn
   attune bench stage7 --shapes 8x8x2048x256 --launches 10 --load 300ms
   attune bench stage7 --random 80 --seed 1 --peer fa3-fp8
   attune bench --kernel rmsnorm --peer torch,mine.py:fused_rmsnorm`,

@@ -78,7 +78,6 @@ that of their ratios. --repeat repeats the comparison and counts the verdicts.
 With the same variant twice both show how reliable the machine is.`,
 		Example: `  attune compare stage2 stage3b
   attune compare stage3b stage3b+USE_XOR_SWIZZLE=1 --shapes mission -o out
-  attune compare stage3b stage7 --shapes mission,long
   attune compare stage2 stage2 --processes 10
   attune compare stage2 stage2 --repeat 200
   attune compare 30323b latest --ledger results`,
