@@ -240,9 +240,12 @@ func (s *search) receive(ctx context.Context, c *Candidate) error {
 		own := c.result
 		c.result = c.elsewhere.result
 		c.result.Patch, c.result.Parent = own.Patch, own.Parent
+		best := c.result.Best
+		c.result.Best = false // a variant with the machine code of an earlier one is not compared
 		if err := s.compareCode(ctx, c); err != nil || c.result.SameAs != "" || !c.ok() {
 			return err
 		}
+		c.result.Best = best
 		if s.rank(c) {
 			s.takeSuggestion(c)
 			return nil

@@ -108,7 +108,7 @@ func TestElsewhereIsLocal(t *testing.T) {
 	r := other.onSimulator()
 	n := &nearby{t: t, lab: newDeclared(t, tunedKernel).Lab, flight: r.ahead()}
 	t.Cleanup(n.close)
-	r.Elsewhere = n
+	r.Elsewhere, r.MaxWork = n, 1e12
 	got, evaluations := other.tuned(r)
 	if got.Best.Variant != want.Best.Variant || got.Evaluations != want.Evaluations {
 		t.Errorf("the best is %s after %d evaluations, want %s after %d", got.Best.Variant, got.Evaluations, want.Best.Variant, want.Evaluations)
@@ -119,7 +119,7 @@ func TestElsewhereIsLocal(t *testing.T) {
 	for i := range min(len(evaluations), len(wanted)) {
 		a, b := evaluations[i], wanted[i]
 		if a.Variant != b.Variant || a.Failure != b.Failure || a.Best != b.Best || a.SameAs != b.SameAs || (a.Cost == nil) != (b.Cost == nil) || a.Cost != nil && *a.Cost != *b.Cost {
-			t.Errorf("evaluation %d is %+v, want %+v", i, a, b)
+			t.Errorf("evaluation %d is %s of cost %v (best: %t), want %s of cost %v (best: %t)", i, a.Variant, a.Cost, a.Best, b.Variant, b.Cost, b.Best)
 		}
 	}
 	for _, one := range n.trials {
@@ -139,7 +139,7 @@ func TestElsewhereTimesAgain(t *testing.T) {
 	n := &nearby{t: t, lab: worker.Lab, flight: 6}
 	t.Cleanup(n.close)
 	r := s.tuneRequest()
-	r.Elsewhere = n
+	r.Elsewhere, r.MaxWork = n, 1e12
 	result, all := s.tuned(r)
 	if result.Best.Variant != "tuned+THREADS=256+ITEMS=2" || !result.Faster {
 		t.Errorf("the best is %+v", result.Best)
@@ -189,7 +189,7 @@ func TestElsewhereFails(t *testing.T) {
 	}
 	t.Cleanup(n.close)
 	r := s.onSimulator()
-	r.Elsewhere = n
+	r.Elsewhere, r.MaxWork = n, 1e12
 	if err := s.tuneError(r); !errors.Is(err, lost) {
 		t.Errorf("the search ends with %v", err)
 	}
