@@ -93,7 +93,7 @@ func TestReplayInFlight(t *testing.T) {
 	var before *Summary
 	r := mustReplay(t, record(t, landscapes(t)["failing"]), nil)
 	for _, flight := range []int{0, 1, 4, 16} {
-		s, err := r.Run(t.Context(), Repeats{Strategy: "evo", Options: Options{Seed: 1, Budget: 400, Elites: 3, InFlight: flight}, Count: 40, Progress: quiet})
+		s, err := r.Run(t.Context(), Repeats{Strategy: "evo", Options: Options{Seed: 1, Budget: 400, Elites: 3, InFlight: flight}, Count: 12, Progress: quiet})
 		if err != nil {
 			t.Fatal(err)
 		}
