@@ -24,6 +24,7 @@ import (
 type workerOptions struct {
 	fleetOptions
 	name      string
+	class     string
 	idle      time.Duration
 	clocks    string
 	device    deviceOptions
@@ -50,6 +51,7 @@ its job. A connection that was lost comes back by itself.`,
 	f := cmd.Flags()
 	o.fleetOptions.flags(f)
 	f.StringVar(&o.name, "name", "", "of the worker (default: of the credentials, or the machine's and a number)")
+	f.StringVar(&o.class, "class", "", "end at once unless the device is of this `class`, or a class that begins so")
 	f.DurationVar(&o.idle, "idle", 0, "end after so long without a job; 0 for never")
 	f.StringVar(&o.clocks, "clocks", "", "the clocks of the GPU are locked at this `MHz`: a class of its own")
 	f.StringVar(&o.device.name, "device", autoDevice, "cuda, cuda:N, sim; auto: the GPU, else sim")
@@ -72,7 +74,11 @@ func (a *app) work(ctx context.Context, o workerOptions) error {
 	if err != nil {
 		return usageError{err}
 	}
-	w, bench, err := a.newWorker(found, o.device.name, fleet.ClassOf(found.Facts(), o.clocks), o.reference)
+	class := fleet.ClassOf(found.Facts(), o.clocks)
+	if err := o.admits(class, creds); err != nil {
+		return usageError{err}
+	}
+	w, bench, err := a.newWorker(found, o.device.name, class, o.reference)
 	if err != nil {
 		return err
 	}
@@ -134,6 +140,17 @@ func lockGPU(f device.Facts) (unlock func(), err error) {
 		return nil, fmt.Errorf("another worker of this machine has %s (%s)", f.Name, f.UUID)
 	}
 	return func() { file.Close() }, nil
+}
+
+// admits is an error unless this machine may work for its class.
+func (o workerOptions) admits(class string, creds *fleet.Credentials) error {
+	switch {
+	case !strings.HasPrefix(class, o.class):
+		return fmt.Errorf("--class %s: the device of this machine is of the class %s", o.class, class)
+	case creds != nil && creds.Class != "" && creds.Class != class:
+		return fmt.Errorf("the credentials are for the class %s; the device of this machine is of the class %s", creds.Class, class)
+	}
+	return nil
 }
 
 // workerName is the worker's name.
