@@ -92,7 +92,7 @@ for any characters: mm_ids_helper mmid.cu:88 race warps write equal values`,
 	f.StringVar(&o.suppress, "suppress", "", "`file` of findings that are accepted, with reasons")
 	o.document.flag = "json"
 	f.StringVar(&o.document.path, "json", "", "write the outcome as JSON to this `file`")
-	f.StringVar(&o.sim.checks, "checks", "on", "checkers; off for speed")
+	f.StringVar(&o.sim.checks, "checks", "on", "checkers on, or off for speed")
 	f.StringVar(&o.sim.tensor, "tensor", defaultSim.tensor, "tensor cores: exact, f32 or f64")
 	f.IntVar(&o.sim.memory, strings.TrimPrefix(mem.LimitFlag, "--"), 0, "most MiB it holds (default half of the machine's)")
 	f.BoolVar(&o.sim.strict, "strict", false, "fail on strict findings too")

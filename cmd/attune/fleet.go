@@ -28,8 +28,18 @@ func (a *app) fleetCommand() *cobra.Command {
 		Use:   "fleet",
 		Short: "show a fleet, invite, drain and launch its workers",
 		Long: `A fleet is a server (attune serve --fleet), workers (attune worker), and
-commands that hand it work: tune, run, mutate, compare, bench. Their flags are in
-attune help workers. See docs/fleet.md.`,
+commands that hand it work: tune, run, mutate, compare, bench. They have
+
+  --workers N        no fleet: N simulator workers, or the first N GPUs, here
+  --fleet URL        of its server, such as host:4222 (default: ` + fleetVariable + `)
+  --creds FILE       of attune fleet invite (default: ` + credsVariable + `)
+  --class NAME       of devices, or its beginning; nothing joins two classes
+  --in-flight N      tune: candidates at a time (default: two a worker; random
+                     and grid: four). With --replay several, such as 1,4,16
+  --pace X           tune --replay --workers: workers sleep the recorded times,
+                     X times faster
+
+See docs/fleet.md.`,
 		Example: "  attune fleet status --fleet 127.0.0.1:4222\n  attune tune --kernel examples/rmsnorm --fleet 127.0.0.1:4222 --budget 20",
 		Args:    noSuchCommand,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -238,6 +248,13 @@ func (o *fleetOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.creds, "creds", "", "`file` of attune fleet invite (default: "+credsVariable+")")
 }
 
+// describeFleet lets the help of attune fleet describe the flags of a command that hands work to one.
+func describeFleet(f *pflag.FlagSet, flags ...string) {
+	for _, flag := range flags {
+		describeIn(f, "fleet", flag)
+	}
+}
+
 // credentials reads the file, if one is named, and completes the address.
 func (o *fleetOptions) credentials() (*fleet.Credentials, error) {
 	path := cmp.Or(o.creds, os.Getenv(credsVariable))
@@ -289,17 +306,16 @@ type spreadOptions struct {
 func (o *spreadOptions) flags(f *pflag.FlagSet) {
 	o.fleetFlags(f)
 	f.IntVar(&o.workers, "workers", 0, "simulator workers or local GPUs to work on at a time")
-	describeIn(f, "workers", "workers")
+	o.given = f.Changed
+	describeFleet(f, "workers")
 }
 
 // fleetFlags are those of a command that one machine carries out.
 func (o *spreadOptions) fleetFlags(f *pflag.FlagSet) {
 	o.fleetOptions.flags(f)
 	f.StringVar(&o.class, "class", "", "fleet: `class` of devices, see attune fleet status (default: the only one)")
-	o.given = f.Changed
-	for _, name := range []string{"fleet", "creds", "class"} {
-		describeIn(f, "workers", name)
-	}
+	describeFleet(f, "fleet", "creds", "class")
+	_ = f.MarkHidden("creds") // of the list of names, which would take two lines
 }
 
 // asked reports whether the work is to be spread.

@@ -48,7 +48,8 @@ func (a *app) rootCommand() *cobra.Command {
 		Short: "a lab for GPU kernels: build, check, time, compare, profile, record",
 		Long:  `attune takes a kernel from its source to a verdict: fits, correct, faster.`,
 		Example: `  attune run                   every stage and selection, quickly
-  attune init rmsnorm          a kernel of your own, from an example`,
+  attune init rmsnorm          a kernel of your own, from an example
+  attune sim race.json         any PTX kernel on the simulator`,
 		Version:       version(),
 		SilenceUsage:  true,
 		SilenceErrors: true,

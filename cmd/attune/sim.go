@@ -61,7 +61,7 @@ func scheduleText(n int) string {
 // flags adds the flags. prefix begins their descriptions.
 func (o *simOptions) flags(f *pflag.FlagSet, prefix string) {
 	f.StringVar(&o.schedules, "schedules", defaultSim.schedules, prefix+"thread schedules to run")
-	f.StringVar(&o.checks, "checks", defaultSim.checks, prefix+"checkers; off for speed")
+	f.StringVar(&o.checks, "checks", defaultSim.checks, prefix+"checkers on, or off for speed")
 	f.StringVar(&o.tensor, "tensor", defaultSim.tensor, prefix+"tensor cores: exact, f32 or f64")
 	f.IntVar(&o.memory, strings.TrimPrefix(mem.LimitFlag, "--"), defaultSim.memory, prefix+"most MiB it holds")
 	f.BoolVar(&o.strict, "strict", false, prefix+"fail on strict findings too")

@@ -21,40 +21,11 @@ func topics() []*cobra.Command {
 		page("variants", "how to write a variant, a stage and a selection", variantsText),
 		page("shapes", "how to write shapes and groups of shapes", shapesText),
 		page("random", "benches on random problems", randomText),
-		page("workers", "work on several devices or machines at a time", workersText),
 		page("proposers", "programs that take part in a search", proposersText),
 		page("cases", "launches as data, with their expected results", casesText),
 		page("ci", "reports for GitHub Actions, JUnit, SARIF and benchstat", ciText),
 	}
 }
-
-const workersText = `Tune, run and mutate hand work to workers, several at a time:
-
-  attune tune --kernel examples/rmsnorm --device sim --workers 2
-  attune run --full --workers 8
-  attune tune stage2 --fleet 127.0.0.1:4222
-  attune mutate stage2 --creds fleet/owner.toml --class sim
-
-  --workers N     workers in this process: on the simulator, else on the first
-                  N GPUs, which must be of one class; no server starts
-  --fleet URL     the workers of a fleet, such as host:4222 or tls://host:4222
-                  (default: ` + fleetVariable + `, or the address in --creds)
-  --creds FILE    key of attune fleet invite, or owner.toml of the server
-                  (default: ` + credsVariable + `)
-  --class CLASS   the class of devices, or its beginning; needed if the fleet
-                  has several. Nothing is compared across classes
-  --in-flight N   tune: candidates at a time (default: two a worker, four for
-                  random and grid). A strategy chooses the next one without the
-                  results of those in flight, so a search depends on N and not
-                  on the number of workers. With --replay it takes several:
-                  --in-flight 1,4,16,64 shows what they cost
-  --pace X        tune --replay with workers is a rehearsal: a worker sleeps as
-                  long as the evaluation was recorded to take, X times faster
-
-What a kernel does (it does not compile, is wrong, crashes, hangs) is a result.
-What a machine does (it is lost, its GPU fails) is not: its job goes to another
-one, and after three it is a dead letter (attune fleet dead). docs/fleet.md has
-the rest.`
 
 const randomText = `A bench on random problems shows how far speed holds beside the shapes that a
 kernel was tuned for:

@@ -118,6 +118,17 @@ func (a *app) work(ctx context.Context, o workerOptions) error {
 	return nil
 }
 
+// admits is an error unless this machine may work for its class.
+func (o workerOptions) admits(class string, creds *fleet.Credentials) error {
+	switch {
+	case !strings.HasPrefix(class, o.class):
+		return fmt.Errorf("--class %s: the device of this machine is of the class %s", o.class, class)
+	case creds != nil && creds.Class != "" && creds.Class != class:
+		return fmt.Errorf("the credentials are for the class %s; the device of this machine is of the class %s", creds.Class, class)
+	}
+	return nil
+}
+
 // lockGPU lets one worker have a GPU: two would time each other.
 func lockGPU(f device.Facts) (unlock func(), err error) {
 	if f.UUID == "" {
@@ -140,17 +151,6 @@ func lockGPU(f device.Facts) (unlock func(), err error) {
 		return nil, fmt.Errorf("another worker of this machine has %s (%s)", f.Name, f.UUID)
 	}
 	return func() { file.Close() }, nil
-}
-
-// admits is an error unless this machine may work for its class.
-func (o workerOptions) admits(class string, creds *fleet.Credentials) error {
-	switch {
-	case !strings.HasPrefix(class, o.class):
-		return fmt.Errorf("--class %s: the device of this machine is of the class %s", o.class, class)
-	case creds != nil && creds.Class != "" && creds.Class != class:
-		return fmt.Errorf("the credentials are for the class %s; the device of this machine is of the class %s", creds.Class, class)
-	}
-	return nil
 }
 
 // workerName is the worker's name.
