@@ -365,18 +365,55 @@ func TestDrain(t *testing.T) {
 func TestObjects(t *testing.T) {
 	b := newBench(t)
 	files := b.Objects()
-	hash, err := files.Put(t.Context(), []byte("kernel"))
+	theirs := workerFiles(b.queue.js, "a")
+	for _, text := range []string{"kernel", "", strings.Repeat("x", partBytes), strings.Repeat("x", 2*partBytes+1)} {
+		place, err := files.Put(t.Context(), []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again, err := files.Put(t.Context(), []byte(text)); err != nil || again != place {
+			t.Error(again, err)
+		}
+		if data, err := theirs.Get(t.Context(), place); err != nil || string(data) != text {
+			t.Errorf("%d bytes, %v", len(data), err)
+		}
+		own, err := theirs.Put(t.Context(), []byte(text))
+		if err != nil || own == place {
+			t.Error(own, err)
+		}
+		if data, err := files.Get(t.Context(), own); err != nil || string(data) != text {
+			t.Errorf("%d bytes, %v", len(data), err)
+		}
+	}
+	if _, err := files.Get(t.Context(), "a."+strings.Repeat("0", 64)); !errors.As(err, new(*MachineError)) {
+		t.Error(err)
+	}
+	if _, err := files.Get(t.Context(), "a.>"); err == nil {
+		t.Error("an address with a wildcard")
+	}
+}
+
+// A damaged file is one clear error, and the next upload mends it.
+func TestDamagedFile(t *testing.T) {
+	b := newBench(t)
+	text := []byte(strings.Repeat("kernel", 1000))
+	place, err := b.Objects().Put(t.Context(), text)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again, err := files.Put(t.Context(), []byte("kernel")); err != nil || again != hash {
-		t.Error(again, err)
-	}
-	if data, err := files.Get(t.Context(), hash); err != nil || string(data) != "kernel" {
-		t.Errorf("%q, %v", data, err)
-	}
-	if _, err := files.Get(t.Context(), strings.Repeat("0", 64)); !errors.As(err, new(*MachineError)) {
-		t.Error(err)
+	for _, damage := range []string{"", "other", strings.Repeat("x", len(text)), strings.Repeat("x", partBytes)} {
+		if _, err := b.queue.js.Publish(t.Context(), fileSubject+place+".0", []byte(damage)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := workerFiles(b.queue.js, "a").Get(t.Context(), place); err == nil || !errors.As(err, new(*MachineError)) {
+			t.Error(err)
+		}
+		if _, err := b.Objects().Put(t.Context(), text); err != nil {
+			t.Fatal(err)
+		}
+		if data, err := workerFiles(b.queue.js, "a").Get(t.Context(), place); err != nil || string(data) != string(text) {
+			t.Errorf("%d bytes, %v", len(data), err)
+		}
 	}
 }
 

@@ -33,14 +33,14 @@ type ServerOptions struct {
 const startLimit = time.Minute
 
 // memoryLimit bounds the streams of a server that keeps them in memory.
-const memoryLimit = jobBytes*4 + resultBytes + objectBytes
+const memoryLimit = jobBytes*4 + resultBytes + fileBytes
 
 // StartServer starts a server. Every acknowledged write is on the disk.
 func StartServer(o ServerOptions) (*Server, error) {
 	opts := &server.Options{
 		ServerName: "attune", NoLog: true, NoSigs: true, JetStream: true, StoreDir: o.Folder, SyncAlways: o.Folder != "",
 		JetStreamMaxMemory: memoryLimit, JetStreamMaxStore: memoryLimit, MaxPayload: 1 << 20, DontListen: o.Address == "",
-		TLSConfig: o.TLS, TLS: o.TLS != nil, TLSTimeout: 5, Nkeys: users(o.Owner, o.Workers),
+		TLSConfig: o.TLS, TLS: o.TLS != nil, TLSTimeout: 5,
 	}
 	if o.Folder == "" {
 		opts.StoreDir = "/nonexistent" // memory alone
@@ -57,6 +57,9 @@ func StartServer(o ServerOptions) (*Server, error) {
 			opts.Port = server.RANDOM_PORT
 		}
 		opts.Host = host
+	}
+	if err := admit(opts, o.Owner, o.Workers); err != nil {
+		return nil, err
 	}
 	s, err := server.NewServer(opts)
 	if err != nil {
@@ -76,7 +79,9 @@ func (s *Server) Address() string { return s.nats.Addr().String() }
 // Invite lets workers connect from now on, and no others.
 func (s *Server) Invite(owner string, workers map[string]Invitation) error {
 	changed := s.opts.Clone()
-	changed.Nkeys = users(owner, workers)
+	if err := admit(changed, owner, workers); err != nil {
+		return err
+	}
 	if err := s.nats.ReloadOptions(changed); err != nil {
 		return err
 	}
@@ -108,19 +113,16 @@ func Embed(context.Context) (conn *nats.Conn, stop func(), err error) {
 	return conn, func() { conn.Close(); s.Close() }, nil
 }
 
-// users are those who may connect: the coordinator, who may do everything, and the workers. Without an
-// owner everybody may, which is for a server on loopback or in this process.
-func users(owner string, workers map[string]Invitation) []*server.NkeyUser {
+// admit lets the coordinator in, who may do everything, and the workers. Without an owner everybody may
+// do everything, which is for a server on loopback or in this process.
+func admit(opts *server.Options, owner string, workers map[string]Invitation) error {
 	if owner == "" {
 		return nil
 	}
-	all := []*server.NkeyUser{{Nkey: owner}}
-	for _, w := range workers {
-		publish, subscribe := permissions(w.Name, w.Class)
-		all = append(all, &server.NkeyUser{Nkey: w.Public, Permissions: &server.Permissions{
-			Publish:   &server.SubjectPermission{Allow: publish},
-			Subscribe: &server.SubjectPermission{Allow: subscribe},
-		}})
+	var parsed server.Options
+	if err := parsed.ProcessConfigString(accounts(owner, workers)); err != nil {
+		return fmt.Errorf("the accounts of the fleet's server: %w", err)
 	}
-	return all
+	opts.Accounts, opts.Nkeys = parsed.Accounts, parsed.Nkeys
+	return nil
 }

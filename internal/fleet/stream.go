@@ -14,12 +14,13 @@ import (
 const (
 	jobStream     = "ATTUNE_JOBS"
 	resultStream  = "ATTUNE_RESULTS"
-	objectBucket  = "attune-objects"
+	fileStream    = "ATTUNE_FILES"
 	workerBucket  = "attune-workers"
 	deadBucket    = "attune-dead"
 	keyBucket     = "attune-keys"
 	jobSubject    = "attune.jobs.p1." // CLASS.KIND.KEY; p1 is the protocol, so that workers of another one get no jobs
 	resultSubject = "attune.results." // WORKER.KEY
+	fileSubject   = "attune.files."   // OWNER.HASH.PART
 	cancelSubject = "attune.cancel."  // CLASS, with a key: nobody waits for the job any more
 	drainSubject  = "attune.drain."   // WORKER: end after the job at hand
 )
@@ -28,8 +29,11 @@ const (
 const (
 	jobBytes    = 256 << 20
 	resultBytes = 1 << 30
-	objectBytes = 4 << 30
+	fileBytes   = 4 << 30
 )
+
+// fileAge is how long a file stays. Each search sends its kernel again unless it is there.
+const fileAge = 30 * 24 * time.Hour
 
 // resultAge is how long a result waits for a coordinator that was killed.
 const resultAge = 7 * 24 * time.Hour
@@ -57,7 +61,6 @@ type queue struct {
 	js      jetstream.JetStream
 	jobs    jetstream.Stream
 	results jetstream.Stream
-	objects jetstream.ObjectStore
 	workers jetstream.KeyValue
 	dead    jetstream.KeyValue
 	keys    jetstream.KeyValue
@@ -81,8 +84,9 @@ func openQueue(ctx context.Context, conn *nats.Conn, s Store) (*queue, error) {
 		})
 	}
 	if err == nil {
-		q.objects, err = js.CreateOrUpdateObjectStore(ctx, jetstream.ObjectStoreConfig{
-			Bucket: objectBucket, Storage: s.storage(), Replicas: max(1, s.Replicas), MaxBytes: objectBytes,
+		_, err = js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
+			Name: fileStream, Subjects: []string{fileSubject + ">"}, Storage: s.storage(), Replicas: max(1, s.Replicas),
+			MaxBytes: fileBytes, Discard: jetstream.DiscardOld, MaxMsgsPerSubject: 1, MaxAge: fileAge, AllowDirect: true,
 		})
 	}
 	for _, bucket := range []struct {

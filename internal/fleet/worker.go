@@ -168,7 +168,7 @@ func (w *Worker) execute(ctx context.Context, m jetstream.Msg, j *Job, result *R
 	defer end()
 	w.begin(j, cancel)
 	kept := w.renew(limited, m, cancel)
-	body, err := w.Do(limited, j, &objects{js: w.js}, kept.progress)
+	body, err := w.Do(limited, j, workerFiles(w.js, w.Name), kept.progress)
 	kept.stop()
 	cause := context.Cause(limited)
 	var machine *MachineError
