@@ -88,6 +88,9 @@ func (a *app) work(ctx context.Context, o workerOptions) error {
 		return err
 	}
 	w.Idle = o.idle
+	if creds != nil {
+		w.API = creds.API
+	}
 	if creds == nil { // a fleet on loopback, which trusts everybody
 		if err := inviteHere(ctx, conn, w); err != nil {
 			return err

@@ -32,10 +32,15 @@ func importsOf(name, class string) (publish, subscribe []string) {
 	}, []string{cancels}
 }
 
-// exports are the subjects of the owner's account that workers import.
-func exports() (publish, subscribe []string) {
-	publish, subscribe = importsOf("*", "")
-	return publish, subscribe
+// workerAPI is JetStream's prefix in the account of a worker, whose own JetStream is not enabled.
+const workerAPI = "attune.api"
+
+// local is a subject of the owner's account in that of a worker.
+func local(subject string) string {
+	if rest, is := strings.CutPrefix(subject, "$JS.API."); is {
+		return workerAPI + "." + rest
+	}
+	return subject
 }
 
 // accountOf is the account of a worker.
@@ -45,7 +50,7 @@ func accountOf(name string) string { return "W_" + name }
 func accounts(owner string, workers map[string]Invitation) string {
 	var b strings.Builder
 	names := slices.Sorted(maps.Keys(workers))
-	publish, subscribe := exports()
+	publish, subscribe := importsOf("*", "")
 	fmt.Fprintf(&b, "accounts {\n%s {\njetstream: enabled\nusers: [{nkey: %s}]\nexports: [", ownerAccount, owner)
 	for _, s := range publish {
 		fmt.Fprintf(&b, "{service: %q}\n", s)
@@ -63,7 +68,7 @@ func accounts(owner string, workers map[string]Invitation) string {
 		publish, subscribe := importsOf(w.Name, w.Class)
 		fmt.Fprintf(&b, "%q {\nusers: [{nkey: %s, permissions: %s}]\nexports: [{service: %q}]\nimports: [", accountOf(name), w.Public, permissions(w.Name, publish, subscribe), drainSubject+name)
 		for _, s := range publish {
-			fmt.Fprintf(&b, "{service: {account: %s, subject: %q}}\n", ownerAccount, s)
+			fmt.Fprintf(&b, "{service: {account: %s, subject: %q}, to: %q}\n", ownerAccount, s, local(s))
 		}
 		for _, s := range subscribe {
 			fmt.Fprintf(&b, "{stream: {account: %s, subject: %q}}\n", ownerAccount, s)
@@ -76,9 +81,12 @@ func accounts(owner string, workers map[string]Invitation) string {
 
 // permissions deny what is not imported, so that a worker that tries it is told.
 func permissions(name string, publish, subscribe []string) string {
-	inbox := inboxOf(name) + ".>"
-	return fmt.Sprintf("{publish: {allow: [%s]}, subscribe: {allow: [%s]}}",
-		quoted(append(publish[:len(publish):len(publish)], inbox)), quoted(append(subscribe[:len(subscribe):len(subscribe)], inbox, drainSubject+name)))
+	inbox, own := inboxOf(name)+".>", []string{}
+	for _, s := range publish {
+		own = append(own, local(s))
+	}
+	return fmt.Sprintf("{publish: {allow: [%s]}, subscribe: {allow: [%s]}, allow_responses: {max: 1, expires: \"10s\"}}",
+		quoted(append(own, inbox)), quoted(append(subscribe[:len(subscribe):len(subscribe)], inbox, drainSubject+name)))
 }
 
 func quoted(all []string) string { return `"` + strings.Join(all, `", "`) + `"` }

@@ -4,14 +4,20 @@ package fleet
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nkeys"
+
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 )
 
 // keyed is a fleet with keys and TLS, as one outside of loopback is.
@@ -103,6 +109,11 @@ func TestWorkerIsConfined(t *testing.T) {
 		"$JS.ACK."+jobStream+"."+consumerOf("h200")+".1.1.1.1.0", "$JS.API.STREAM.LIST", "$JS.API.STREAM.NAMES", "$SYS.REQ.SERVER.PING", "$JS.API.ACCOUNT.PURGE.$G",
 	)
 	for _, subject := range publish {
+		if rest, is := strings.CutPrefix(subject, "$JS.API."); is {
+			publish = append(publish, workerAPI+"."+rest)
+		}
+	}
+	for _, subject := range publish {
 		if err := conn.Publish(subject, []byte("{}")); err != nil {
 			t.Error(subject, err)
 		}
@@ -138,7 +149,7 @@ func TestWorkerCannotPublishByReply(t *testing.T) {
 		t.Fatal(err)
 	}
 	conn, _ := k.connect(creds)
-	js, _ := jetstream.New(conn)
+	js, _ := jetStream(conn, creds.API)
 	files := workerFiles(js, "a")
 	forged := job(t, 1)
 	text, _ := json.Marshal(forged)
@@ -146,7 +157,7 @@ func TestWorkerCannotPublishByReply(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	get := "$JS.API.DIRECT.GET." + fileStream + "." + fileSubject + address + ".0"
+	get := workerAPI + ".DIRECT.GET." + fileStream + "." + fileSubject + address + ".0"
 	for _, subject := range []string{subjectOf(&forged), resultSubject + "b." + forged.Key(), "$KV." + keyBucket + ".a", "$JS.API.STREAM.PURGE." + resultStream} {
 		_ = conn.PublishRequest(get, subject, nil)
 	}
@@ -184,10 +195,129 @@ func (k *keyed) worker(c *Credentials, class string, do Executor) (w *Worker, do
 	if err != nil {
 		k.t.Fatal(err)
 	}
-	w = &Worker{Name: c.Name, Class: class, Key: key, Do: do}
+	w = &Worker{Name: c.Name, Class: class, Key: key, API: c.API, Do: do}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx, conn) }()
 	k.t.Cleanup(cancel)
 	return w, ended
+}
+
+// A dismissed worker is cut off, and its results are refused.
+func TestDismissedWorker(t *testing.T) {
+	k := newKeyed(t)
+	creds := k.invite("a", "sim")
+	started := make(chan struct{}, 1)
+	release := make(chan struct{})
+	w, _ := k.worker(creds, "sim", func(context.Context, *Job, Objects, func()) (any, error) {
+		started <- struct{}{}
+		<-release
+		return 99, nil
+	})
+	b := &bench{Coordinator: k.Coordinator, t: t}
+	done := make(chan error, 1)
+	go func() { done <- b.do(t.Context(), 4) }()
+	<-started
+	if err := k.home.Dismiss("a"); err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; w.conn.IsConnected() && i < 200; i++ {
+		time.Sleep(20 * time.Millisecond)
+	}
+	close(release)
+	if w.conn.IsConnected() {
+		t.Error("the worker is still connected")
+	}
+	if _, err := Connect(creds.URL, creds, nil); err == nil || !strings.Contains(err.Error(), "does not know this key") {
+		t.Error(err)
+	}
+	r := Result{Protocol: Protocol, Key: strings.Repeat("0", 64), Class: "sim", Worker: "a"}
+	_ = r.sign(w.Key)
+	if err := k.valid(t.Context(), &r, &Job{Class: "sim"}); err == nil || !strings.Contains(err.Error(), "nobody has invited a") {
+		t.Error(err)
+	}
+	k.worker(k.invite("b", "sim"), "sim", double)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// An invitation for one class gives no jobs of another one, and results of another one are refused.
+func TestInvitationOfAClass(t *testing.T) {
+	k := newKeyed(t)
+	creds := k.invite("a", "h200")
+	if err := k.open(t.Context(), "sim"); err != nil {
+		t.Fatal(err)
+	}
+	w, ended := k.worker(creds, "sim", double)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	b := &bench{Coordinator: k.Coordinator, t: t}
+	if err := b.do(ctx, 1); !errors.Is(err, context.DeadlineExceeded) {
+		t.Error("a job of another class was done", err)
+	}
+	select {
+	case err := <-ended:
+		t.Error(err)
+	default:
+	}
+	r := Result{Protocol: Protocol, Key: strings.Repeat("0", 64), Class: "sim", Worker: "a"}
+	_ = r.sign(w.Key)
+	if err := k.valid(t.Context(), &r, &Job{Class: "sim"}); err == nil || err.Error() != "a may work for h200, not for sim" {
+		t.Error(err)
+	}
+}
+
+// The files with private keys are for their owner alone.
+func TestModesOfKeys(t *testing.T) {
+	k := newKeyed(t)
+	creds := k.invite("a", "sim")
+	place := filepath.Join(t.TempDir(), "a.toml")
+	if err := creds.Write(place); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{place, k.home.OwnerFile(), filepath.Join(k.home.path, "server.key"), filepath.Join(k.home.path, "workers", "a.json")} {
+		if info, err := os.Stat(name); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v, %v", name, info.Mode(), err)
+		}
+	}
+	if info, err := os.Stat(filepath.Join(k.home.path, "workers")); err != nil || info.Mode().Perm() != 0o700 {
+		t.Error(info.Mode(), err)
+	}
+	if err := os.Chmod(place, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadCredentials(place); err == nil || !strings.Contains(err.Error(), "others can read the private key") {
+		t.Error(err)
+	}
+}
+
+// The server takes TLS 1.3 and keys, and nothing else.
+func TestEncryption(t *testing.T) {
+	k := newKeyed(t)
+	creds := k.invite("a", "sim")
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM([]byte(creds.CA))
+	key, _ := creds.Key()
+	public, _ := key.PublicKey()
+	stranger, _ := nkeys.CreateUser()
+	other, _ := stranger.PublicKey()
+	current := nats.Secure(&tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS13})
+	for what, options := range map[string][]nats.Option{
+		"no key":           {current},
+		"a stranger's key": {current, nats.Nkey(other, stranger.Sign)},
+		"another's key":    {current, nats.Nkey(public, stranger.Sign)},
+		"TLS 1.2":          {nats.Secure(&tls.Config{RootCAs: pool, MaxVersion: tls.VersionTLS12}), nats.Nkey(public, key.Sign)}, //nolint:gosec // it must be refused
+		"no authority":     {nats.Secure(&tls.Config{MinVersion: tls.VersionTLS13}), nats.Nkey(public, key.Sign)},
+	} {
+		if conn, err := nats.Connect(creds.URL, options...); err == nil {
+			conn.Close()
+			t.Errorf("%s: connected", what)
+		}
+	}
+	if conn, err := nats.Connect(creds.URL, current, nats.Nkey(public, key.Sign)); err != nil {
+		t.Error(err)
+	} else {
+		conn.Close()
+	}
 }

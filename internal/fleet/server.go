@@ -78,14 +78,16 @@ func (s *Server) Address() string { return s.nats.Addr().String() }
 
 // Invite lets workers connect from now on, and no others.
 func (s *Server) Invite(owner string, workers map[string]Invitation) error {
-	changed := s.opts.Clone()
-	if err := admit(changed, owner, workers); err != nil {
-		return err
+	for range 2 { // the server subscribes to the imports of an account that is new at the next change only
+		changed := s.opts.Clone()
+		if err := admit(changed, owner, workers); err != nil {
+			return err
+		}
+		if err := s.nats.ReloadOptions(changed); err != nil {
+			return err
+		}
+		s.opts = changed
 	}
-	if err := s.nats.ReloadOptions(changed); err != nil {
-		return err
-	}
-	s.opts = changed
 	return nil
 }
 
