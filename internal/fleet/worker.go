@@ -35,6 +35,7 @@ type Worker struct {
 	conn  *nats.Conn
 	js    jetstream.JetStream
 	since time.Time
+	last  *Result // that the server has
 
 	mu      sync.Mutex
 	current string // key of the job at hand
@@ -182,7 +183,9 @@ func (w *Worker) handle(ctx context.Context, m jetstream.Msg) {
 		return
 	}
 	result := Result{Protocol: Protocol, Key: j.Key(), Class: w.Class, Worker: w.Name, Delivery: meta.NumDelivered}
-	if meta.NumDelivered > MaxDeliveries {
+	if w.last != nil && w.last.Key == result.Key && w.last.Lost == "" {
+		result = *w.last
+	} else if meta.NumDelivered > MaxDeliveries {
 		result.Lost = fmt.Sprintf("%d workers were lost on it", MaxDeliveries)
 	} else if !w.execute(ctx, m, &j, &result) {
 		return
@@ -275,15 +278,17 @@ func (w *Worker) publish(ctx context.Context, m jetstream.Msg, r *Result) {
 	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
 		limited, cancel := context.WithTimeout(ctx, renewal)
 		_, err := w.js.Publish(limited, resultSubject+w.Name+"."+r.Key, data)
-		if err == nil {
-			err = m.DoubleAck(limited)
-		}
 		cancel()
+		if err == nil {
+			w.last = r
+			w.acknowledge(ctx, m)
+			return
+		}
 		if errors.Is(err, nats.ErrMaxPayload) && r.Lost == "" {
 			w.publish(ctx, m, r.tooLarge(len(data)))
 			return
 		}
-		if err == nil || !pause(ctx, wait) {
+		if !pause(ctx, wait) {
 			return
 		}
 		if !said {
@@ -291,6 +296,19 @@ func (w *Worker) publish(ctx context.Context, m jetstream.Msg, r *Result) {
 			said = true
 		}
 		_ = m.InProgress()
+	}
+}
+
+// acknowledge takes the job from the queue. A server that was killed may have forgotten that the worker
+// has it, and never answers: then the job comes once more, and the result is sent again.
+func (w *Worker) acknowledge(ctx context.Context, m jetstream.Msg) {
+	for range 3 {
+		limited, cancel := context.WithTimeout(ctx, renewal)
+		err := m.DoubleAck(limited)
+		cancel()
+		if err == nil || ctx.Err() != nil || errors.Is(err, jetstream.ErrMsgAlreadyAckd) {
+			return
+		}
 	}
 }
 
