@@ -396,4 +396,3 @@ func TestFleetBadLinks(t *testing.T) {
 	b.finish()
 	b.check()
 }
-

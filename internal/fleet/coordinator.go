@@ -22,6 +22,7 @@ type Coordinator struct {
 	note  func(string) // a line for the person who waits; may be nil
 	check time.Duration
 
+	opening sync.Mutex // of the queue of a class
 	mu      sync.Mutex
 	waiting map[string]*waiter
 	classes map[string]bool // that have a consumer
@@ -79,7 +80,7 @@ func NewCoordinator(ctx context.Context, conn *nats.Conn, s Store, trust Trust, 
 		note = func(string) {}
 	}
 	if trust == nil {
-		trust = invited{q.keys}
+		trust = &invited{keys: q.keys}
 	}
 	c := &Coordinator{queue: q, store: s, trust: trust, note: seldom(note), check: outboxEvery, waiting: map[string]*waiter{}, classes: map[string]bool{}}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -165,8 +166,10 @@ func (c *Coordinator) begin(ctx context.Context, key string, j *Job) error {
 	return c.publish(ctx, j)
 }
 
-// open makes the queue of a class.
+// open makes the queue of a class, once.
 func (c *Coordinator) open(ctx context.Context, class string) error {
+	c.opening.Lock()
+	defer c.opening.Unlock()
 	c.mu.Lock()
 	known := c.classes[class]
 	c.mu.Unlock()
