@@ -39,7 +39,7 @@ type fleetBench struct {
 	coordinator *process
 }
 
-func newFleetBench(t *testing.T, workers, budget int) *fleetBench {
+func newFleetBench(t *testing.T, workers, budget int, prepare ...func(*fleetBench)) *fleetBench {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -50,6 +50,9 @@ func newFleetBench(t *testing.T, workers, budget int) *fleetBench {
 	}
 	b := &fleetBench{t: t, dir: t.TempDir(), address: listener.Addr().String(), budget: budget}
 	listener.Close()
+	for _, do := range prepare {
+		do(b)
+	}
 	b.writeRecording()
 	b.serve()
 	for i := range workers {
@@ -137,7 +140,7 @@ func (b *fleetBench) says(p *process, text string, limit time.Duration) {
 	b.t.Helper()
 	for began := time.Now(); !strings.Contains(p.out.String(), text); time.Sleep(20 * time.Millisecond) {
 		if time.Since(began) > limit {
-			b.t.Fatalf("no %q within %s in\n%s", text, limit, p.out)
+			b.t.Fatalf("no %q within %s in\n%s\nserver:\n%s\nworker:\n%s\n%d results", text, limit, p.out, b.server.out, b.workers[len(b.workers)-1].out, strings.Count(b.journal("journal"), "\n"))
 		}
 	}
 }
@@ -393,6 +396,36 @@ func TestFleetBadLinks(t *testing.T) {
 	b.says(b.coordinator, "the fleet's server", 30*time.Second)
 	l.frozen.Store(false)
 	l.cut()
+	b.finish()
+	b.check()
+}
+
+// A full disk of the server stops the search with a clear line, and free space lets it go on.
+func TestFleetFullDisk(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	b := newFleetBench(t, 1, 120, func(b *fleetBench) {
+		place := filepath.Join(b.dir, "ledger")
+		if err := os.MkdirAll(place, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Mount("none", place, "tmpfs", 0, "size=8m"); err != nil {
+			t.Skipf("no small disk: %v", err)
+		}
+		t.Cleanup(func() { _ = syscall.Unmount(place, syscall.MNT_DETACH) })
+	})
+	b.search()
+	b.awaitJournal(10)
+	ballast := filepath.Join(b.dir, "ledger", "ballast")
+	if err := os.WriteFile(ballast, make([]byte, 8<<20), 0o600); err == nil {
+		t.Fatal("the disk has more space than expected")
+	}
+	b.says(b.coordinator, "trying again", 30*time.Second)
+	b.says(b.server, "free some space", 30*time.Second)
+	if err := os.Remove(ballast); err != nil {
+		t.Fatal(err)
+	}
 	b.finish()
 	b.check()
 }

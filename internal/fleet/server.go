@@ -91,6 +91,20 @@ func (s *Server) Invite(owner string, workers map[string]Invitation) error {
 	return nil
 }
 
+// Stopped reports whether the server has stopped its streams, as it does when the disk is full.
+func (s *Server) Stopped() bool { return !s.nats.JetStreamEnabled() }
+
+// Pause stops the streams. Whoever asks for them is refused at once.
+func (s *Server) Pause() { _ = s.nats.ShutdownJetStream() }
+
+// Revive starts the streams again.
+func (s *Server) Revive() error {
+	return s.nats.EnableJetStream(&server.JetStreamConfig{
+		StoreDir: s.opts.StoreDir, SyncInterval: s.opts.SyncInterval, SyncAlways: s.opts.SyncAlways,
+		MaxMemory: s.opts.JetStreamMaxMemory, MaxStore: s.opts.JetStreamMaxStore, Strict: !s.opts.NoJetStreamStrict,
+	})
+}
+
 // Close stops the server. What it keeps on the disk stays there.
 func (s *Server) Close() {
 	s.nats.Shutdown()
