@@ -64,8 +64,10 @@ func checkShipped(t *testing.T, folder fs.FS) {
 	}
 }
 
-// The audit finds nothing in the shipped images of declared kernels but what their launches need.
+// The audit finds nothing in the shipped images of declared kernels but what their launches need. Of
+// verified sources one image of `sampled` is read.
 func TestShippedDeclaredImagesPassTheAudit(t *testing.T) {
+	verified := isVerified(t)
 	for name, folder := range kernels.All() {
 		kernel, err := spec.Load(folder)
 		if err != nil {
@@ -75,7 +77,10 @@ func TestShippedDeclaredImagesPassTheAudit(t *testing.T) {
 			continue
 		}
 		p := lab.NewProblem(kernel, folder, name)
-		for _, target := range lab.ShippedTargets(kernel) {
+		for i, target := range lab.ShippedTargets(kernel) {
+			if i%sampled != 0 && verified {
+				continue
+			}
 			image, _, err := toolchain.NewBuilder(folder, nil, "").Build(t.Context(), target)
 			if err != nil {
 				t.Fatal(err)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +18,7 @@ import (
 	"attune/internal/peer"
 	"attune/internal/run"
 	"attune/internal/spec"
+	"attune/internal/trial"
 )
 
 type benchOptions struct {
@@ -36,6 +38,8 @@ type benchOptions struct {
 	random           randomOptions
 	dryRun           bool
 	markdown         bool
+	spread           spreadOptions
+	passed           []string // flags for a worker
 	files            resultFiles
 }
 
@@ -72,7 +76,6 @@ than in short bursts (--rest).
 --random times problems that are drawn from ranges: ` + "`attune help random`" + `.
 ` + "`attune show latest-bench`" + ` prints the record, also of an interrupted bench.`,
 		Example: `  attune bench
-  attune bench stage3b stage5 --shapes mission,long --peer torch-cudnn
   attune bench stage7 --shapes 8x8x2048x256 --launches 10 --load 300ms
   attune bench stage7 --random 80 --seed 1 --peer fa3-fp8
   attune bench --kernel rmsnorm --peer torch,mine.py:fused_rmsnorm`,
@@ -80,6 +83,7 @@ than in short bursts (--rest).
 			if err := o.checkRandom(cmd.Flags().Changed); err != nil {
 				return usageError{err}
 			}
+			o.passed = passed(cmd.Flags())
 			return a.bench(cmd.Context(), o, args)
 		},
 	}
@@ -103,6 +107,7 @@ than in short bursts (--rest).
 	f.DurationVar(&o.pace.Load, "load", 0, fmt.Sprintf("load before each sample, at most %s", maxLoad))
 	f.StringVar(&o.arch, "arch", "", "architecture (default: the device's)")
 	f.BoolVar(&o.markdown, "markdown", false, "print the table as Markdown")
+	o.spread.fleetFlags(f)
 	o.files.benchstatFlag(f)
 	return cmd
 }
@@ -130,6 +135,10 @@ func (a *app) bench(ctx context.Context, o benchOptions, args []string) error {
 	if err := o.files.create(); err != nil {
 		return err
 	}
+	if o.spread.asked() {
+		result, err := a.benchSpread(ctx, o, w, args)
+		return a.endBench(ctx, o, request, result, err)
+	}
 	if w.Device, err = a.findDevice(ctx, o.device); err != nil {
 		return err
 	}
@@ -143,6 +152,24 @@ func (a *app) bench(ctx context.Context, o benchOptions, args []string) error {
 	result, err := w.Bench(ctx, request)
 	w.status.Clear()
 	return a.endBench(ctx, o, request, result, err)
+}
+
+// benchSpread has a worker of a fleet bench: variants and peers are timed by one machine.
+func (a *app) benchSpread(ctx context.Context, o benchOptions, w *workplace, args []string) (*run.Bench, error) {
+	s, err := a.spreadOut(ctx, o.spread)
+	if err != nil {
+		return nil, err
+	}
+	defer s.close()
+	found, err := s.one(ctx, a, w.Ledger, trial.Command{Args: append(append([]string{"bench"}, args...), o.passed...)})
+	if err != nil {
+		return nil, err
+	}
+	result := &run.Bench{}
+	if err := json.Unmarshal(found.Output, result); err != nil || result.ID == "" {
+		return nil, fmt.Errorf("the bench was not finished: %s", found.Errors)
+	}
+	return result, nil
 }
 
 // endBench prints the result, if there is one, and returns how the bench ended.
@@ -195,7 +222,7 @@ func (o *benchOptions) request(kernel *spec.Kernel, args []string) (lab.BenchReq
 	case o.peerLimit <= 0:
 		return r, fmt.Errorf("--peer-timeout %s: want more than 0", o.peerLimit)
 	}
-	if err := errors.Join(o.device.checkGPU("bench"), checkLaunches(o.launches), o.reference.check()); err != nil {
+	if err := errors.Join(o.spread.check(), o.device.checkGPU("bench"), checkLaunches(o.launches), o.reference.check()); err != nil {
 		return r, err
 	}
 	var errs [4]error

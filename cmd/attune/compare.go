@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -22,6 +23,7 @@ import (
 	"attune/internal/regular"
 	"attune/internal/run"
 	"attune/internal/spec"
+	"attune/internal/trial"
 )
 
 type compareOptions struct {
@@ -36,6 +38,8 @@ type compareOptions struct {
 	l2                             run.L2
 	files                          resultFiles
 	given                          []string // names of the flags on the command line
+	spread                         spreadOptions
+	passed                         []string // flags for a worker
 }
 
 // recordedFlags are the flags of compare that recorded runs take. The others are for measurements.
@@ -74,13 +78,13 @@ that of their ratios. --repeat repeats the comparison and counts the verdicts.
 With the same variant twice both show how reliable the machine is.`,
 		Example: `  attune compare stage2 stage3b
   attune compare stage3b stage3b+USE_XOR_SWIZZLE=1 --shapes mission -o out
-  attune compare stage3b stage7 --shapes mission,long
   attune compare stage2 stage2 --processes 10
   attune compare stage2 stage2 --repeat 200
   attune compare 30323b latest --ledger results`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cmd.Flags().Visit(func(f *pflag.Flag) { o.given = append(o.given, f.Name) })
+			o.passed = passed(cmd.Flags())
 			return a.compare(cmd.Context(), o, args)
 		},
 	}
@@ -100,6 +104,7 @@ With the same variant twice both show how reliable the machine is.`,
 	f.StringVar(&o.arch, "arch", "", "build for this architecture (default: the device's)")
 	f.StringVar(&o.format, "format", "", "print the samples as "+formatNames()+" instead of the table")
 	f.StringVarP(&o.folder, "output", "o", "", "write COMPARE.md, its plot and the samples into this `folder`")
+	o.spread.fleetFlags(f)
 	o.files.benchstatFlag(f)
 	return cmd
 }
@@ -128,6 +133,9 @@ func (a *app) compare(ctx context.Context, o compareOptions, args []string) erro
 	if err := errors.Join(errA, errB, err); err != nil {
 		return usageError{err}
 	}
+	if o.spread.asked() {
+		return a.compareSpread(ctx, o, args)
+	}
 	w, err := a.newWorkplace(ctx, kernel, folder)
 	if err != nil {
 		return err
@@ -141,6 +149,29 @@ func (a *app) compare(ctx context.Context, o compareOptions, args []string) erro
 		A: first, B: second, Shapes: shapes, Seed: o.seed, Rounds: o.rounds, MaxRounds: o.most, L2: o.l2,
 		Processes: o.processes, Energy: o.energy, Launches: o.launches, Arch: o.arch, MaxWork: oracle.MaxWork, SampleSeed: o.sample.seed,
 	})
+}
+
+// compareSpread has a worker of a fleet compare: both variants are timed by one machine. What it prints is
+// printed here.
+func (a *app) compareSpread(ctx context.Context, o compareOptions, args []string) error {
+	s, err := a.spreadOut(ctx, o.spread)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	found, err := s.one(ctx, a, nil, trial.Command{Args: append([]string{"compare", args[0], args[1]}, o.passed...), Text: !a.json})
+	if err != nil {
+		return err
+	}
+	if a.json {
+		_, err = fmt.Fprintln(a.stdout, string(found.Output))
+	} else {
+		var text string
+		if err = json.Unmarshal(found.Output, &text); err == nil {
+			_, err = io.WriteString(a.stdout, text)
+		}
+	}
+	return errors.Join(err, failed(found))
 }
 
 // compareVariants compares once, or repeatedly to count verdicts.
@@ -193,10 +224,12 @@ func (o *compareOptions) check() error {
 		return fmt.Errorf("--repeat %d: want at least 1", o.repeat)
 	case o.format != "" && compareFormats[o.format] == nil:
 		return fmt.Errorf("--format %q: there are %s", o.format, formatNames())
+	case o.spread.asked() && (o.folder != "" || o.files.benchstat.path != ""):
+		return errors.New("--output and --benchstat write files of this machine; with --fleet, --format prints the samples")
 	case o.repeat > 1 && (o.format != "" || o.folder != "" || o.files.benchstat.path != ""):
 		return errors.New("--repeat counts verdicts; it does not go with --format, --benchstat or -o")
 	}
-	return errors.Join(o.device.checkGPU("compare"), checkLaunches(o.launches), o.reference.check())
+	return errors.Join(o.spread.check(), o.device.checkGPU("compare"), checkLaunches(o.launches), o.reference.check())
 }
 
 func (a *app) printCounts(counts map[measure.Verdict]int, total int) error {

@@ -41,6 +41,7 @@ func (a *app) addCompletions(root *cobra.Command) {
 		"report":    a.completeRuns,
 		"promote":   one(a.completeRuns),
 		"reproduce": one(a.completeRuns),
+		"worker":    nothing,
 	}
 	flags := map[string]completer{
 		"shapes":   a.completeShapes,
@@ -67,6 +68,11 @@ func (a *app) addCompletions(root *cobra.Command) {
 			}
 		}
 	}
+}
+
+// nothing completes nothing, not even files.
+func nothing(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	return nil, cobra.ShellCompDirectiveNoFileComp
 }
 
 // upTo completes the first n arguments and no more.

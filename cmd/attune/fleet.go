@@ -26,14 +26,25 @@ import (
 func (a *app) fleetCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "fleet",
-		Short: "show a fleet, invite and drain workers, print files that start them",
+		Short: "show a fleet, invite, drain and launch its workers",
 		Long: `A fleet is a server (attune serve --fleet), workers (attune worker), and
-commands that hand it work (attune tune --fleet). See docs/fleet.md.`,
-		Example: "  attune fleet status --fleet 127.0.0.1:4222",
+commands that hand it work: tune, run, mutate, compare, bench. They have
+
+  --workers N        no fleet: N simulator workers, or the first N GPUs, here
+  --fleet URL        of its server, such as host:4222 (default: ` + fleetVariable + `)
+  --creds FILE       of attune fleet invite (default: ` + credsVariable + `)
+  --class NAME       of devices, or its beginning; nothing joins two classes
+  --in-flight N      tune: candidates at a time (default: two a worker; random
+                     and grid: four). With --replay several, such as 1,4,16
+  --pace X           tune --replay --workers: workers sleep the recorded times,
+                     X times faster
+
+See docs/fleet.md.`,
+		Example: "  attune fleet status --fleet 127.0.0.1:4222\n  attune tune --kernel examples/rmsnorm --fleet 127.0.0.1:4222 --budget 20",
 		Args:    noSuchCommand,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(a.fleetStatusCommand(), a.fleetDrainCommand(), a.fleetDeadCommand(), a.fleetInviteCommand(), a.fleetDismissCommand())
+	cmd.AddCommand(a.fleetStatusCommand(), a.fleetDrainCommand(), a.fleetDeadCommand(), a.fleetInviteCommand(), a.fleetDismissCommand(), a.fleetLaunchCommand())
 	return cmd
 }
 
@@ -237,6 +248,13 @@ func (o *fleetOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.creds, "creds", "", "`file` of attune fleet invite (default: "+credsVariable+")")
 }
 
+// describeFleet lets the help of attune fleet describe the flags of a command that hands work to one.
+func describeFleet(f *pflag.FlagSet, flags ...string) {
+	for _, flag := range flags {
+		describeIn(f, "fleet", flag)
+	}
+}
+
 // credentials reads the file, if one is named, and completes the address.
 func (o *fleetOptions) credentials() (*fleet.Credentials, error) {
 	path := cmp.Or(o.creds, os.Getenv(credsVariable))
@@ -282,12 +300,22 @@ type spreadOptions struct {
 	fleetOptions
 	class   string
 	workers int
+	given   func(flag string) bool // nil where the options are no flags
 }
 
 func (o *spreadOptions) flags(f *pflag.FlagSet) {
+	o.fleetFlags(f)
+	f.IntVar(&o.workers, "workers", 0, "simulator workers or local GPUs to work on at a time")
+	o.given = f.Changed
+	describeFleet(f, "workers")
+}
+
+// fleetFlags are those of a command that one machine carries out.
+func (o *spreadOptions) fleetFlags(f *pflag.FlagSet) {
 	o.fleetOptions.flags(f)
 	f.StringVar(&o.class, "class", "", "fleet: `class` of devices, see attune fleet status (default: the only one)")
-	f.IntVar(&o.workers, "workers", 0, "simulator workers or local GPUs to work on at a time")
+	describeFleet(f, "fleet", "creds", "class")
+	_ = f.MarkHidden("creds") // of the list of names, which would take two lines
 }
 
 // asked reports whether the work is to be spread.
@@ -297,7 +325,7 @@ func (o *spreadOptions) asked() bool {
 
 func (o *spreadOptions) check() error {
 	switch {
-	case o.workers < 0 || o.workers > 1024:
+	case o.workers < 0 || o.workers > 1024, o.workers == 0 && o.given != nil && o.given("workers"):
 		return fmt.Errorf("--workers %d: want 1 to 1024", o.workers)
 	case o.workers > 0 && (o.url != "" || o.creds != "" || o.class != ""):
 		return errors.New("--workers starts workers in this process; --fleet uses those of a fleet")

@@ -27,7 +27,7 @@ import (
 // keptHere are the flags that a command does not pass on: they name what belongs to this machine.
 var keptHere = []string{
 	"fleet", "creds", "class", "workers", "in-flight", "kernel", "ledger", "device", "json", "junit", "sarif", "html", "benchstat", "color", "progress",
-	"verbose", "python", "quick",
+	"verbose", "python", "quick", "markdown", "output",
 }
 
 // passed are the flags of a command line for the same command on another machine.
@@ -41,9 +41,9 @@ func passed(f *pflag.FlagSet) []string {
 	return args
 }
 
-// commands hands a command for each list of arguments to a fleet, several at a time, and takes the
+// commands hands commands to a fleet, several at a time, and takes the
 // outcomes as they come. Each has its record in the ledger before it is taken.
-func (s *spread) commands(ctx context.Context, a *app, kept *ledger.Ledger, all [][]string, take func(i int, found *trial.Outcome) error) error {
+func (s *spread) commands(ctx context.Context, a *app, kept *ledger.Ledger, all []trial.Command, take func(i int, found *trial.Outcome) error) error {
 	setting, err := s.setting(ctx, a)
 	if err != nil {
 		return err
@@ -61,9 +61,10 @@ func (s *spread) commands(ctx context.Context, a *app, kept *ledger.Ledger, all 
 		once = ledger.NewID(time.Now(), "measurement")
 	}
 	runner := &trial.Commands{Fleet: s.fleet, Class: s.class, Setting: setting}
-	for i, args := range all {
+	for i, one := range all {
+		one.Once = once
 		go func() {
-			found, err := runner.Do(ctx, trial.Command{Args: args, Once: once})
+			found, err := runner.Do(ctx, one)
 			select {
 			case answers <- answer{i, found, err}:
 			case <-ctx.Done():
@@ -124,7 +125,10 @@ func (a *app) commandRunner(device string, reference referenceOptions) func(cont
 		}
 		defer os.RemoveAll(home)
 		kept := filepath.Join(home, "ledger")
-		args := append(slices.Clone(c.Args), "--json", "--ledger", kept)
+		args := append(slices.Clone(c.Args), "--ledger", kept)
+		if !c.Text {
+			args = append(args, "--json")
+		}
 		if folder != "" {
 			args = append(args, "--kernel", folder)
 		}
@@ -147,7 +151,11 @@ func (a *app) commandRunner(device string, reference referenceOptions) func(cont
 		stop := watchProcessor(cmd, progress)
 		err = cmd.Run()
 		stop()
-		return commandOutcome(ctx, err, out.Bytes(), errs.last(), kept)
+		output := out.Bytes()
+		if c.Text && len(output) > 0 {
+			output, _ = json.Marshal(out.String()) // a string always has a form in JSON
+		}
+		return commandOutcome(ctx, err, output, errs.last(), kept)
 	}
 }
 
@@ -278,4 +286,23 @@ func watchProcessor(cmd *exec.Cmd, progress func()) (stop func()) {
 		}
 	}()
 	return func() { close(done) }
+}
+
+// one has a single command done by one worker, such as a measurement whose parts belong together.
+func (s *spread) one(ctx context.Context, a *app, kept *ledger.Ledger, c trial.Command) (found *trial.Outcome, err error) {
+	a.status().Set("%s on the class %s", c.Args[0], s.class)
+	defer a.status().Clear()
+	err = s.commands(ctx, a, kept, []trial.Command{c}, func(_ int, o *trial.Outcome) error {
+		found = o
+		return nil
+	})
+	return found, err
+}
+
+// failed is the error of a command that ended with an exit code on a worker.
+func failed(o *trial.Outcome) error {
+	if o.Exit == 0 {
+		return nil
+	}
+	return gateError{o.Exit}
 }

@@ -27,11 +27,10 @@ var commandGroups = []struct {
 	id, title string
 	commands  []string
 }{
-	{"start", "Start:", []string{"doctor", "toolchain", "init", "run", "watch", "list"}},
+	{"start", "Start:", []string{"help", "doctor", "toolchain", "init", "run", "watch", "list"}},
 	{"measure", "Measure:", []string{"build", "sim", "exec", "compare", "bench", "profile", "predict", "accuracy", "mutate", "tune", "export"}},
 	{"inspect", "Inspect:", []string{"history", "show", "report", "serve"}},
-	{"records", "Records:", []string{"promote", "rollback", "reproduce", "ledger"}},
-	{"fleet", "Other machines:", []string{"worker", "fleet"}},
+	{"records", "Records and fleets:", []string{"promote", "rollback", "reproduce", "ledger", "worker", "fleet", "version", "completion"}},
 }
 
 // addHelp adds the groups, the topics and the help command, and completes the help of every
@@ -40,7 +39,7 @@ func addHelp(root *cobra.Command) {
 	for _, g := range commandGroups {
 		root.AddGroup(&cobra.Group{ID: g.id, Title: g.title})
 		for _, cmd := range root.Commands() {
-			if slices.Contains(g.commands, cmd.Name()) {
+			if slices.Contains(g.commands, cmd.Name()) { // help and completion, which come later, have none
 				cmd.GroupID = g.id
 			}
 		}
@@ -109,13 +108,13 @@ func usage(cmd *cobra.Command) string {
 	section("Usage:", use)
 	section("Examples:", cmd.Example)
 	for _, g := range cmd.Groups() {
-		section(g.Title, commandList(cmd, func(sub *cobra.Command) bool { return sub.GroupID == g.ID }))
+		section(g.Title, commandList(cmd, func(sub *cobra.Command) bool { return groupOf(sub) == g.ID }))
 	}
 	other := "Other:"
 	if len(cmd.Groups()) == 0 {
 		other = "Available Commands:"
 	}
-	section(other, commandList(cmd, func(sub *cobra.Command) bool { return sub.GroupID == "" && !isTopic(sub) }))
+	section(other, commandList(cmd, func(sub *cobra.Command) bool { return groupOf(sub) == "" && !isTopic(sub) }))
 	section("Topics (attune help TOPIC):", topicNames(cmd))
 	own, elsewhere := describedFlags(cmd.LocalFlags())
 	section("Flags:", own.FlagUsagesWrapped(helpWidth))
@@ -143,11 +142,21 @@ func topicNames(cmd *cobra.Command) string {
 	return "  " + strings.Join(terminal.Wrap(strings.Join(names, ", "), helpWidth-2), "\n  ")
 }
 
+// groupOf is the group of a command on the first help page.
+func groupOf(cmd *cobra.Command) string {
+	for _, g := range commandGroups {
+		if slices.Contains(g.commands, cmd.Name()) && cmd.Parent() == cmd.Root() {
+			return g.id
+		}
+	}
+	return ""
+}
+
 // commandList lists some of the subcommands of a command, those of a group in the group's order.
 func commandList(cmd *cobra.Command, include func(*cobra.Command) bool) string {
 	place := func(c *cobra.Command) int {
 		for _, g := range commandGroups {
-			if g.id == c.GroupID {
+			if g.id == groupOf(c) {
 				return slices.Index(g.commands, c.Name())
 			}
 		}
@@ -180,7 +189,9 @@ func describeIn(f *pflag.FlagSet, topic, flag string) {
 func describedFlags(all *pflag.FlagSet) (own *pflag.FlagSet, elsewhere map[string][]string) {
 	own, elsewhere = pflag.NewFlagSet("", pflag.ContinueOnError), map[string][]string{}
 	all.VisitAll(func(f *pflag.Flag) {
-		if topic := f.Annotations[topicAnnotation]; topic != nil {
+		if topic := f.Annotations[topicAnnotation]; topic != nil && f.Hidden {
+			return
+		} else if topic != nil {
 			elsewhere[topic[0]] = append(elsewhere[topic[0]], "--"+f.Name)
 			return
 		}

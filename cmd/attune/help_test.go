@@ -57,7 +57,7 @@ func TestCommandsAreGrouped(t *testing.T) {
 	}
 	out, _, _ := printed("--help")
 	at := -1
-	for _, title := range []string{"Start:", "Measure:", "Inspect:", "Records:", "Other:", "Topics "} {
+	for _, title := range []string{"Start:", "Measure:", "Inspect:", "Records and fleets:", "Topics "} {
 		next := strings.Index(out, "\n"+title)
 		if next <= at {
 			t.Errorf("%q is missing or in the wrong place:\n%s", title, out)

@@ -179,9 +179,9 @@ func (a *app) mutateSpread(ctx context.Context, w *workplace, o mutateOptions, t
 	if o.count > 0 {
 		parts = min(parts, o.count)
 	}
-	var all [][]string
+	var all []trial.Command
 	for i := range parts {
-		all = append(all, append([]string{"mutate", text, fmt.Sprintf("--part=%d/%d", i, parts)}, o.passed...))
+		all = append(all, trial.Command{Args: append([]string{"mutate", text, fmt.Sprintf("--part=%d/%d", i, parts)}, o.passed...)})
 	}
 	var result *lab.MutationReport
 	done := 0

@@ -60,7 +60,6 @@ With a GPU the simulator checks small shapes too, and its findings count.
 Ctrl-C keeps the runs that are finished. After ` + "`attune run | head -1`" + ` all run.
 Variants and shapes are explained by attune help variants, attune help shapes.`,
 		Example: `  attune run
-  attune run --full
   attune run stage1 stage2 --shapes small,mission --seeds 0,1,2
   attune run stage2+TILE_N=32 --against stage2 --shapes 1x8x1024x64:causal`,
 	}
@@ -241,9 +240,9 @@ func (a *app) runSpread(ctx context.Context, s *spread, w *workplace, o runOptio
 	if o.isQuick(args) {
 		flags = append(flags, "--quick")
 	}
-	var all [][]string
+	var all []trial.Command
 	for _, name := range names {
-		all = append(all, append([]string{"run", name}, flags...))
+		all = append(all, trial.Command{Args: append([]string{"run", name}, flags...)})
 	}
 	done := 0
 	w.status.Set("%d variants on %d workers", len(names), s.workers)

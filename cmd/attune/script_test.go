@@ -7,10 +7,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
@@ -86,7 +88,7 @@ func TestScripts(t *testing.T) {
 			}
 			return false, fmt.Errorf("unknown condition %q", name)
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "keys": keys, "measured": measured, "benched": benched, "program": program},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "keys": keys, "measured": measured, "benched": benched, "program": program, "awaits": awaits},
 	})
 }
 
@@ -121,6 +123,24 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	if got != want {
 		ts.Fatalf("exit code %d, want %d", got, want)
 	}
+}
+
+// awaits FILE REGEXP VARIABLE waits until a background program has written a text, and sets a variable to
+// its first group.
+func awaits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 3 {
+		ts.Fatalf("usage: awaits FILE REGEXP VARIABLE")
+	}
+	wanted, err := regexp.Compile(args[1])
+	ts.Check(err)
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		text, _ := os.ReadFile(ts.MkAbs(args[0])) // the program may not have made it yet
+		if found := wanted.FindSubmatch(text); found != nil {
+			ts.Setenv(args[2], string(found[1]))
+			return
+		}
+	}
+	ts.Fatalf("%s has no %s: %s", args[0], args[1], ts.ReadFile(args[0]))
 }
 
 // program FILE makes a file of the script executable. It is written again, since the package

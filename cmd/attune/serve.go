@@ -17,6 +17,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"attune/internal/fleet"
 	"attune/internal/run"
 	"attune/internal/toolchain"
 	"attune/internal/web"
@@ -105,21 +106,24 @@ func (a *app) serve(ctx context.Context, o serveOptions) error {
 	defer listener.Close()
 	bound := listener.Addr().String()
 	private := !web.Loopback(o.address) || !web.Loopback(bound)
+	var fleetState func(context.Context) (*fleet.Status, error)
+	fleetAddress := ""
 	if o.fleet != "" {
 		host, err := a.startHost(ctx, o.fleet)
 		if err != nil {
 			return err
 		}
 		defer host.Close()
+		fleetState, fleetAddress = host.Status, host.Address()
 	}
 	server, err := web.New(web.Config{
 		Ledger: kept, LedgerName: a.ledgerPath(), Version: version(), Kernel: a.kernel, Images: a.lookups(ctx),
-		Address: bound, Host: calledName(o.address), Token: o.token, Private: private, Commands: a.reader(kept).Commands, Command: a.startedRun, Errors: log.New(a.stderr, "attune: serve: ", 0),
+		Address: bound, Host: calledName(o.address), Token: o.token, Private: private, Commands: a.reader(kept).Commands, Command: a.startedRun, Fleet: fleetState, Errors: log.New(a.stderr, "attune: serve: ", 0),
 	})
 	if err != nil {
 		return err
 	}
-	if err := a.announce(announcement{web.URLs(bound), o.token, source, private}); err != nil {
+	if err := a.announce(announcement{web.URLs(bound), o.token, source, private, fleetAddress}); err != nil {
 		return err
 	}
 	return server.Serve(ctx, listener)
@@ -153,6 +157,7 @@ type announcement struct {
 	urls          []string
 	token, source string // source is empty for a random token
 	private       bool
+	fleet         string // address of the fleet's server; empty without one
 }
 
 // announce prints the addresses. The token is printed if it is random: nobody else knows it.
@@ -162,6 +167,9 @@ func (a *app) announce(n announcement) error {
 		document := map[string]any{"schema_version": 1, "url": url, "urls": n.urls}
 		if n.source == "" {
 			document["token"] = n.token
+		}
+		if n.fleet != "" {
+			document["fleet"] = n.fleet
 		}
 		return a.printJSON(document)
 	}

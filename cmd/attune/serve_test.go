@@ -105,9 +105,9 @@ func compareWithCommands(t *testing.T, address string) {
 func TestAnnounce(t *testing.T) {
 	const url, secret = "http://localhost:8180/", "0123456789abcdef"
 	for want, n := range map[string]announcement{
-		"to start runs from the page, open " + url + "?token=" + secret + "\n":                                 {[]string{url}, secret, "", false},
-		"to start runs from the page, open " + url + "?token=TOKEN with the token of --token\n":                {[]string{url}, secret, "--token", false},
-		"from other machines, http://10.0.0.2:8180/\nattune: every page needs the token of ATTUNE_TOKEN: open": {[]string{url, "http://10.0.0.2:8180/"}, secret, tokenVariable, true},
+		"to start runs from the page, open " + url + "?token=" + secret + "\n":                                 {[]string{url}, secret, "", false, ""},
+		"to start runs from the page, open " + url + "?token=TOKEN with the token of --token\n":                {[]string{url}, secret, "--token", false, ""},
+		"from other machines, http://10.0.0.2:8180/\nattune: every page needs the token of ATTUNE_TOKEN: open": {[]string{url, "http://10.0.0.2:8180/"}, secret, tokenVariable, true, ""},
 	} {
 		var errs bytes.Buffer
 		a := newApp(io.Discard, &errs)

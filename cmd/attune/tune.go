@@ -69,7 +69,6 @@ launch on other GPUs than Hopper's, and writes a table that they read.
 The search is recorded, and --resume continues it. With --proposer a program
 takes part. --replay compares strategies on recorded results.`,
 		Example: `  attune tune --kernel examples/softmax --budget 20m
-  attune tune stage2 --shapes mission --budget 200
   attune tune --selection stage7 --shapes mission,long,wide --budget 60m
   attune tune --selection warp --install
   attune tune --replay gemm.json.gz --strategy all`,
@@ -103,10 +102,12 @@ takes part. --replay compares strategies on recorded results.`,
 	o.reference.flags(f)
 	o.proposer.flags(f)
 	o.spread.flags(f)
+	f.Float64Var(&o.pace, "pace", 1, "replay on workers, which sleep as long as recorded: so many times faster")
 	f.IntSliceVar(&o.inFlight, "in-flight", nil, "candidates at a time (default: two a worker); replay: several")
+	describeFleet(f, "in-flight", "pace")
+	_ = f.MarkHidden("pace")
 	f.StringVar(&o.replay, "replay", "", "`file` of recorded results: a Kernel Tuner cache or T4")
 	f.StringVar(&o.space, "space", "", "replay: T1 `file` of the knobs and constraints (default: the recording's)")
-	f.Float64Var(&o.pace, "pace", 1, "replay on workers, which sleep as long as recorded: so many times faster")
 	f.IntVar(&o.repeat, "repeat", 100, "replay: number of searches")
 	f.StringVar(&o.journal, "journal", "", "replay: `file` that gets each evaluation of one search")
 	f.StringVar(&o.plot, "plot", "", "replay: SVG `file` for the course of one search")

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -23,6 +24,7 @@ import (
 type workerOptions struct {
 	fleetOptions
 	name      string
+	class     string
 	idle      time.Duration
 	clocks    string
 	device    deviceOptions
@@ -49,6 +51,7 @@ its job. A connection that was lost comes back by itself.`,
 	f := cmd.Flags()
 	o.fleetOptions.flags(f)
 	f.StringVar(&o.name, "name", "", "of the worker (default: of the credentials, or the machine's and a number)")
+	f.StringVar(&o.class, "class", "", "end at once unless the device is of this `class`, or a class that begins so")
 	f.DurationVar(&o.idle, "idle", 0, "end after so long without a job; 0 for never")
 	f.StringVar(&o.clocks, "clocks", "", "the clocks of the GPU are locked at this `MHz`: a class of its own")
 	f.StringVar(&o.device.name, "device", autoDevice, "cuda, cuda:N, sim; auto: the GPU, else sim")
@@ -63,7 +66,7 @@ func (a *app) work(ctx context.Context, o workerOptions) error {
 		return usageError{err}
 	}
 	o.device.sim, o.device.simulates = defaultSim, true
-	device, err := a.findDevice(ctx, o.device)
+	found, err := a.findDevice(ctx, o.device)
 	if err != nil {
 		return err
 	}
@@ -71,7 +74,11 @@ func (a *app) work(ctx context.Context, o workerOptions) error {
 	if err != nil {
 		return usageError{err}
 	}
-	w, bench, err := a.newWorker(device, o.device.name, fleet.ClassOf(device.Facts(), o.clocks), o.reference)
+	class := fleet.ClassOf(found.Facts(), o.clocks)
+	if err := o.admits(class, creds); err != nil {
+		return usageError{err}
+	}
+	w, bench, err := a.newWorker(found, o.device.name, class, o.reference)
 	if err != nil {
 		return err
 	}
@@ -94,6 +101,15 @@ func (a *app) work(ctx context.Context, o workerOptions) error {
 	if creds != nil {
 		w.API = creds.API
 	}
+	// What kernels and references bring along must not find the key.
+	if err := errors.Join(os.Unsetenv(credsVariable), os.Unsetenv(fleetVariable)); err != nil {
+		return err
+	}
+	unlock, err := lockGPU(found.Facts())
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	if creds == nil { // a fleet on loopback, which trusts everybody
 		if err := inviteHere(ctx, conn, w); err != nil {
 			return err
@@ -106,6 +122,41 @@ func (a *app) work(ctx context.Context, o workerOptions) error {
 		return err
 	}
 	return nil
+}
+
+// admits is an error unless this machine may work for its class.
+func (o workerOptions) admits(class string, creds *fleet.Credentials) error {
+	switch {
+	case !strings.HasPrefix(class, o.class):
+		return fmt.Errorf("--class %s: the device of this machine is of the class %s", o.class, class)
+	case creds != nil && creds.Class != "" && creds.Class != class:
+		return fmt.Errorf("the credentials are for the class %s; the device of this machine is of the class %s", creds.Class, class)
+	}
+	return nil
+}
+
+// lockGPU lets one worker have a GPU: two would time each other.
+func lockGPU(f device.Facts) (unlock func(), err error) {
+	if f.UUID == "" {
+		return func() {}, nil
+	}
+	cache, err := toolchain.CacheDir()
+	if err != nil {
+		return nil, err
+	}
+	folder := filepath.Join(cache, "fleet")
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return nil, err
+	}
+	file, err := os.OpenFile(filepath.Join(folder, f.UUID+".lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		file.Close()
+		return nil, fmt.Errorf("another worker of this machine has %s (%s)", f.Name, f.UUID)
+	}
+	return func() { file.Close() }, nil
 }
 
 // workerName is the worker's name.

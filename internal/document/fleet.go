@@ -19,6 +19,9 @@ func FleetStatus(s *fleet.Status, now time.Time) *Document {
 		{ID: "classes", Title: say("Classes"), Blocks: []Block{fleetClasses(s)}},
 		{ID: "workers", Title: say("Workers"), Blocks: []Block{fleetWorkers(s, now)}},
 	}
+	if problems := fleetProblems(s); len(problems.Rows) > 0 {
+		d.Sections = append(d.Sections, Section{ID: "failures", Title: say("Failures of machines"), Blocks: []Block{problems}})
+	}
 	if len(s.Dead) > 0 {
 		d.Sections = append(d.Sections, FleetDead(s.Dead).Sections...)
 	}
@@ -51,11 +54,18 @@ func fleetWorkers(s *fleet.Status, now time.Time) Table {
 			busy = fmt.Sprintf("%.0f %%", 100*min(1, w.Busy/up))
 		}
 		t.Rows = append(t.Rows, []Text{say(w.Name), say(w.Class), say(job), say(fmt.Sprint(w.Done)), say(fmt.Sprint(w.Failed)), say(busy)})
-		note := []Text(nil)
+	}
+	return t
+}
+
+// fleetProblems are the last failures of the workers' machines.
+func fleetProblems(s *fleet.Status) Table {
+	t := Table{Columns: columns("worker", "last failure")}
+	t.Columns[1].Wrap = true
+	for _, w := range s.Workers {
 		if w.Problem != "" {
-			note = []Text{say("last failure: " + w.Problem)}
+			t.Rows = append(t.Rows, []Text{say(w.Name), say(w.Problem)})
 		}
-		t.Notes = append(t.Notes, note)
 	}
 	return t
 }

@@ -6,9 +6,11 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
 	"os"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/BurntSushi/toml"
@@ -50,7 +52,7 @@ func (c *Credentials) Key() (nkeys.KeyPair, error) { return nkeys.FromSeed([]byt
 func ReadCredentials(path string) (Credentials, error) {
 	var c Credentials
 	info, err := os.Stat(path)
-	if err == nil && info.Mode().Perm()&0o077 != 0 {
+	if err == nil && !private(info) {
 		return c, fmt.Errorf("%s: others can read the private key; chmod 600 %s", path, path)
 	}
 	meta, err := toml.DecodeFile(path, &c)
@@ -64,6 +66,14 @@ func ReadCredentials(path string) (Credentials, error) {
 		return c, fmt.Errorf("credentials %s: the seed is no key; attune fleet invite makes a new file", path)
 	}
 	return c, CheckName("name", c.Name)
+}
+
+// private reports whether only this user can read a file. Kubernetes mounts the keys of a secret as root's,
+// for the group of the container: that group has no other member.
+func private(info fs.FileInfo) bool {
+	mode := info.Mode().Perm()
+	owner, known := info.Sys().(*syscall.Stat_t)
+	return mode&0o077 == 0 || known && owner.Uid == 0 && os.Geteuid() != 0 && mode&0o037 == 0
 }
 
 // Write writes the credentials to a new file that only its owner can read.

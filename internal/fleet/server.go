@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -16,8 +17,9 @@ import (
 
 // Server is a NATS server in this process.
 type Server struct {
-	nats *server.Server
-	opts *server.Options
+	nats    *server.Server
+	opts    *server.Options
+	scratch string // folder of a server that keeps its streams in memory: it wants one all the same
 }
 
 // ServerOptions say where a server listens and what it keeps.
@@ -42,9 +44,6 @@ func StartServer(o ServerOptions) (*Server, error) {
 		JetStreamMaxMemory: memoryLimit, JetStreamMaxStore: memoryLimit, MaxPayload: 1 << 20, DontListen: o.Address == "",
 		TLSConfig: o.TLS, TLS: o.TLS != nil, TLSTimeout: 5,
 	}
-	if o.Folder == "" {
-		opts.StoreDir = "/nonexistent" // memory alone
-	}
 	if o.Address != "" {
 		host, port, err := net.SplitHostPort(o.Address)
 		if err != nil {
@@ -61,16 +60,25 @@ func StartServer(o ServerOptions) (*Server, error) {
 	if err := admit(opts, o.Owner, o.Workers); err != nil {
 		return nil, err
 	}
+	scratch := ""
+	if o.Folder == "" {
+		var err error
+		if scratch, err = os.MkdirTemp("", "attune-fleet-"); err != nil {
+			return nil, fmt.Errorf("the fleet's server: %w", err)
+		}
+		opts.StoreDir = scratch
+	}
 	s, err := server.NewServer(opts)
 	if err != nil {
-		return nil, fmt.Errorf("the fleet's server: %w", err)
+		return nil, errors.Join(fmt.Errorf("the fleet's server: %w", err), os.RemoveAll(scratch))
 	}
 	s.Start()
 	if !s.ReadyForConnections(startLimit) {
 		s.Shutdown()
+		_ = os.RemoveAll(scratch) // what failed first is said
 		return nil, errors.New("the fleet's server does not start; is the address in use, or the disk full?")
 	}
-	return &Server{s, opts}, nil
+	return &Server{s, opts, scratch}, nil
 }
 
 // Address is where the server listens.
@@ -109,6 +117,9 @@ func (s *Server) Revive() error {
 func (s *Server) Close() {
 	s.nats.Shutdown()
 	s.nats.WaitForShutdown()
+	if s.scratch != "" {
+		_ = os.RemoveAll(s.scratch) // of the system's folder for temporary files
+	}
 }
 
 // connect is a connection of this process.

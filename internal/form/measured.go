@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"attune/internal/device"
 	"attune/internal/regular"
@@ -84,13 +85,20 @@ func findMeasured(facts device.Facts, forms []*Form) (*Measured, error) {
 		return nil, err
 	}
 	m, err := ReadMeasured(path)
-	if errors.Is(err, fs.ErrNotExist) && !named {
+	if !named && cannotOpen(err) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
 	return m, m.check(path, facts, forms)
+}
+
+// cannotOpen reports whether an error is that of a path that the system does not open. A cache there has
+// no selection, as that of a service has none whose HOME is another user's.
+func cannotOpen(err error) bool {
+	var number syscall.Errno
+	return errors.As(err, &number)
 }
 
 // check refuses a selection of another version, for another GPU, or with forms that do not exist.

@@ -1,9 +1,11 @@
 package form
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"attune/internal/device"
@@ -108,6 +110,22 @@ func TestMeasuredFiles(t *testing.T) {
 	if m, err := findMeasured(l4, nil); m != nil || err != nil {
 		t.Errorf("an empty cache: %v, %v", m, err)
 	}
+	// So does one that cannot be opened, unless the file is named.
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, cache := range []string{file, "/" + strings.Repeat("a", 300)} {
+		t.Setenv("ATTUNE_CACHE", cache)
+		if m, err := findMeasured(l4, nil); m != nil || err != nil {
+			t.Errorf("%s: %v, %v", cache, m, err)
+		}
+	}
+	t.Setenv(SelectionVariable, file+"/selection")
+	if _, err := findMeasured(l4, nil); !errors.Is(err, syscall.ENOTDIR) {
+		t.Errorf("a named file: %v", err)
+	}
+	t.Setenv(SelectionVariable, "")
 	for _, name := range []string{"ATTUNE_CACHE", "XDG_CACHE_HOME", "HOME"} {
 		t.Setenv(name, "")
 	}

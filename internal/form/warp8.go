@@ -53,6 +53,8 @@ func (t *Table) planWarp8(p Problem) (*Call, error) {
 	})
 	c := &Call{Form: form, problem: p}
 	switch {
+	case form == nil && given && !arch.Runs(e4m3Arch, true, device):
+		return nil, unsupported("q is %s, which %s does not multiply; q is F16 or BF16, and k and v the same, or %s", p.Q.Type, device, p.Q.Type)
 	case form == nil:
 		return nil, unsupported("q is %s, the head dim %d and that of v %d; no form of 8 bits for %s has them", p.Q.Type, p.HeadDim, p.VHeadDim, device)
 	case form.warpTiles(&p) > math.MaxInt32:

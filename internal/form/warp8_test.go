@@ -82,7 +82,7 @@ func TestWarp8(t *testing.T) {
 	}
 	for want, p := range map[string]Problem{
 		"no form of 8 bits for sm_80 has this option":         with(bf16, func(p *Problem) { p.KeyLengths = 1 }),
-		"q is e4m3, the head dim 128 and that of v 128; no":   typed(p, array.E4M3, array.E4M3, array.F16),
+		"q is e4m3, which sm_80 does not multiply; q is F16 ": typed(p, array.E4M3, array.E4M3, array.F16),
 		"v is bf16 and o f16; in 8 bits on sm_80 both are F1": fp8(typed(p, array.BF16, array.BF16, array.F16)),
 		"the head dim 64 and that of v 64; no form of 8 bits": with(bf16, func(p *Problem) { p.HeadDim = 64 }),
 		"more than 2^31 elements":                             with(bf16, func(p *Problem) { p.Batch, p.Keys = 1<<10, 1<<20 }),

@@ -156,7 +156,8 @@ func TestCheatsOnTheSimulator(t *testing.T) {
 	}
 }
 
-// Every cheat is in the list, and its PTX is that of its source.
+// Every cheat is in the list, and its PTX is that of its source: the checksums of all are compared, and
+// one of eight is compiled.
 func TestCheatsAreListed(t *testing.T) {
 	t.Parallel()
 	folder := os.DirFS(cheatFolder)
@@ -177,12 +178,12 @@ func TestCheatsAreListed(t *testing.T) {
 	}
 	c, cacheDir := compiler(t)
 	shipped := toolchain.NewBuilder(folder, nil, t.TempDir())
-	for _, target := range ShippedTargets(kernel) {
+	for i, target := range ShippedTargets(kernel) {
 		image, _, err := shipped.Build(t.Context(), target)
 		if err != nil {
 			t.Fatalf("%v\nif the sources have changed, run `make ship`", err)
 		}
-		if c == nil {
+		if c == nil || i%8 != 0 {
 			continue
 		}
 		fresh, _, err := toolchain.NewBuilder(folder, c, cacheDir).Build(t.Context(), target)

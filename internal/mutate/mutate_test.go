@@ -1,10 +1,7 @@
 package mutate_test
 
 import (
-	"bytes"
-	"compress/gzip"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"
@@ -15,6 +12,7 @@ import (
 	"attune/internal/mutate"
 	"attune/internal/ptx"
 	"attune/internal/sim"
+	"attune/internal/toolchain"
 )
 
 // moduleWith is a module with a kernel body, which starts in line 16.
@@ -275,15 +273,11 @@ func TestApply(t *testing.T) {
 // shippedPTX returns the shipped PTX of a stage.
 func shippedPTX(t *testing.T, stage string) []byte {
 	t.Helper()
-	packed, err := os.ReadFile("../../kernels/ptx/" + stage + ".sm_89.ptx.gz")
+	packed, err := os.ReadFile("../../kernels/ptx/" + stage + ".sm_89.ptx.zst")
 	if err != nil {
 		t.Fatal(err)
 	}
-	reader, err := gzip.NewReader(bytes.NewReader(packed))
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := io.ReadAll(reader)
+	text, err := toolchain.UnpackPTX(packed)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,10 +1,8 @@
 package ptx
 
 import (
-	"bytes"
-	"compress/gzip"
+	"attune/internal/toolchain"
 	"flag"
-	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -24,7 +22,7 @@ func corpus(tb testing.TB) map[string][]byte {
 	tb.Helper()
 	texts := map[string][]byte{}
 	for _, pattern := range []string{
-		"testdata/*.ptx", "../cases/testdata/recorded/*.ptx", "../cases/testdata/defects/*.ptx", "../../kernels/ptx/*.ptx.gz", "../../kernels/*/*/ptx/*.ptx.gz",
+		"testdata/*.ptx", "../cases/testdata/recorded/*.ptx", "../cases/testdata/defects/*.ptx", "../../kernels/ptx/*.ptx.zst", "../../kernels/*/*/ptx/*.ptx.zst",
 	} {
 		paths, err := filepath.Glob(pattern)
 		if err != nil || len(paths) == 0 {
@@ -40,11 +38,8 @@ func corpus(tb testing.TB) map[string][]byte {
 func readText(tb testing.TB, path string) []byte {
 	tb.Helper()
 	text, err := os.ReadFile(path)
-	if err == nil && strings.HasSuffix(path, ".gz") {
-		var unpacked *gzip.Reader
-		if unpacked, err = gzip.NewReader(bytes.NewReader(text)); err == nil {
-			text, err = io.ReadAll(unpacked)
-		}
+	if err == nil && strings.HasSuffix(path, ".zst") {
+		text, err = toolchain.UnpackPTX(text)
 	}
 	if err != nil {
 		tb.Fatal(err)
@@ -203,7 +198,7 @@ func FuzzParse(f *testing.F) {
 }
 
 func BenchmarkParse(b *testing.B) {
-	for _, path := range []string{"../../kernels/ptx/stage2.sm_90a.ptx.gz", "testdata/forms.ptx"} {
+	for _, path := range []string{"../../kernels/ptx/stage2.sm_90a.ptx.zst", "testdata/forms.ptx"} {
 		text := readText(b, path)
 		b.Run(filepath.Base(path), func(b *testing.B) {
 			b.SetBytes(int64(len(text)))

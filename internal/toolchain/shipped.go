@@ -2,7 +2,6 @@ package toolchain
 
 import (
 	"bytes"
-	"compress/gzip"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -16,7 +15,7 @@ import (
 	"strings"
 	"sync"
 
-	"attune/internal/regular"
+	"github.com/klauspost/compress/zstd"
 )
 
 // The folder of a kernel with its shipped images, and their list.
@@ -32,7 +31,7 @@ type Shipped struct {
 
 // ShippedImage is one shipped image. Its PTX is in a file beside the list.
 type ShippedImage struct {
-	File   string   `json:"file"` // gzipped PTX
+	File   string   `json:"file"` // PTX, compressed by zstd
 	Record Record   `json:"record"`
 	Log    []string `json:"log"` // lines of ptxas -v
 }
@@ -118,7 +117,7 @@ func readShippedPTX(kernel fs.FS, s ShippedImage) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read a shipped image: %w", err)
 	}
-	ptx, err := regular.Decompress(packed, name, maxSource)
+	ptx, err := UnpackPTX(packed)
 	if err != nil {
 		return nil, fmt.Errorf("unpack %s: %w", name, err)
 	}
@@ -126,6 +125,26 @@ func readShippedPTX(kernel fs.FS, s ShippedImage) ([]byte, error) {
 		return nil, fmt.Errorf("%s does not match the hash in its record; run `make ship`", name)
 	}
 	return ptx, nil
+}
+
+// pack compresses PTX, with the same bytes each time: on one goroutine.
+func pack(ptx []byte) []byte {
+	writer, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedBestCompression), zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(4<<20))
+	if err != nil {
+		panic(err) // the options are constants
+	}
+	defer writer.Close()
+	return writer.EncodeAll(ptx, nil)
+}
+
+// UnpackPTX expands the PTX of a shipped image.
+func UnpackPTX(packed []byte) ([]byte, error) {
+	reader, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxSource))
+	if err != nil {
+		return nil, err
+	}
+	defer reader.Close()
+	return reader.DecodeAll(packed, nil)
 }
 
 // WriteShipped replaces the shipped images of the kernel in dir.
@@ -140,17 +159,11 @@ func WriteShipped(dir string, images []*Image) error {
 	var list Shipped
 	for _, image := range images {
 		s := ShippedImage{
-			File:   fmt.Sprintf("%s.%s.ptx.gz", image.Record.Variant, image.Record.Arch),
+			File:   fmt.Sprintf("%s.%s.ptx.zst", image.Record.Variant, image.Record.Arch),
 			Record: image.Record,
 			Log:    strings.Split(strings.TrimRight(image.Log, "\n"), "\n"),
 		}
-		var packed bytes.Buffer
-		writer := gzip.NewWriter(&packed) // without name and time, so the bytes are reproducible
-		_, err := writer.Write(image.PTX)
-		if err = errors.Join(err, writer.Close()); err != nil {
-			return err
-		}
-		if err := os.WriteFile(filepath.Join(folder, s.File), packed.Bytes(), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(folder, s.File), pack(image.PTX), 0o644); err != nil {
 			return err
 		}
 		list.Images = append(list.Images, s)

@@ -132,6 +132,7 @@ var allowed = []string{"run", "bench", "compare", "mutate"}
 // Command is a command of attune, without the flags that name the kernel, the device and the ledger.
 type Command struct {
 	Args []string `json:"args"`
+	Text bool     `json:"text,omitempty"` // its output is for people; a JSON string in the outcome
 	Once string   `json:"once,omitempty"` // tells measurements apart that are to be repeated
 }
 

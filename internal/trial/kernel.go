@@ -221,7 +221,10 @@ func unpack(folder string, archive []byte) error {
 		if head.Typeflag != tar.TypeReg {
 			return fmt.Errorf("the kernel's archive has %s, which is no file", head.Name)
 		}
-		text, err := io.ReadAll(io.LimitReader(list, maxFile))
+		if head.Size > maxFile {
+			return fmt.Errorf("the kernel's archive: %s has %d bytes; want at most %d", head.Name, head.Size, maxFile)
+		}
+		text, err := io.ReadAll(list)
 		if err == nil {
 			err = root.MkdirAll(path.Dir(head.Name), 0o755)
 		}

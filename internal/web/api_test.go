@@ -135,6 +135,7 @@ func TestResponsesMatchTheirSchemas(t *testing.T) {
 	d.request(t, s, "/api/compare", "/api/compare?a=x&b=y")
 	d.request(t, s, "/api/benches", "/api/benches")
 	d.request(t, s, "/api/tunings", "/api/tunings")
+	d.request(t, s, "/api/fleet", "/api/fleet")
 	d.request(t, s, "/api/jobs", "/api/jobs")
 	d.request(t, s, "/api/jobs/{number}", "/api/jobs/1")
 	d.request(t, s, "/api/jobs/{number}", "/api/jobs/2")

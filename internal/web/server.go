@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"attune/internal/document"
+	"attune/internal/fleet"
 	"attune/internal/ledger"
 	"attune/internal/spec"
 	"attune/internal/toolchain"
@@ -43,6 +44,9 @@ type Config struct {
 	Host    string // by which the user names it, if that is no address; may be empty
 	Token   string // needed to start a run
 	Private bool   // the token is needed to read too
+
+	// Fleet reads the state of the fleet whose server this is; nil without one.
+	Fleet func(ctx context.Context) (*fleet.Status, error)
 
 	// Commands are what the commands of a report need to work as printed.
 	Commands document.Commands
@@ -116,6 +120,7 @@ func (s *Server) routes() map[string]handler {
 		"GET /ladder":              s.ladderReport,
 		"GET /kernel":              s.kernelPage,
 		"GET /knobs":               s.knobPage,
+		"GET /fleet":               s.fleetPage,
 		"GET /start":               s.startPage,
 		"POST /start":              s.needsToken(s.startForm),
 		"POST /token":              s.tokenForm,
@@ -133,6 +138,7 @@ func (s *Server) routes() map[string]handler {
 		"GET /api/benches/{id}":    s.apiBench,
 		"GET /api/tunings/{id}":    s.apiTuning,
 		"GET /api/tunings":         s.apiTunings,
+		"GET /api/fleet":           s.apiFleet,
 		"GET /api/jobs":            s.apiJobs,
 		"GET /api/jobs/{number}":   s.apiJob,
 

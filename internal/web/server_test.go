@@ -135,7 +135,7 @@ func pagePaths(t testing.TB, s *Server) []string {
 	}
 	paths := []string{
 		"/", "/runs", "/runs?q=stage2&verdict=merge", "/runs?page=9999", "/compare", "/benches", "/tunings", "/kernel", "/kernel?variant=stage7a&arch=sm_90a",
-		"/kernel?variant=stage2&file=ladder/shared_scores/mainloop.cuh&line=60", "/knobs", "/knobs?stage=stage7b", "/knobs?stage=stage2&TILE_N=32", "/start", "/ladder",
+		"/kernel?variant=stage2&file=ladder/shared_scores/mainloop.cuh&line=60", "/knobs", "/knobs?stage=stage7b", "/knobs?stage=stage2&TILE_N=32", "/start", "/fleet", "/ladder",
 	}
 	for _, e := range l.entries {
 		paths = append(paths, "/runs/"+e.ID, "/runs/"+e.ID+"/report")
@@ -227,7 +227,7 @@ func TestEmptyLedger(t *testing.T) {
 	s := newServer(t, openLedger(t, filepath.Join(t.TempDir(), "none")))
 	for path, want := range map[string]string{
 		"/": "attune run stage2", "/runs": "attune run", "/compare": "No run of this ledger has times", "/benches": "attune bench",
-		"/tunings": "attune tune", "/ladder": "<code>attune run</code>", "/kernel": "__global__", "/knobs": "TILE_N", "/start": "token",
+		"/tunings": "attune tune", "/ladder": "<code>attune run</code>", "/kernel": "__global__", "/knobs": "TILE_N", "/start": "token", "/fleet": "attune serve --fleet",
 	} {
 		w := get(s, path)
 		if w.Code != http.StatusOK || !strings.Contains(w.Body.String(), want) {

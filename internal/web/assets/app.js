@@ -49,7 +49,7 @@
     next.scrollIntoView({ block: "nearest" });
   }
 
-  const pages = { o: "/", r: "/runs", c: "/compare", b: "/benches", t: "/tunings", k: "/kernel", n: "/knobs", s: "/start" };
+  const pages = { o: "/", r: "/runs", c: "/compare", b: "/benches", t: "/tunings", k: "/kernel", n: "/knobs", f: "/fleet", s: "/start" };
   let going = 0; // until when a second key names a page
 
   function onKey(event) {
@@ -189,6 +189,25 @@
     });
   }
 
+  // A part without events is asked for again every few seconds, while the page is looked at.
+  function poll(live) {
+    const status = document.getElementById("status");
+    async function refresh() {
+      if (!document.hidden) {
+        try {
+          const response = await fetch(live.dataset.part, { cache: "no-store" });
+          status.textContent = response.ok ? "" : "The fleet does not answer; this page tries again.";
+          if (response.ok) replace(live, await response.text());
+          if (response.ok) document.documentElement.dataset.live = "open";
+        } catch {
+          status.textContent = "The connection is lost; this page tries again.";
+        }
+      }
+      setTimeout(refresh, 1000 * live.dataset.refresh);
+    }
+    setTimeout(refresh, 1000 * live.dataset.refresh);
+  }
+
   function searchText(data) {
     let text = data.evaluations + " evaluations, " + data.failed + " failed.";
     if (data.best) text += " The best so far is " + data.best;
@@ -228,6 +247,7 @@
     document.addEventListener("keydown", onKey);
     const live = document.getElementById("live");
     if (live && live.dataset.events) follow(live);
+    if (live && live.dataset.refresh) poll(live);
     document.documentElement.dataset.ready = "yes";
   });
 })();
