@@ -83,9 +83,6 @@ func (a *app) work(ctx context.Context, o workerOptions) error {
 		return err
 	}
 	defer bench.Close()
-	if creds != nil && creds.Class != "" && creds.Class != w.Class {
-		return usageError{fmt.Errorf("the credentials of %s are for the class %s; this device is of %s", creds.Name, creds.Class, w.Class)}
-	}
 	if w.Name, err = o.workerName(creds); err != nil {
 		return usageError{err}
 	}

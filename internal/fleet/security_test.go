@@ -54,8 +54,16 @@ func (k *keyed) invite(name, class string) *Credentials {
 	if err != nil {
 		k.t.Fatal(err)
 	}
-	k.refresh(k.t.Context(), func(line string) { k.t.Log(line) })
-	return &c
+	for range 100 {
+		conn, err := Connect(c.URL, &c, nil)
+		if err == nil {
+			conn.Close()
+			return &c
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	k.t.Fatalf("the server does not let %s in", name)
+	return nil
 }
 
 // connect is a connection of a worker. refused lists what the server denied.
