@@ -95,6 +95,9 @@ func (a *app) work(ctx context.Context, o workerOptions) error {
 		return err
 	}
 	w.Idle = o.idle
+	if creds != nil {
+		w.API = creds.API
+	}
 	// What kernels and references bring along must not find the key.
 	if err := errors.Join(os.Unsetenv(credsVariable), os.Unsetenv(fleetVariable)); err != nil {
 		return err

@@ -24,6 +24,7 @@ type Credentials struct {
 	Name  string `toml:"name"`            // of the worker; owner for the coordinator
 	Class string `toml:"class,omitempty"` // that the worker may work for; empty for any
 	Seed  string `toml:"seed"`            // the private key
+	API   string `toml:"api,omitempty"`   // prefix of JetStream; empty for the usual one
 	CA    string `toml:"ca,omitempty"`    // certificate of the server's authority; empty for those of the machine
 }
 
@@ -93,6 +94,9 @@ func (c *Credentials) Write(path string) error {
 // connectLimit is how long the first connection may take.
 const connectLimit = 5 * time.Second
 
+// pingEvery is how often a connection is tried. A link that is half open is noticed after three times that.
+var pingEvery = 5 * time.Second
+
 // Connect connects to a server. The connection comes back by itself when it was lost; changed is
 // called when it was lost or came back, and may be nil.
 func Connect(address string, c *Credentials, changed func(string)) (*nats.Conn, error) {
@@ -107,7 +111,7 @@ func Connect(address string, c *Credentials, changed func(string)) (*nats.Conn, 
 	}
 	options := []nats.Option{
 		nats.Name("attune"), nats.Timeout(connectLimit), nats.MaxReconnects(-1), nats.ReconnectWait(500 * time.Millisecond), nats.ReconnectBufSize(-1),
-		nats.PingInterval(10 * time.Second), nats.MaxPingsOutstanding(2),
+		nats.PingInterval(pingEvery), nats.MaxPingsOutstanding(2),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if err != nil {
 				changed(fmt.Sprintf("the connection to the fleet was lost (%v); trying again", err))

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,10 +17,12 @@ import (
 // Coordinator publishes jobs and takes their results. Only it writes a journal or a ledger.
 type Coordinator struct {
 	queue *queue
+	store Store
 	trust Trust
 	note  func(string) // a line for the person who waits; may be nil
 	check time.Duration
 
+	opening sync.Mutex // of the queue of a class
 	mu      sync.Mutex
 	waiting map[string]*waiter
 	classes map[string]bool // that have a consumer
@@ -31,6 +35,29 @@ type waiter struct {
 	done   chan struct{} // closed with the result
 	result *Result
 	users  int
+
+	refused string // why the last result was refused
+	again   int    // how often the job was published again because of that
+}
+
+// noteEvery is how often the same line is noted.
+const noteEvery = 30 * time.Second
+
+// seldom leaves out lines that were noted a short time ago: many jobs wait for one server.
+func seldom(note func(string)) func(string) {
+	var mu sync.Mutex
+	last := map[string]time.Time{}
+	return func(line string) {
+		mu.Lock()
+		known, is := last[line]
+		if is = is && time.Since(known) < noteEvery; !is {
+			last[line] = time.Now()
+		}
+		mu.Unlock()
+		if !is {
+			note(line)
+		}
+	}
 }
 
 // Trust says whose results are taken.
@@ -53,9 +80,9 @@ func NewCoordinator(ctx context.Context, conn *nats.Conn, s Store, trust Trust, 
 		note = func(string) {}
 	}
 	if trust == nil {
-		trust = invited{q.keys}
+		trust = &invited{keys: q.keys}
 	}
-	c := &Coordinator{queue: q, trust: trust, note: note, check: outboxEvery, waiting: map[string]*waiter{}, classes: map[string]bool{}}
+	c := &Coordinator{queue: q, store: s, trust: trust, note: seldom(note), check: outboxEvery, waiting: map[string]*waiter{}, classes: map[string]bool{}}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var work sync.WaitGroup
 	c.stop = func() { cancel(); work.Wait() }
@@ -129,7 +156,7 @@ func (c *Coordinator) begin(ctx context.Context, key string, j *Job) error {
 		return err
 	}
 	known, err := c.queue.result(ctx, key)
-	if err == nil && c.take(ctx, known.Data) {
+	if err == nil && c.take(ctx, known.Subject, known.Data) {
 		return nil
 	}
 	if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
@@ -139,8 +166,10 @@ func (c *Coordinator) begin(ctx context.Context, key string, j *Job) error {
 	return c.publish(ctx, j)
 }
 
-// open makes the queue of a class.
+// open makes the queue of a class, once.
 func (c *Coordinator) open(ctx context.Context, class string) error {
+	c.opening.Lock()
+	defer c.opening.Unlock()
 	c.mu.Lock()
 	known := c.classes[class]
 	c.mu.Unlock()
@@ -183,7 +212,7 @@ func (c *Coordinator) receive(ctx context.Context, conn *nats.Conn) {
 		consumer, err := c.queue.results.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverNewPolicy})
 		if err == nil {
 			var consuming jetstream.ConsumeContext
-			consuming, err = consumer.Consume(func(m jetstream.Msg) { c.take(ctx, m.Data()) })
+			consuming, err = consumer.Consume(func(m jetstream.Msg) { c.take(ctx, m.Subject(), m.Data()) })
 			if err == nil {
 				select {
 				case <-ctx.Done():
@@ -198,10 +227,10 @@ func (c *Coordinator) receive(ctx context.Context, conn *nats.Conn) {
 
 // take gives a result to those who wait for it. It reports whether the result is valid and was
 // waited for.
-func (c *Coordinator) take(ctx context.Context, data []byte) bool {
+func (c *Coordinator) take(ctx context.Context, subject string, data []byte) bool {
 	var r Result
-	if json.Unmarshal(data, &r) != nil {
-		return false
+	if json.Unmarshal(data, &r) != nil || subject != resultSubject+r.Worker+"."+r.Key {
+		return false // under the key of another job it would hide that job's result
 	}
 	c.mu.Lock()
 	w := c.waiting[r.Key]
@@ -210,16 +239,31 @@ func (c *Coordinator) take(ctx context.Context, data []byte) bool {
 		return false
 	}
 	if err := c.valid(ctx, &r, &w.job); err != nil {
-		c.note(fmt.Sprintf("a result of %s is refused: %v", r.Worker, err))
+		if ctx.Err() == nil {
+			c.refuse(w, fmt.Sprintf("a result of %s is refused: %v", r.Worker, err))
+		}
 		return false
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	w.finish(&r)
+	return true
+}
+
+// finish ends the wait for a result. The caller holds the lock.
+func (w *waiter) finish(r *Result) {
 	if w.result == nil {
-		w.result = &r
+		w.result = r
 		close(w.done)
 	}
-	return true
+}
+
+// refuse notes why a result is refused.
+func (c *Coordinator) refuse(w *waiter, why string) {
+	c.note(why)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	w.refused = why
 }
 
 // valid checks that a result is one of the job, by a worker that may work for its class.
@@ -245,23 +289,73 @@ func (c *Coordinator) watch(ctx context.Context) {
 		}
 		c.mu.Unlock()
 		for key, w := range jobs {
-			c.recover(ctx, key, &w.job)
+			c.recover(ctx, key, w)
 		}
 	}
 }
 
 // recover publishes a job again that is neither queued nor done.
-func (c *Coordinator) recover(ctx context.Context, key string, j *Job) {
+func (c *Coordinator) recover(ctx context.Context, key string, w *waiter) {
 	ctx, cancel := context.WithTimeout(ctx, c.check)
 	defer cancel()
-	if queued, err := c.queue.queued(ctx, j); err != nil || queued {
+	if known, err := c.queue.result(ctx, key); err == nil && c.take(ctx, known.Subject, known.Data) {
+		return // its message was missed
+	}
+	queued, err := c.queue.queued(ctx, &w.job)
+	if err != nil {
+		c.away(ctx, err)
 		return
 	}
+	if queued {
+		return
+	}
+	// A worker may have finished the job between these two questions.
 	known, err := c.queue.result(ctx, key)
 	switch {
-	case err == nil && c.take(ctx, known.Data):
+	case err == nil && c.take(ctx, known.Subject, known.Data):
 	case err == nil || errors.Is(err, jetstream.ErrMsgNotFound):
-		_ = c.publish(ctx, j) // it notes why it could not
+		if c.mayRepeat(w) {
+			_ = c.publish(ctx, &w.job) // it notes why it could not
+		}
+	}
+}
+
+// mayRepeat is false after too many results that were refused: the job ends.
+func (c *Coordinator) mayRepeat(w *waiter) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if w.refused == "" {
+		return true
+	}
+	if w.again++; w.again < MaxDeliveries {
+		w.refused = ""
+		return true
+	}
+	w.finish(&Result{Protocol: Protocol, Key: w.job.Key(), Class: w.job.Class, Lost: w.refused})
+	return false
+}
+
+// away says that the server does not answer, and makes the streams again if it has lost them.
+func (c *Coordinator) away(ctx context.Context, err error) {
+	if ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return
+	}
+	if !errors.Is(err, jetstream.ErrStreamNotFound) && !errors.Is(err, nats.ErrNoResponders) && !errors.Is(err, jetstream.ErrNoStreamResponse) {
+		c.note(fmt.Sprintf("the fleet's server: %v; trying again", plain(err)))
+		return
+	}
+	q, err := openQueue(ctx, c.queue.js.Conn(), c.store)
+	if err != nil {
+		c.note(fmt.Sprintf("%v; trying again", err))
+		return
+	}
+	c.mu.Lock()
+	classes := slices.Collect(maps.Keys(c.classes))
+	c.mu.Unlock()
+	for _, class := range classes {
+		if err := q.consumer(ctx, class); err != nil {
+			c.note(fmt.Sprintf("the queue of %s: %v; trying again", class, plain(err)))
+		}
 	}
 }
 

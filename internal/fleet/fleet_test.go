@@ -18,7 +18,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	lease, renewal, outboxEvery, pull, stalled = 400*time.Millisecond, 100*time.Millisecond, 200*time.Millisecond, 200*time.Millisecond, time.Second
+	if os.Getenv("ATTUNE_FLEET") == "" { // benchmarks of a real fleet have its times
+		lease, renewal, outboxEvery, pull, stalled, pingEvery = 400*time.Millisecond, 100*time.Millisecond, 200*time.Millisecond, 200*time.Millisecond, time.Second, 200*time.Millisecond
+	}
 	os.Exit(m.Run())
 }
 
@@ -365,18 +367,170 @@ func TestDrain(t *testing.T) {
 func TestObjects(t *testing.T) {
 	b := newBench(t)
 	files := b.Objects()
-	hash, err := files.Put(t.Context(), []byte("kernel"))
+	theirs := workerFiles(b.queue.js, "a")
+	for _, text := range []string{"kernel", "", strings.Repeat("x", partBytes), strings.Repeat("x", 2*partBytes+1)} {
+		place, err := files.Put(t.Context(), []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again, err := files.Put(t.Context(), []byte(text)); err != nil || again != place {
+			t.Error(again, err)
+		}
+		if data, err := theirs.Get(t.Context(), place); err != nil || string(data) != text {
+			t.Errorf("%d bytes, %v", len(data), err)
+		}
+		own, err := theirs.Put(t.Context(), []byte(text))
+		if err != nil || own == place {
+			t.Error(own, err)
+		}
+		if data, err := files.Get(t.Context(), own); err != nil || string(data) != text {
+			t.Errorf("%d bytes, %v", len(data), err)
+		}
+	}
+	if _, err := files.Get(t.Context(), "a."+strings.Repeat("0", 64)); !errors.As(err, new(*MachineError)) {
+		t.Error(err)
+	}
+	if _, err := files.Get(t.Context(), "a.>"); err == nil {
+		t.Error("an address with a wildcard")
+	}
+}
+
+// A damaged file is one clear error, and the next upload mends it.
+func TestDamagedFile(t *testing.T) {
+	b := newBench(t)
+	text := []byte(strings.Repeat("kernel", 1000))
+	place, err := b.Objects().Put(t.Context(), text)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again, err := files.Put(t.Context(), []byte("kernel")); err != nil || again != hash {
-		t.Error(again, err)
+	for _, damage := range []string{"", "other", strings.Repeat("x", len(text)), strings.Repeat("x", partBytes)} {
+		if _, err := b.queue.js.Publish(t.Context(), fileSubject+place+".0", []byte(damage)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := workerFiles(b.queue.js, "a").Get(t.Context(), place); err == nil || !errors.As(err, new(*MachineError)) {
+			t.Error(err)
+		}
+		if _, err := b.Objects().Put(t.Context(), text); err != nil {
+			t.Fatal(err)
+		}
+		if data, err := workerFiles(b.queue.js, "a").Get(t.Context(), place); err != nil || string(data) != string(text) {
+			t.Errorf("%d bytes, %v", len(data), err)
+		}
 	}
-	if data, err := files.Get(t.Context(), hash); err != nil || string(data) != "kernel" {
-		t.Errorf("%q, %v", data, err)
+}
+
+// A result under the key of another job neither counts nor hides the other's.
+func TestResultUnderAnotherKey(t *testing.T) {
+	b := newBench(t)
+	w, _ := b.worker("a", double)
+	b.all(2)
+	r, err := b.Do(t.Context(), job(t, 1))
+	if err != nil {
+		t.Fatal(err)
 	}
-	if _, err := files.Get(t.Context(), strings.Repeat("0", 64)); !errors.As(err, new(*MachineError)) {
+	data, _ := json.Marshal(r)
+	other := job(t, 7)
+	if _, err := w.js.Publish(t.Context(), resultSubject+"a."+other.Key(), data); err != nil {
+		t.Fatal(err)
+	}
+	b.all(8)
+}
+
+// A worker whose results are all refused ends a job with one clear error.
+func TestRefusedForEver(t *testing.T) {
+	b := newBench(t)
+	w, _ := b.worker("a", double)
+	w.mu.Lock()
+	w.Key, _ = nkeys.CreateUser()
+	w.mu.Unlock()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	err := b.do(ctx, 1)
+	if _, lost := errors.AsType[*LostError](err); !lost || !strings.Contains(err.Error(), "a result of a is refused: its signature is not that of the worker") {
 		t.Error(err)
+	}
+}
+
+// A result that is too large is one clear error.
+func TestLargeResult(t *testing.T) {
+	b := newBench(t)
+	b.worker("a", func(context.Context, *Job, Objects, func()) (any, error) { return strings.Repeat("x", 2<<20), nil })
+	if err := b.do(t.Context(), 1); err == nil || !strings.Contains(err.Error(), "more than the fleet's server takes") {
+		t.Error(err)
+	}
+}
+
+// What a worker says about times changes nothing: its clock may be an hour off.
+func TestWrongClock(t *testing.T) {
+	for _, off := range []time.Duration{-time.Hour, time.Hour} {
+		b := newBench(t)
+		w, _ := b.worker("a", double)
+		w.mu.Lock()
+		w.state.Since, w.state.Started, w.state.Busy = time.Now().Add(off), time.Now().Add(off), off.Seconds()
+		w.mu.Unlock()
+		b.all(3)
+		s, err := b.Status(t.Context())
+		if err != nil || len(s.Workers) != 1 {
+			t.Errorf("%+v, %v", s, err)
+		}
+	}
+}
+
+// Programs of another protocol end with one clear line, and get no jobs.
+func TestOtherProtocol(t *testing.T) {
+	b := newBench(t)
+	stream, err := b.queue.js.Stream(t.Context(), fileStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := stream.CachedInfo().Config
+	config.Metadata[protocolKey] = "2"
+	if _, err := b.queue.js.UpdateStream(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	const want = "the fleet speaks protocol 2, this program 1: use the same version of attune on all machines"
+	w := &Worker{Name: "old", Class: "sim", Do: double}
+	if err := w.Run(t.Context(), b.conn); err == nil || err.Error() != want {
+		t.Error(err)
+	}
+	if _, err := NewCoordinator(t.Context(), b.conn, Store{}, nil, nil); err == nil || err.Error() != want {
+		t.Error(err)
+	}
+}
+
+// A server whose folder was lost gets its streams again from the coordinator that waits.
+func TestLostStreams(t *testing.T) {
+	b := newBench(t)
+	done := make(chan error, 1)
+	go func() { done <- b.do(t.Context(), 6) }()
+	time.Sleep(50 * time.Millisecond)
+	for _, name := range []string{jobStream, resultStream, fileStream} {
+		if err := b.queue.js.DeleteStream(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.worker("a", double)
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("the job is not done")
+	}
+}
+
+// A worker that waits for a job ends at once.
+func TestIdleWorkerEnds(t *testing.T) {
+	defer func(before time.Duration) { pull = before }(pull)
+	pull = time.Minute
+	b := newBench(t)
+	_, kill := b.worker("a", double)
+	b.all(1)
+	began := time.Now()
+	kill()
+	if took := time.Since(began); took > 3*time.Second {
+		t.Errorf("it took %s", took)
 	}
 }
 

@@ -104,7 +104,7 @@ func (h *Home) Invite(name, class, address string) (Credentials, error) {
 	if err != nil {
 		return c, err
 	}
-	c.URL = address
+	c.URL, c.API = address, workerAPI
 	authority, err := os.ReadFile(filepath.Join(h.path, "ca.pem"))
 	if err == nil {
 		c.CA = string(authority)

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -32,6 +34,9 @@ const invitationsEvery = time.Second
 // StartHost starts the server of a fleet. On loopback, and while nobody is invited, it trusts every
 // program of this machine; elsewhere connections are encrypted and every worker has a key.
 func StartHost(ctx context.Context, path, address string, note func(string)) (*Host, error) {
+	if note == nil {
+		note = func(string) {}
+	}
 	home, err := OpenHome(path)
 	if err != nil {
 		return nil, err
@@ -82,13 +87,39 @@ func (h *Host) coordinate(ctx context.Context, note func(string)) (err error) {
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var work sync.WaitGroup
+	note = seldom(note)
 	work.Go(func() {
 		for pause(ctx, invitationsEvery) {
 			h.refresh(ctx, note)
+			h.guard(note)
 		}
 	})
 	h.stop = func() { cancel(); work.Wait() }
 	return nil
+}
+
+// diskReserve is how much space the server's disk must have before its streams start again.
+const diskReserve = 1 << 20
+
+// guard stops the streams while the disk is full, and starts them when it has space: a stream that
+// could not write answers nobody until its server starts again.
+func (h *Host) guard(note func(string)) {
+	place := filepath.Join(h.home.path, "reserve")
+	err := os.WriteFile(place, make([]byte, diskReserve), 0o600)
+	_ = os.Remove(place) // it may not exist
+	stopped := h.server.Stopped()
+	switch {
+	case err == nil && stopped:
+		if err = h.server.Revive(); err == nil {
+			note("the fleet's server goes on")
+			return
+		}
+	case err != nil && !stopped:
+		h.server.Pause()
+	}
+	if err != nil {
+		note(fmt.Sprintf("the fleet's server has stopped: %v; free some space, and it goes on", err))
+	}
 }
 
 // refresh lets new workers in, and dismissed ones out.

@@ -7,66 +7,98 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
+	"regexp"
+	"strconv"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Objects are files by the SHA-256 of their content: kernels, images, logs and records.
+// Objects are files: kernels, images, logs and records. The address of a file is the name of the owner
+// and the SHA-256 of its content. Only the owner can write below its name, so that nobody damages the
+// file of another one.
 type Objects interface {
-	Get(ctx context.Context, hash string) ([]byte, error)
-	Put(ctx context.Context, data []byte) (hash string, err error)
+	Get(ctx context.Context, address string) ([]byte, error)
+	Put(ctx context.Context, data []byte) (address string, err error)
 }
 
-// Objects are the fleet's files.
-func (c *Coordinator) Objects() Objects { return &objects{js: c.queue.js, store: c.queue.objects} }
+// Objects are the files of the fleet, and those of the coordinator.
+func (c *Coordinator) Objects() Objects { return &objects{js: c.queue.js, owner: Owner} }
 
-// objects keeps files on the server. The bucket is opened when it is first used.
+// workerFiles are the files of the fleet, and those of a worker.
+func workerFiles(js jetstream.JetStream, name string) Objects { return &objects{js: js, owner: name} }
+
+// objects keeps files on the server, in parts with a subject each.
 type objects struct {
 	js    jetstream.JetStream
-	store jetstream.ObjectStore
+	owner string
 }
 
-func (o *objects) open(ctx context.Context) (err error) {
-	if o.store == nil {
-		o.store, err = o.js.ObjectStore(ctx, objectBucket)
-	}
-	return err
-}
+// partBytes is the size of a part. The last one of a file is smaller, and may be empty.
+const partBytes = 512 << 10
+
+// maxObject is the largest file.
+const maxObject = 256 << 20
+
+// address is what the address of a file looks like.
+var address = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,63}\.([0-9a-f]{64})$`)
 
 // Get returns a file, whose content is checked.
-func (o *objects) Get(ctx context.Context, hash string) ([]byte, error) {
-	if err := o.open(ctx); err != nil {
-		return nil, &MachineError{plain(err)}
+func (o *objects) Get(ctx context.Context, place string) ([]byte, error) {
+	named := address.FindStringSubmatch(place)
+	if named == nil {
+		return nil, fmt.Errorf("%q is no address of a file", place)
 	}
-	data, err := o.store.GetBytes(ctx, hash)
-	if errors.Is(err, jetstream.ErrObjectNotFound) {
-		return nil, &MachineError{fmt.Errorf("the fleet has no file %.12s", hash)}
-	}
+	stream, err := o.js.Stream(ctx, fileStream)
 	if err != nil {
 		return nil, &MachineError{plain(err)}
 	}
-	if hashOf(data) != hash {
-		return nil, &MachineError{fmt.Errorf("the file %.12s of the fleet is damaged", hash)}
+	var data bytes.Buffer
+	for part := 0; ; part++ {
+		m, err := stream.GetLastMsgForSubject(ctx, fileSubject+place+"."+strconv.Itoa(part))
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			return nil, &MachineError{fmt.Errorf("the fleet has no file %s, or not all of it", short(place))}
+		}
+		if err != nil {
+			return nil, &MachineError{plain(err)}
+		}
+		data.Write(m.Data)
+		if len(m.Data) < partBytes {
+			break
+		}
+		if data.Len() > maxObject {
+			return nil, &MachineError{fmt.Errorf("the file %s of the fleet has more than %d MB", short(place), maxObject>>20)}
+		}
 	}
-	return data, nil
+	if hashOf(data.Bytes()) != named[1] {
+		return nil, &MachineError{fmt.Errorf("the file %s of the fleet is damaged", short(place))}
+	}
+	return data.Bytes(), nil
 }
 
-// Put stores a file, unless it is there.
+// Put stores a file, unless all of it is there.
 func (o *objects) Put(ctx context.Context, data []byte) (string, error) {
-	if err := o.open(ctx); err != nil {
-		return "", plain(err)
+	place := o.owner + "." + hashOf(data)
+	if o.owner == Owner { // a worker's files are new
+		if known, err := o.Get(ctx, place); err == nil && bytes.Equal(known, data) {
+			return place, nil
+		}
 	}
-	hash := hashOf(data)
-	if info, err := o.store.GetInfo(ctx, hash); err == nil && info.Size == uint64(len(data)) {
-		return hash, nil
+	if len(data) > maxObject {
+		return "", fmt.Errorf("a file of %d MB is more than the fleet's server takes", len(data)>>20)
 	}
-	_, err := o.store.Put(ctx, jetstream.ObjectMeta{Name: hash}, io.Reader(bytes.NewReader(data)))
-	if err != nil {
-		return "", fmt.Errorf("store %d bytes on the fleet's server: %w", len(data), plain(err))
+	for part := 0; ; part++ {
+		piece := data[min(part*partBytes, len(data)):min((part+1)*partBytes, len(data))]
+		if _, err := o.js.Publish(ctx, fileSubject+place+"."+strconv.Itoa(part), piece); err != nil {
+			return "", fmt.Errorf("store %d bytes on the fleet's server: %w", len(data), plain(err))
+		}
+		if len(piece) < partBytes {
+			return place, nil
+		}
 	}
-	return hash, nil
 }
+
+// short is an address for people.
+func short(place string) string { return place[:len(place)-52] }
 
 func hashOf(data []byte) string {
 	sum := sha256.Sum256(data)

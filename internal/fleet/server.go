@@ -35,14 +35,14 @@ type ServerOptions struct {
 const startLimit = time.Minute
 
 // memoryLimit bounds the streams of a server that keeps them in memory.
-const memoryLimit = jobBytes*4 + resultBytes + objectBytes
+const memoryLimit = jobBytes*4 + resultBytes + fileBytes
 
 // StartServer starts a server. Every acknowledged write is on the disk.
 func StartServer(o ServerOptions) (*Server, error) {
 	opts := &server.Options{
 		ServerName: "attune", NoLog: true, NoSigs: true, JetStream: true, StoreDir: o.Folder, SyncAlways: o.Folder != "",
 		JetStreamMaxMemory: memoryLimit, JetStreamMaxStore: memoryLimit, MaxPayload: 1 << 20, DontListen: o.Address == "",
-		TLSConfig: o.TLS, TLS: o.TLS != nil, TLSTimeout: 5, Nkeys: users(o.Owner, o.Workers),
+		TLSConfig: o.TLS, TLS: o.TLS != nil, TLSTimeout: 5,
 	}
 	if o.Address != "" {
 		host, port, err := net.SplitHostPort(o.Address)
@@ -56,6 +56,9 @@ func StartServer(o ServerOptions) (*Server, error) {
 			opts.Port = server.RANDOM_PORT
 		}
 		opts.Host = host
+	}
+	if err := admit(opts, o.Owner, o.Workers); err != nil {
+		return nil, err
 	}
 	scratch := ""
 	if o.Folder == "" {
@@ -83,13 +86,31 @@ func (s *Server) Address() string { return s.nats.Addr().String() }
 
 // Invite lets workers connect from now on, and no others.
 func (s *Server) Invite(owner string, workers map[string]Invitation) error {
-	changed := s.opts.Clone()
-	changed.Nkeys = users(owner, workers)
-	if err := s.nats.ReloadOptions(changed); err != nil {
-		return err
+	for range 2 { // the server subscribes to the imports of an account that is new at the next change only
+		changed := s.opts.Clone()
+		if err := admit(changed, owner, workers); err != nil {
+			return err
+		}
+		if err := s.nats.ReloadOptions(changed); err != nil {
+			return err
+		}
+		s.opts = changed
 	}
-	s.opts = changed
 	return nil
+}
+
+// Stopped reports whether the server has stopped its streams, as it does when the disk is full.
+func (s *Server) Stopped() bool { return !s.nats.JetStreamEnabled() }
+
+// Pause stops the streams. Whoever asks for them is refused at once.
+func (s *Server) Pause() { _ = s.nats.ShutdownJetStream() }
+
+// Revive starts the streams again.
+func (s *Server) Revive() error {
+	return s.nats.EnableJetStream(&server.JetStreamConfig{
+		StoreDir: s.opts.StoreDir, SyncInterval: s.opts.SyncInterval, SyncAlways: s.opts.SyncAlways,
+		MaxMemory: s.opts.JetStreamMaxMemory, MaxStore: s.opts.JetStreamMaxStore, Strict: !s.opts.NoJetStreamStrict,
+	})
 }
 
 // Close stops the server. What it keeps on the disk stays there.
@@ -119,19 +140,16 @@ func Embed(context.Context) (conn *nats.Conn, stop func(), err error) {
 	return conn, func() { conn.Close(); s.Close() }, nil
 }
 
-// users are those who may connect: the coordinator, who may do everything, and the workers. Without an
-// owner everybody may, which is for a server on loopback or in this process.
-func users(owner string, workers map[string]Invitation) []*server.NkeyUser {
+// admit lets the coordinator in, who may do everything, and the workers. Without an owner everybody may
+// do everything, which is for a server on loopback or in this process.
+func admit(opts *server.Options, owner string, workers map[string]Invitation) error {
 	if owner == "" {
 		return nil
 	}
-	all := []*server.NkeyUser{{Nkey: owner}}
-	for _, w := range workers {
-		publish, subscribe := permissions(w.Name, w.Class)
-		all = append(all, &server.NkeyUser{Nkey: w.Public, Permissions: &server.Permissions{
-			Publish:   &server.SubjectPermission{Allow: publish},
-			Subscribe: &server.SubjectPermission{Allow: subscribe},
-		}})
+	var parsed server.Options
+	if err := parsed.ProcessConfigString(accounts(owner, workers)); err != nil {
+		return fmt.Errorf("the accounts of the fleet's server: %w", err)
 	}
-	return all
+	opts.Accounts, opts.Nkeys = parsed.Accounts, parsed.Nkeys
+	return nil
 }

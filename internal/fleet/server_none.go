@@ -35,6 +35,15 @@ func (*Server) Invite(string, map[string]Invitation) error { return errNoServer 
 
 func (*Server) connect(...nats.Option) (*nats.Conn, error) { return nil, errNoServer }
 
+// Stopped is false.
+func (*Server) Stopped() bool { return false }
+
+// Pause does nothing.
+func (*Server) Pause() {}
+
+// Revive fails: this build has no server.
+func (*Server) Revive() error { return errNoServer }
+
 // Close does nothing.
 func (*Server) Close() {}
 

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nkeys"
@@ -44,19 +46,45 @@ func (i *Invitation) admits(class string) error {
 }
 
 // invited trusts the workers of a bucket that only the server's owner writes.
-type invited struct{ keys jetstream.KeyValue }
+type invited struct {
+	keys jetstream.KeyValue
 
-func (t invited) Key(ctx context.Context, worker, class string) (string, error) {
+	mu    sync.Mutex
+	known map[string]invitedAt
+}
+
+type invitedAt struct {
+	Invitation
+	read time.Time
+}
+
+// invitationAge is how long an invitation is kept before it is read again: a result of a thousand
+// workers must not wait for the server. The server itself refuses a dismissed worker at once.
+const invitationAge = 5 * time.Second
+
+// Key is the public key of a worker.
+func (t *invited) Key(ctx context.Context, worker, class string) (string, error) {
 	if err := CheckName("worker", worker); err != nil {
 		return "", err
 	}
-	entry, err := t.keys.Get(ctx, worker)
-	if err != nil {
-		return "", fmt.Errorf("nobody has invited %s", worker)
-	}
-	var i Invitation
-	if err := json.Unmarshal(entry.Value(), &i); err != nil {
-		return "", fmt.Errorf("the invitation of %s: %w", worker, err)
+	t.mu.Lock()
+	i, is := t.known[worker]
+	t.mu.Unlock()
+	if !is || time.Since(i.read) > invitationAge {
+		entry, err := t.keys.Get(ctx, worker)
+		if err != nil {
+			return "", fmt.Errorf("nobody has invited %s", worker)
+		}
+		i = invitedAt{read: time.Now()}
+		if err := json.Unmarshal(entry.Value(), &i.Invitation); err != nil {
+			return "", fmt.Errorf("the invitation of %s: %w", worker, err)
+		}
+		t.mu.Lock()
+		if t.known == nil {
+			t.known = map[string]invitedAt{}
+		}
+		t.known[worker] = i
+		t.mu.Unlock()
 	}
 	return i.Public, i.admits(class)
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -14,12 +16,13 @@ import (
 const (
 	jobStream     = "ATTUNE_JOBS"
 	resultStream  = "ATTUNE_RESULTS"
-	objectBucket  = "attune-objects"
+	fileStream    = "ATTUNE_FILES"
 	workerBucket  = "attune-workers"
 	deadBucket    = "attune-dead"
 	keyBucket     = "attune-keys"
 	jobSubject    = "attune.jobs.p1." // CLASS.KIND.KEY; p1 is the protocol, so that workers of another one get no jobs
 	resultSubject = "attune.results." // WORKER.KEY
+	fileSubject   = "attune.files."   // OWNER.HASH.PART
 	cancelSubject = "attune.cancel."  // CLASS, with a key: nobody waits for the job any more
 	drainSubject  = "attune.drain."   // WORKER: end after the job at hand
 )
@@ -28,8 +31,11 @@ const (
 const (
 	jobBytes    = 256 << 20
 	resultBytes = 1 << 30
-	objectBytes = 4 << 30
+	fileBytes   = 4 << 30
 )
+
+// fileAge is how long a file stays. Each search sends its kernel again unless it is there.
+const fileAge = 30 * 24 * time.Hour
 
 // resultAge is how long a result waits for a coordinator that was killed.
 const resultAge = 7 * 24 * time.Hour
@@ -57,7 +63,6 @@ type queue struct {
 	js      jetstream.JetStream
 	jobs    jetstream.Stream
 	results jetstream.Stream
-	objects jetstream.ObjectStore
 	workers jetstream.KeyValue
 	dead    jetstream.KeyValue
 	keys    jetstream.KeyValue
@@ -67,6 +72,9 @@ type queue struct {
 func openQueue(ctx context.Context, conn *nats.Conn, s Store) (*queue, error) {
 	js, err := jetstream.New(conn)
 	if err != nil {
+		return nil, err
+	}
+	if err := checkProtocol(ctx, js); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil, err
 	}
 	q := &queue{js: js}
@@ -81,18 +89,25 @@ func openQueue(ctx context.Context, conn *nats.Conn, s Store) (*queue, error) {
 		})
 	}
 	if err == nil {
-		q.objects, err = js.CreateOrUpdateObjectStore(ctx, jetstream.ObjectStoreConfig{
-			Bucket: objectBucket, Storage: s.storage(), Replicas: max(1, s.Replicas), MaxBytes: objectBytes,
+		_, err = js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
+			Name: fileStream, Subjects: []string{fileSubject + ">"}, Storage: s.storage(), Replicas: max(1, s.Replicas),
+			MaxBytes: fileBytes, Discard: jetstream.DiscardOld, MaxMsgsPerSubject: 1, MaxAge: fileAge, AllowDirect: true,
+			Metadata: map[string]string{protocolKey: strconv.Itoa(Protocol)},
 		})
 	}
 	for _, bucket := range []struct {
-		name string
-		age  time.Duration
-		to   *jetstream.KeyValue
-	}{{workerBucket, workerAge, &q.workers}, {deadBucket, 0, &q.dead}, {keyBucket, 0, &q.keys}} {
+		name    string
+		age     time.Duration
+		storage jetstream.StorageType
+		to      *jetstream.KeyValue
+	}{
+		{workerBucket, workerAge, jetstream.MemoryStorage, &q.workers}, // a thousand workers would write 200 times a second
+		{deadBucket, 0, s.storage(), &q.dead},
+		{keyBucket, 0, s.storage(), &q.keys},
+	} {
 		if err == nil {
 			*bucket.to, err = js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
-				Bucket: bucket.name, TTL: bucket.age, Storage: s.storage(), Replicas: max(1, s.Replicas), MaxBytes: jobBytes,
+				Bucket: bucket.name, TTL: bucket.age, Storage: bucket.storage, Replicas: max(1, s.Replicas), MaxBytes: jobBytes,
 			})
 		}
 	}
@@ -102,12 +117,43 @@ func openQueue(ctx context.Context, conn *nats.Conn, s Store) (*queue, error) {
 	return q, nil
 }
 
+// protocolKey is the metadata of the stream of files that says which protocol the fleet speaks.
+const protocolKey = "attune-protocol"
+
+// checkProtocol is an error if the fleet speaks another protocol than this program. Workers may read
+// what the stream of files says about itself.
+func checkProtocol(ctx context.Context, js jetstream.JetStream) error {
+	stream, err := js.Stream(ctx, fileStream)
+	if err != nil {
+		return err
+	}
+	if spoken := stream.CachedInfo().Config.Metadata[protocolKey]; spoken != "" && spoken != strconv.Itoa(Protocol) {
+		return &ProtocolError{spoken}
+	}
+	return nil
+}
+
+// ProtocolError is a fleet of another version of attune.
+type ProtocolError struct{ fleet string }
+
+func (e *ProtocolError) Error() string {
+	return fmt.Sprintf("the fleet speaks protocol %s, this program %d: use the same version of attune on all machines", e.fleet, Protocol)
+}
+
 // lease is how long a worker has a job without a sign of life; renewal how often it gives one. Tests
 // shorten them.
 var (
-	lease   = 15 * time.Second
-	renewal = 5 * time.Second
+	lease   = duration("ATTUNE_FLEET_LEASE", 15*time.Second)
+	renewal = lease / 3
 )
+
+// duration is a time that tests shorten by an environment variable.
+func duration(variable string, usual time.Duration) time.Duration {
+	if d, err := time.ParseDuration(os.Getenv(variable)); err == nil && d > 0 {
+		return d
+	}
+	return usual
+}
 
 // consumerOf is the name of the queue of a class.
 func consumerOf(class string) string { return "p1-" + class }

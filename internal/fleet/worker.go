@@ -29,11 +29,13 @@ type Worker struct {
 	Key    nkeys.KeyPair
 	Do     Executor
 	Idle   time.Duration // without a job, after which it ends; 0 for never
+	API    string        // prefix of JetStream, of the credentials; empty for the usual one
 	Note   func(string)  // a line for the person who started it; may be nil
 
 	conn  *nats.Conn
 	js    jetstream.JetStream
 	since time.Time
+	last  *Result // that the server has
 
 	mu      sync.Mutex
 	current string // key of the job at hand
@@ -71,12 +73,15 @@ var (
 // Run takes jobs until ctx ends, the worker is drained, or it was idle for long. The job at hand is
 // given back when ctx ends.
 func (w *Worker) Run(ctx context.Context, conn *nats.Conn) error {
-	js, err := jetstream.New(conn)
+	js, err := jetStream(conn, w.API)
 	if err != nil {
 		return err
 	}
 	w.conn, w.js, w.since = conn, js, time.Now().UTC()
 	w.state = WorkerState{Protocol: Protocol, Name: w.Name, Class: w.Class, Device: w.Device, Facts: w.Facts, Since: w.since}
+	if err := checkProtocol(ctx, js); errors.As(err, new(*ProtocolError)) {
+		return err
+	}
 	stop, err := w.listen()
 	if err != nil {
 		return err
@@ -87,6 +92,14 @@ func (w *Worker) Run(ctx context.Context, conn *nats.Conn) error {
 	beat.Go(func() { w.beat(alive) })
 	defer func() { cancel(); beat.Wait(); w.leave() }()
 	return w.take(ctx)
+}
+
+// jetStream is JetStream with a prefix, which may be empty.
+func jetStream(conn *nats.Conn, prefix string) (jetstream.JetStream, error) {
+	if prefix != "" {
+		return jetstream.NewWithAPIPrefix(conn, prefix)
+	}
+	return jetstream.New(conn)
 }
 
 // listen hears which job is cancelled, and when to end.
@@ -114,16 +127,19 @@ var pull = 5 * time.Second
 // take takes one job after the other.
 func (w *Worker) take(ctx context.Context) error {
 	idle := time.Now()
-	for ctx.Err() == nil && !w.drained.Load() && (w.Idle == 0 || time.Since(idle) < w.Idle) {
+	for w.goesOn(ctx, idle) {
+		if err := checkProtocol(ctx, w.js); errors.As(err, new(*ProtocolError)) {
+			return err
+		}
 		consumer, err := w.js.Consumer(ctx, jobStream, consumerOf(w.Class))
 		if err != nil { // the class has no queue yet, or the server is away
-			pause(ctx, time.Second)
+			pause(ctx, renewal/5)
 			continue
 		}
-		for ctx.Err() == nil && !w.drained.Load() && (w.Idle == 0 || time.Since(idle) < w.Idle) {
-			m, err := consumer.Next(jetstream.FetchMaxWait(pull))
-			if err != nil && !errors.Is(err, nats.ErrTimeout) && !errors.Is(err, jetstream.ErrNoMessages) {
-				pause(ctx, time.Second)
+		for w.goesOn(ctx, idle) {
+			m, err := w.next(ctx, consumer)
+			if err != nil {
+				pause(ctx, renewal/5)
 				break
 			}
 			if m == nil {
@@ -134,6 +150,22 @@ func (w *Worker) take(ctx context.Context) error {
 		}
 	}
 	return ctx.Err()
+}
+
+// goesOn is false when the worker ends. idle is when it had its last job.
+func (w *Worker) goesOn(ctx context.Context, idle time.Time) bool {
+	return ctx.Err() == nil && !w.drained.Load() && (w.Idle == 0 || time.Since(idle) < w.Idle)
+}
+
+// next waits for a job; nil if there is none.
+func (w *Worker) next(ctx context.Context, consumer jetstream.Consumer) (jetstream.Msg, error) {
+	limited, cancel := context.WithTimeout(ctx, pull)
+	defer cancel()
+	m, err := consumer.Next(jetstream.FetchContext(limited))
+	if errors.Is(err, nats.ErrTimeout) || errors.Is(err, jetstream.ErrNoMessages) || errors.Is(err, context.DeadlineExceeded) {
+		err = nil
+	}
+	return m, err
 }
 
 // handle does the job of a message and publishes its result.
@@ -151,7 +183,9 @@ func (w *Worker) handle(ctx context.Context, m jetstream.Msg) {
 		return
 	}
 	result := Result{Protocol: Protocol, Key: j.Key(), Class: w.Class, Worker: w.Name, Delivery: meta.NumDelivered}
-	if meta.NumDelivered > MaxDeliveries {
+	if w.last != nil && w.last.Key == result.Key && w.last.Lost == "" {
+		result = *w.last
+	} else if meta.NumDelivered > MaxDeliveries {
 		result.Lost = fmt.Sprintf("%d workers were lost on it", MaxDeliveries)
 	} else if !w.execute(ctx, m, &j, &result) {
 		return
@@ -168,7 +202,7 @@ func (w *Worker) execute(ctx context.Context, m jetstream.Msg, j *Job, result *R
 	defer end()
 	w.begin(j, cancel)
 	kept := w.renew(limited, m, cancel)
-	body, err := w.Do(limited, j, &objects{js: w.js}, kept.progress)
+	body, err := w.Do(limited, j, workerFiles(w.js, w.Name), kept.progress)
 	kept.stop()
 	cause := context.Cause(limited)
 	var machine *MachineError
@@ -240,33 +274,65 @@ func (w *Worker) publish(ctx context.Context, m jetstream.Msg, r *Result) {
 	if err != nil {
 		return
 	}
+	said := false
 	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
 		limited, cancel := context.WithTimeout(ctx, renewal)
 		_, err := w.js.Publish(limited, resultSubject+w.Name+"."+r.Key, data)
-		if err == nil {
-			err = m.DoubleAck(limited)
-		}
 		cancel()
-		if err == nil || !pause(ctx, wait) {
+		if err == nil {
+			w.last = r
+			w.acknowledge(ctx, m)
 			return
+		}
+		if errors.Is(err, nats.ErrMaxPayload) && r.Lost == "" {
+			w.publish(ctx, m, r.tooLarge(len(data)))
+			return
+		}
+		if !pause(ctx, wait) {
+			return
+		}
+		if !said {
+			w.note(fmt.Sprintf("the fleet's server does not take a result (%v); trying again", plain(err)))
+			said = true
 		}
 		_ = m.InProgress()
 	}
 }
 
-// leaseOf keeps the lease of a job while it shows progress.
-type leaseOf struct {
-	last atomic.Int64 // time of the last progress
-	done chan struct{}
-	work sync.WaitGroup
+// acknowledge takes the job from the queue. A server that was killed may have forgotten that the worker
+// has it, and never answers: then the job comes once more, and the result is sent again.
+func (w *Worker) acknowledge(ctx context.Context, m jetstream.Msg) {
+	for range 3 {
+		limited, cancel := context.WithTimeout(ctx, renewal)
+		err := m.DoubleAck(limited)
+		cancel()
+		if err == nil || ctx.Err() != nil || errors.Is(err, jetstream.ErrMsgAlreadyAckd) {
+			return
+		}
+	}
 }
 
-func (l *leaseOf) progress() { l.last.Store(time.Now().UnixNano()) }
+// tooLarge is the result in place of one that the server does not take.
+func (r *Result) tooLarge(size int) *Result {
+	small := *r
+	small.Body, small.Lost = nil, fmt.Sprintf("its result has %d bytes, more than the fleet's server takes", size)
+	return &small
+}
+
+// leaseOf keeps the lease of a job while it shows progress.
+type leaseOf struct {
+	began time.Time
+	last  atomic.Int64 // time of the last progress, since it began: the clock of the machine may be set
+	done  chan struct{}
+	work  sync.WaitGroup
+}
+
+func (l *leaseOf) progress() { l.last.Store(int64(time.Since(l.began))) }
 func (l *leaseOf) stop()     { close(l.done); l.work.Wait() }
 
 // renew renews the lease until the work ends or shows no progress.
 func (w *Worker) renew(ctx context.Context, m jetstream.Msg, cancel context.CancelCauseFunc) *leaseOf {
-	l := &leaseOf{done: make(chan struct{})}
+	l := &leaseOf{began: time.Now(), done: make(chan struct{})}
 	l.progress()
 	l.work.Go(func() {
 		ticker := time.NewTicker(renewal)
@@ -279,7 +345,7 @@ func (w *Worker) renew(ctx context.Context, m jetstream.Msg, cancel context.Canc
 				return
 			case <-ticker.C:
 			}
-			if time.Since(time.Unix(0, l.last.Load())) > stalled {
+			if time.Since(l.began)-time.Duration(l.last.Load()) > stalled {
 				cancel(errStalled)
 				return
 			}
