@@ -1,7 +1,6 @@
 package ptx
 
 import (
-	"attune/internal/toolchain"
 	"flag"
 	"math/rand/v2"
 	"os"
@@ -9,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"attune/internal/toolchain"
 
 	"github.com/google/go-cmp/cmp"
 )
