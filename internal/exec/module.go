@@ -3,6 +3,7 @@ package exec
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 
 	"attune/internal/crash"
@@ -62,11 +63,31 @@ func readProgram(image []byte, device string) (program *sim.Program, err error) 
 	if err != nil {
 		return nil, fmt.Errorf("the simulator cannot read the PTX: %w", err)
 	}
+	roundOldMads(parsed)
 	program, err = sim.Load(parsed, device)
 	if program == nil {
 		return nil, fmt.Errorf("the simulator cannot run the PTX: %w", err)
 	}
 	return program, nil
+}
+
+// roundOldMads gives mad of floats the rounding that ptxas takes where PTX up to version 3.1 has none.
+func roundOldMads(m *ptx.Module) {
+	if m.Version[0] > 3 || m.Version[0] == 3 && m.Version[1] > 1 {
+		return
+	}
+	for _, f := range m.Functions {
+		for i := range f.Code {
+			in := &f.Code[i]
+			if in.Opcode != "mad" || len(in.Modifiers) == 0 {
+				continue
+			}
+			float := slices.Contains([]string{"f32", "f64"}, in.Modifiers[len(in.Modifiers)-1])
+			if float && !slices.Contains([]string{"rn", "rz", "rm", "rp"}, in.Modifiers[0]) {
+				in.Modifiers = append([]string{"rn"}, in.Modifiers...)
+			}
+		}
+	}
 }
 
 // loadModule notes a module and returns its number. An image without PTX fails here: the program may

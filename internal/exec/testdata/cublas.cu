@@ -42,6 +42,14 @@ int cublasDzasum_v2(Handle, int, const void *, int, void *);
 int cublasIzamax_v2(Handle, int, const void *, int, int *);
 int cublasIzamin_v2(Handle, int, const void *, int, int *);
 int cublasDrot_v2(Handle, int, void *, int, void *, int, const void *, const void *);
+int cublasDgetrfBatched(Handle, int, void *const *, int, int *, int *, int);
+int cublasCgetrfBatched(Handle, int, void *const *, int, int *, int *, int);
+int cublasXtCreate(Handle *);
+int cublasXtDestroy(Handle);
+int cublasXtDeviceSelect(Handle, int, const int *);
+int cublasXtSetBlockDim(Handle, int);
+int cublasXtGetBlockDim(Handle, int *);
+int cublasXtZgemm(Handle, int, int, size_t, size_t, size_t, const void *, const void *, size_t, const void *, size_t, const void *, void *, size_t);
 int cublasSetMatrix(int, int, int, const void *, int, void *, int);
 int cublasGetMatrix(int, int, int, const void *, int, void *, int);
 int cublasSetVector(int, int, const void *, int, void *, int);
@@ -385,6 +393,69 @@ static void descriptions() {
   }
 }
 
+// factors_of is the product of L and U in one matrix, with the rows that were swapped brought back.
+static Numbers factors_of(const Numbers &lu, const int *pivots, int size, int ld) {
+  Numbers product(lu.size());
+  for (int i = 0; i < size; i++) {
+    for (int j = 0; j < size; j++) {
+      for (int q = 0; q <= (i < j ? i : j); q++) product[i + j * ld] += (q == i ? 1.0 : lu[i + q * ld]) * lu[q + j * ld];
+    }
+  }
+  for (int i = size - 1; i >= 0 && pivots; i--) {
+    for (int j = 0; j < size; j++) std::swap(product[i + j * ld], product[pivots[i] - 1 + j * ld]);
+  }
+  return product;
+}
+
+// LU factors of two matrices, the second of them without an inverse.
+static void factors(Handle h) {
+  enum { kSize = 3, kLd = 4 };
+  for (int type : {F64, C32}) {
+    const Number i = type == C32 ? Number(0, 1) : 0;
+    const Numbers regular = {0.0, 4.0, 1.0 + i, 0, 1, 5.0 - 2.0 * i, 0, 0, 2, 6, 1.0 * i + 1.0, 0};
+    const Numbers singular = {1, 2, 4, 0, 2, 4, 8, 0, 1.0 + i, 1, 1, 0};
+    const auto factorise = type == F64 ? cublasDgetrfBatched : cublasCgetrfBatched;
+    void *matrices[2] = {device(type, regular), device(type, singular)};
+    void **pointers;
+    int *pivots, *info, host_pivots[2 * kSize], host_info[2];
+    CHECK(cudaMalloc(&pointers, sizeof matrices));
+    CHECK(cudaMalloc(&pivots, sizeof host_pivots));
+    CHECK(cudaMalloc(&info, sizeof host_info));
+    CHECK(cudaMemcpy(pointers, matrices, sizeof matrices, cudaMemcpyHostToDevice));
+    expect(factorise(h, kSize, pointers, kLd, pivots, info, 2) == 0, "the status of LU factors", type);
+    CHECK(cudaMemcpy(host_pivots, pivots, sizeof host_pivots, cudaMemcpyDeviceToHost));
+    CHECK(cudaMemcpy(host_info, info, sizeof host_info, cudaMemcpyDeviceToHost));
+    expect(host_info[0] == 0 && host_info[1] == 2, "the pivot that is 0", type, host_info[1]);
+    const Numbers back = factors_of(host(type, matrices[0], regular.size()), host_pivots, kSize, kLd);
+    double off = 0;
+    for (size_t e = 0; e < back.size(); e++) off = std::max(off, std::abs(back[e] - regular[e]));
+    expect(off < 1e-5 && host_pivots[0] == 2, "LU factors", type);
+
+    const Numbers plain = {2, 4, 6, 0, 1, 3, 3, 0, 1, 1, 5, 0};  // without pivots
+    CHECK(cudaMemcpy(pointers, &(matrices[0] = device(type, plain)), sizeof(void *), cudaMemcpyHostToDevice));
+    expect(factorise(h, kSize, pointers, kLd, nullptr, info, 1) == 0, "the status of LU factors without pivots", type);
+    expect(factors_of(host(type, matrices[0], plain.size()), nullptr, kSize, kLd) == plain, "LU factors without pivots", type);
+  }
+  expect(cublasDgetrfBatched(h, 3, nullptr, 2, nullptr, nullptr, 1) != 0, "a leading dimension of LU factors that is too small");
+}
+
+// A product of matrices in the memory of the host, and of one on the device.
+static void host_product() {
+  Handle h;
+  const int devices[] = {0, 1};
+  int block;
+  expect(cublasXtCreate(&h) == 0 && cublasXtDeviceSelect(h, 1, devices) == 0, "cublasXtCreate");
+  expect(cublasXtDeviceSelect(h, 2, devices) != 0, "a second device");
+  expect(cublasXtSetBlockDim(h, 64) == 0 && cublasXtGetBlockDim(h, &block) == 0 && block == 64, "the size of blocks");
+  const Numbers a = numbers(C64, m * k, 1), b = numbers(C64, k * n, 2), c = numbers(C64, m * n, 3);
+  Numbers result = c;
+  const Number alpha = 2, beta = 1;
+  const void *on_device = device(C64, b);
+  expect(cublasXtZgemm(h, N, N, m, n, k, &alpha, a.data(), m, on_device, k, &beta, result.data(), m) == 0, "the status of cublasXtZgemm");
+  expect(result == product(a, b, c, N, N, 2, 1), "cublasXtZgemm");
+  expect(cublasXtDestroy(h) == 0, "cublasXtDestroy");
+}
+
 // A product in a graph.
 static void captured(Handle h) {
   cudaStream_t stream;
@@ -416,6 +487,8 @@ int main(int count, char **) {
   copies();
   descriptions();
   captured(h);
+  factors(h);
+  host_product();
   if (count > 1) {  // a scalar on the device that nothing has set, and an array of pointers that is too short
     void *x = device(F32, {1, 2, 3, 4}), *unset, **one_pointer;
     CHECK(cudaMalloc(&unset, sizeof(float)));

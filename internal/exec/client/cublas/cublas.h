@@ -56,7 +56,8 @@ struct Product {
   const char *function;
   int64_t m, n, k, batch;
   struct Matrix a, b, c, d;
-  bool arrays;  // the data are arrays of pointers
+  bool arrays;         // the data are arrays of pointers
+  bool host_matrices;  // the matrices may be in the memory of the host
   int scale;    // the type of alpha and beta
   bool device_scalars;
   struct Number alpha, beta;
@@ -67,6 +68,10 @@ struct Product {
   int64_t aux_ld;
   const float *scales[4];  // of a, b, c and d; NULL for 1
 };
+
+// gemm is a product of matrices by columns.
+struct Product gemm(const char *function, int op_a, int op_b, int64_t m, int64_t n, int64_t k, const void *alpha, const void *a, int type_a,
+                    int64_t lda, const void *b, int type_b, int64_t ldb, const void *beta, void *c, int type_c, int64_t ldc, int scale);
 
 // enqueue runs a function of the host when the stream is at it, with a copy of its arguments. The
 // arguments begin with a CUresult, which the function sets.

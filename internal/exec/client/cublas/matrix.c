@@ -2,10 +2,8 @@
 
 #include "cublas.h"
 
-// gemm is a product of matrices by columns.
-static struct Product gemm(const char *function, int op_a, int op_b, int64_t m, int64_t n, int64_t k, const void *alpha, const void *a,
-                           int type_a, int64_t lda, const void *b, int type_b, int64_t ldb, const void *beta, void *c, int type_c,
-                           int64_t ldc, int scale) {
+struct Product gemm(const char *function, int op_a, int op_b, int64_t m, int64_t n, int64_t k, const void *alpha, const void *a, int type_a,
+                    int64_t lda, const void *b, int type_b, int64_t ldb, const void *beta, void *c, int type_c, int64_t ldc, int scale) {
   struct Product p = {.function = function, .m = m, .n = n, .k = k, .batch = 1, .scale = scale, .alpha_at = alpha, .beta_at = beta,
                       .a = {a, type_a, op_a, lda, 0, false}, .b = {b, type_b, op_b, ldb, 0, false}, .c = {c, type_c, OP_N, ldc, 0, false}};
   p.d = p.c;

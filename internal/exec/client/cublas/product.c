@@ -198,6 +198,7 @@ static uint32_t regions_of(const struct Product *p, struct Region *r) {
     r[n++] = (struct Region){(uintptr_t)p->aux, bits ? (size_t)p->aux_ld / 8 : each * (size_t)p->aux_ld, row, (size_t)p->n, writes, 0};
   }
   r[n++] = region_of(&p->d, p->m, p->n, true);
+  for (uint32_t i = 0; i < n; i++) r[i].host = p->host_matrices;
   return n;
 }
 
