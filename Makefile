@@ -21,7 +21,7 @@ RACE_SKIP := $(RACE_SKIP)|^TestExtremeTensorMaps$$|^Test(DamageIsNamed|DamagedIn
 
 # Packages that run whole kernels. Coverage slows the simulator down by half, and other packages reach the same statements. They start
 # with the longest, so that the cores are busy to the end.
-WHOLE := ./kernels/... ./cmd/attune ./examples/... ./internal/device/sim
+WHOLE := ./kernels/... ./cmd/attune
 
 # The lab and its searches reach the statements of the simulator through whole kernels too, so only its other packages count.
 LAB := ./internal/lab ./internal/tuner

@@ -71,11 +71,16 @@ func (k *keyed) connect(c *Credentials) (conn *nats.Conn, refused func() []strin
 	k.t.Helper()
 	var mu sync.Mutex
 	var denied []string
-	conn, err := Connect(c.URL, c, func(line string) {
+	note := func(line string) {
 		mu.Lock()
 		defer mu.Unlock()
 		denied = append(denied, line)
-	})
+	}
+	conn, err := Connect(c.URL, c, note)
+	for i := 0; err != nil && i < 100; i++ { // the server may be taking in another invitation
+		time.Sleep(50 * time.Millisecond)
+		conn, err = Connect(c.URL, c, note)
+	}
 	if err != nil {
 		k.t.Fatal(err)
 	}
