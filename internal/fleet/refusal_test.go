@@ -193,3 +193,17 @@ func TestGoneServer(t *testing.T) {
 		}
 	}
 }
+
+// A host names its address as a worker needs it, and says whether workers need keys.
+func TestHostAddress(t *testing.T) {
+	for address, keyed := range map[string]bool{"127.0.0.1:0": false, "0.0.0.0:0": true} {
+		h, err := StartHost(t.Context(), t.TempDir(), address, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := h.Address(); strings.HasPrefix(got, "tls://") != keyed || h.Keyed() != keyed {
+			t.Errorf("%s: %s, keyed %t", address, got, h.Keyed())
+		}
+		h.Close()
+	}
+}
