@@ -48,25 +48,33 @@ See docs/fleet.md.`,
 	return cmd
 }
 
-// withFleet calls a function with a coordinator of the named fleet.
-func (a *app) withFleet(ctx context.Context, o fleetOptions, do func(*fleet.Coordinator) error) error {
+// joinFleet is a coordinator of the named fleet. The caller calls leave.
+func (a *app) joinFleet(ctx context.Context, o fleetOptions) (c *fleet.Coordinator, leave func(), err error) {
 	if err := o.needURL(); err != nil {
-		return usageError{err}
+		return nil, nil, usageError{err}
 	}
 	creds, err := o.credentials()
 	if err != nil {
-		return usageError{err}
+		return nil, nil, usageError{err}
 	}
 	conn, err := fleet.Connect(o.url, creds, a.note)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	defer conn.Close()
-	c, err := fleet.NewCoordinator(ctx, conn, fleet.Store{}, nil, a.note)
+	if c, err = fleet.NewCoordinator(ctx, conn, fleet.Store{}, nil, a.note); err != nil {
+		conn.Close()
+		return nil, nil, err
+	}
+	return c, func() { c.Close(); conn.Close() }, nil
+}
+
+// withFleet calls a function with a coordinator of the named fleet.
+func (a *app) withFleet(ctx context.Context, o fleetOptions, do func(*fleet.Coordinator) error) error {
+	c, leave, err := a.joinFleet(ctx, o)
 	if err != nil {
 		return err
 	}
-	defer c.Close()
+	defer leave()
 	return do(c)
 }
 
@@ -388,23 +396,11 @@ func (a *app) spreadHere(ctx context.Context, o spreadOptions, d deviceOptions, 
 
 // spreadOut uses the workers of a fleet.
 func (a *app) spreadOut(ctx context.Context, o spreadOptions) (*spread, error) {
-	if err := o.needURL(); err != nil {
-		return nil, usageError{err}
-	}
-	creds, err := o.credentials()
-	if err != nil {
-		return nil, usageError{err}
-	}
-	conn, err := fleet.Connect(o.url, creds, a.note)
+	c, leave, err := a.joinFleet(ctx, o.fleetOptions)
 	if err != nil {
 		return nil, err
 	}
-	c, err := fleet.NewCoordinator(ctx, conn, fleet.Store{}, nil, a.note)
-	if err != nil {
-		conn.Close()
-		return nil, err
-	}
-	s := &spread{fleet: c, close: func() { c.Close(); conn.Close() }}
+	s := &spread{fleet: c, close: leave}
 	if err := s.choose(ctx, o.class); err != nil {
 		s.close()
 		return nil, err

@@ -311,11 +311,7 @@ func (a *app) tuneSpread(ctx context.Context, w *workplace, o tuneOptions, name 
 	if err != nil {
 		return usageError{err}
 	}
-	flight := inFlight(request.Strategy, s.workers)
-	if len(o.inFlight) > 0 {
-		flight = o.inFlight[0]
-	}
-	if request.Elsewhere, err = s.searcher(ctx, a, flight); err != nil {
+	if request.Elsewhere, err = s.searcher(ctx, a, o.flight(s.workers)); err != nil {
 		return err
 	}
 	return a.tuneVariants(ctx, w, request, nil)

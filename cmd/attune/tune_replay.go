@@ -276,10 +276,7 @@ func (a *app) rehearse(ctx context.Context, o tuneOptions, replay *tune.Replay, 
 		return err
 	}
 	defer s.close()
-	flight := inFlight(o.strategy, s.workers)
-	if len(o.inFlight) > 0 {
-		flight = o.inFlight[0]
-	}
+	flight := o.flight(s.workers)
 	searcher := &trial.Searcher{Fleet: s.fleet, Class: s.class, Flight: flight}
 	var recorded atomic.Int64 // nanoseconds
 	id, start := fmt.Sprintf("%d-%s", o.seed, time.Now().Format(time.RFC3339Nano)), time.Now()
@@ -304,10 +301,14 @@ func (a *app) rehearse(ctx context.Context, o tuneOptions, replay *tune.Replay, 
 	return nil
 }
 
-// inFlight is how many candidates workers have at a time. Results are told in the order of the questions,
-// so that a slow candidate holds those behind it; a strategy that learns would choose with less knowledge.
-func inFlight(strategy string, workers int) int {
-	if strategy == "random" || strategy == "grid" {
+// flight is how many candidates are evaluated at a time. The strategy gets results in the order in which
+// it chose the candidates, so a slow one delays those after it. More in flight keep the workers busy; a
+// strategy that learns then chooses with fewer results.
+func (o tuneOptions) flight(workers int) int {
+	switch {
+	case len(o.inFlight) > 0:
+		return o.inFlight[0]
+	case o.strategy == "random" || o.strategy == "grid":
 		return 4 * workers
 	}
 	return 2 * workers

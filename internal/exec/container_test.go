@@ -25,7 +25,7 @@ func ofVersion(container []byte, version uint16) []byte {
 	return made
 }
 
-// TestParts reads the PTX of several translation units: nvcc puts their containers one behind the other,
+// TestParts reads the PTX of several translation units: nvcc writes their containers one after another,
 // and the client's linker puts all of it into one.
 func TestParts(t *testing.T) {
 	a, b, code := image(1, 90, 0, unit("a"), 0), image(1, 90, 0, unit("b"), 0), image(2, 90, 0, []byte("machine code"), 0)

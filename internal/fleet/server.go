@@ -75,7 +75,7 @@ func StartServer(o ServerOptions) (*Server, error) {
 	s.Start()
 	if !s.ReadyForConnections(startLimit) {
 		s.Shutdown()
-		_ = os.RemoveAll(scratch) // what failed first is said
+		_ = os.RemoveAll(scratch) // the caller gets the error of the start
 		return nil, errors.New("the fleet's server does not start; is the address in use, or the disk full?")
 	}
 	return &Server{s, opts, scratch}, nil
@@ -102,7 +102,7 @@ func (s *Server) Invite(owner string, workers map[string]Invitation) error {
 // Stopped reports whether the server has stopped its streams, as it does when the disk is full.
 func (s *Server) Stopped() bool { return !s.nats.JetStreamEnabled() }
 
-// Pause stops the streams. Whoever asks for them is refused at once.
+// Pause stops the streams. Requests for them then fail at once.
 func (s *Server) Pause() { _ = s.nats.ShutdownJetStream() }
 
 // Revive starts the streams again.

@@ -7,7 +7,7 @@ import (
 )
 
 // flight is a search on several machines that take the recorded times. As many candidates are in
-// flight as there are machines, and results are told in the order in which the candidates were asked for.
+// flight as there are machines, and the strategy gets results in the order in which it chose the candidates.
 type flight struct {
 	asked []inFlight
 	free  []float64 // when each machine has done its last candidate

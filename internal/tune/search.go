@@ -92,7 +92,7 @@ func (s *Search) record(e Evaluation) {
 }
 
 // Drive evaluates candidates up to a number of evaluations, those of the journal included, several at a
-// time. Results are told in the order in which the candidates were asked for, so that the search does
+// time. The strategy gets results in the order in which it chose the candidates, so that the search does
 // not depend on which is done first.
 func (s *Search) Drive(ctx context.Context, budget, ahead int, evaluate func(context.Context, Point) (Result, error), progress func(done int)) error {
 	type evaluated struct {
