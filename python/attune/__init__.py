@@ -7,7 +7,7 @@
 from attune._attention import sdpa, sdpa_varlen
 from attune._cache import append, decode, prefill
 from attune._explain import Explanation, explain
-from attune._library import version
+from attune._library import package, version
 from attune._merge import merge
 from attune._patch import patch
 from attune._quantize import quantize
@@ -15,3 +15,5 @@ from attune._register import register
 
 __all__ = ["Explanation", "append", "decode", "explain", "merge", "patch", "prefill", "quantize", "register", "sdpa",
            "sdpa_varlen", "version"]  # fmt: skip
+
+__version__ = package()

@@ -2,7 +2,6 @@
 
 import argparse
 import ctypes
-import importlib.metadata
 import sys
 from typing import Any
 
@@ -19,10 +18,8 @@ _LIMIT = 0.08  # relative RMS error; E4M3 inputs cost 0.05 (docs/accuracy.md)
 
 
 def _package() -> str:
-    try:
-        return importlib.metadata.version("attune")
-    except importlib.metadata.PackageNotFoundError:
-        return "not installed: a source folder"
+    version = _library.package()
+    return "not installed: a source folder" if version == "0" else version
 
 
 def _library_version() -> str:

@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib
+import importlib.metadata
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -165,6 +166,14 @@ def python_words() -> Iterator[None]:
         for pattern, word in _WORDS:
             text = re.sub(pattern, word, text)
         raise NotImplementedError(text) from None
+
+
+def package() -> str:
+    """The version of the installed package; "0" where this is a source folder."""
+    try:
+        return importlib.metadata.version("attune")
+    except importlib.metadata.PackageNotFoundError:
+        return "0"
 
 
 def version() -> str:

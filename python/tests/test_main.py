@@ -9,6 +9,7 @@ import package  # noqa: F401 (before attune)
 import standin
 import torch
 
+import attune
 from attune import __main__ as main
 from attune import _cache, _reference
 
@@ -27,6 +28,7 @@ class Main(unittest.TestCase):
         self.assertEqual(code, 0)
         self.assertIn(f"PyTorch   {torch.__version__}\n", text)
         self.assertIn("missing:  a GPU that PyTorch can use\n", text)
+        self.assertEqual("not installed: a source folder" in text, attune.__version__ == "0")
         code, text, problems = printed(main.main, ["--self-test"])
         self.assertEqual(code, 1)
         self.assertIn("self-test: not run", problems)
