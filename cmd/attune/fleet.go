@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -349,6 +350,7 @@ type spread struct {
 	class   string
 	facts   device.Facts
 	workers int
+	slots   int // jobs at a time that make it faster: a simulator uses all cores of its machine
 	close   func()
 }
 
@@ -386,7 +388,11 @@ func (a *app) spreadHere(ctx context.Context, o spreadOptions, d deviceOptions, 
 		here.Close()
 		return nil, err
 	}
-	return &spread{fleet: here.Coordinator, class: workers[0].Class, facts: workers[0].Facts, workers: len(workers), close: func() {
+	slots := len(workers)
+	if workers[0].Facts.Kind == simDevice {
+		slots = min(slots, runtime.NumCPU())
+	}
+	return &spread{fleet: here.Coordinator, class: workers[0].Class, facts: workers[0].Facts, workers: len(workers), slots: slots, close: func() {
 		here.Close()
 		for _, b := range benches {
 			b.Close()
@@ -432,10 +438,15 @@ func (s *spread) choose(ctx context.Context, class string) error {
 	if slices.Contains(classes, class) {
 		s.class = class
 	}
+	on := map[string]int{} // workers by machine
 	for _, w := range state.Workers {
-		if w.Class == s.class {
-			s.workers++
-			s.facts = w.Facts
+		if w.Class != s.class {
+			continue
+		}
+		s.workers++
+		s.facts = w.Facts
+		if on[w.Host]++; w.Host == "" || w.Facts.Kind != simDevice || on[w.Host] <= w.Cores {
+			s.slots++
 		}
 	}
 	return nil

@@ -27,7 +27,7 @@ import (
 // keptHere are the flags that a command does not pass on: they name what belongs to this machine.
 var keptHere = []string{
 	"fleet", "creds", "class", "workers", "in-flight", "kernel", "ledger", "device", "json", "junit", "sarif", "html", "benchstat", "color", "progress",
-	"verbose", "python", "quick", "markdown", "output",
+	"verbose", "python", "quick", "markdown", "output", "part",
 }
 
 // passed are the flags of a command line for the same command on another machine.
@@ -39,6 +39,28 @@ func passed(f *pflag.FlagSet) []string {
 		}
 	})
 	return args
+}
+
+// partFlag has a command do a part of its work. It is for workers of a fleet.
+func partFlag(f *pflag.FlagSet, part *string, of string) {
+	f.StringVar(part, "part", "", "only part `I/N` of the "+of+", from 0/N")
+	_ = f.MarkHidden("part")
+}
+
+// checkPart is an error unless the part is empty, or one that this machine can do.
+func checkPart(part string, spread spreadOptions) error {
+	if i, n := partOf(part); part != "" && (n < 1 || i < 0 || i >= n || spread.asked()) {
+		return fmt.Errorf("--part %s: want I/N, such as 0/4, on this machine", part)
+	}
+	return nil
+}
+
+// partOf are the numbers of --part.
+func partOf(text string) (number, of int) {
+	if n, err := fmt.Sscanf(text, "%d/%d", &number, &of); err != nil || n != 2 {
+		return 0, 0
+	}
+	return number, of
 }
 
 // commands hands commands to a fleet, several at a time, and takes the

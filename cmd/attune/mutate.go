@@ -97,8 +97,7 @@ equivalent. More shapes, seeds and schedules kill more.`,
 	o.reference.flags(f)
 	o.spread.flags(f)
 	o.files.junitFlag(f)
-	f.StringVar(&o.part, "part", "", "only part `I/N` of the mutants, from 0/N")
-	_ = f.MarkHidden("part") // it is for workers of a fleet
+	partFlag(f, &o.part, "mutants")
 	return cmd
 }
 
@@ -106,18 +105,7 @@ func (o mutateOptions) check() error {
 	if o.count < 0 {
 		return fmt.Errorf("--mutants %d: want 0 for all, or more", o.count)
 	}
-	if i, n := o.parts(); o.part != "" && (n < 1 || i < 0 || i >= n || o.spread.asked()) {
-		return fmt.Errorf("--part %s: want I/N, such as 0/4, on this machine", o.part)
-	}
-	return errors.Join(o.spread.check(), checkLimit(o.device.limit), o.device.sim.check(), o.reference.check())
-}
-
-// parts are the numbers of --part.
-func (o mutateOptions) parts() (part, parts int) {
-	if n, err := fmt.Sscanf(o.part, "%d/%d", &part, &parts); err != nil || n != 2 {
-		return 0, 0
-	}
-	return part, parts
+	return errors.Join(o.spread.check(), checkPart(o.part, o.spread), checkLimit(o.device.limit), o.device.sim.check(), o.reference.check())
 }
 
 func (a *app) mutate(ctx context.Context, o mutateOptions, text string) error {
@@ -141,7 +129,7 @@ func (a *app) mutate(ctx context.Context, o mutateOptions, text string) error {
 	o.device.sim.strict = true // a mutant that only the letter of PTX forbids is detected too
 	w.Device = a.simulator(o.device)
 	mutation := lab.MutationRequest{Request: request, Count: o.count, Seed: o.seed}
-	mutation.Part, mutation.Parts = o.parts()
+	mutation.Part, mutation.Parts = partOf(o.part)
 	if w.compiler != nil {
 		mutation.Assemble = assembleWith(w.compiler)
 	}
@@ -175,7 +163,7 @@ func (a *app) mutateSpread(ctx context.Context, w *workplace, o mutateOptions, t
 		return err
 	}
 	defer s.close()
-	parts := max(2*s.workers, (o.count+mutantsAtOnce-1)/mutantsAtOnce)
+	parts := max(2*s.slots, (o.count+mutantsAtOnce-1)/mutantsAtOnce)
 	if o.count > 0 {
 		parts = min(parts, o.count)
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -21,7 +20,6 @@ import (
 	"attune/internal/oracle"
 	"attune/internal/run"
 	"attune/internal/spec"
-	"attune/internal/trial"
 )
 
 type runOptions struct {
@@ -35,6 +33,7 @@ type runOptions struct {
 	verbose     bool
 	progress    bool
 	spread      spreadOptions
+	part        string
 	passed      []string // flags for workers
 	given       []string // names of the flags on the command line
 }
@@ -90,6 +89,7 @@ Variants and shapes are explained by attune help variants, attune help shapes.`,
 	f.BoolVar(&o.progress, "progress", false, "write the progress as JSON lines to standard error")
 	_ = f.MarkHidden("progress") // it is for programs; docs/guide.md describes it
 	o.spread.flags(f)
+	partFlag(f, &o.part, "problems of every variant")
 	o.files.junitFlag(f)
 	o.files.sarifFlag(f)
 	o.files.benchstatFlag(f)
@@ -116,7 +116,10 @@ func (o runOptions) check() error {
 	case o.device.noSim && tool == sanitizerAuto:
 		return errors.New("--sanitizer auto runs what the simulator refuses, and " + run.NoSimFlag + " does not ask it")
 	}
-	return errors.Join(checkHTML(o.html), checkLimit(o.device.limit), o.device.sim.check(), o.reference.check(), o.spread.check())
+	if o.part != "" && o.device.name != simDevice {
+		return errors.New("--part is for the simulator; times of several machines are not joined")
+	}
+	return errors.Join(checkHTML(o.html), checkLimit(o.device.limit), o.device.sim.check(), o.reference.check(), o.spread.check(), checkPart(o.part, o.spread))
 }
 
 // isQuick reports whether a run takes the quick set.
@@ -143,6 +146,7 @@ func (o runOptions) request(kernel *spec.Kernel, args []string, simulated bool) 
 	if quick {
 		r.NormalOnly = r.Benchmark
 	}
+	r.Part.Number, r.Part.Of = partOf(o.part)
 	return r, r.Check()
 }
 
@@ -225,39 +229,6 @@ func (a *app) run(ctx context.Context, o runOptions, args []string) error {
 	}
 	a.noteReferenceErrors(out.runs)
 	return outcome(withoutParts(out.runs))
-}
-
-// runSpread has each variant and selection run by a worker. The records are imported as they come.
-func (a *app) runSpread(ctx context.Context, s *spread, w *workplace, o runOptions, request lab.Request, args []string, out *runPrinter) error {
-	var names []string
-	for _, v := range request.Variants {
-		names = append(names, v.String())
-	}
-	for _, selection := range request.Selections {
-		names = append(names, selection.Name)
-	}
-	flags := o.passed
-	if o.isQuick(args) {
-		flags = append(flags, "--quick")
-	}
-	var all []trial.Command
-	for _, name := range names {
-		all = append(all, trial.Command{Args: append([]string{"run", name}, flags...)})
-	}
-	done := 0
-	w.status.Set("%d variants on %d workers", len(names), s.workers)
-	return s.commands(ctx, a, w.Ledger, all, func(i int, found *trial.Outcome) error {
-		var document struct{ Runs []*run.Run }
-		if err := json.Unmarshal(found.Output, &document); err != nil || len(document.Runs) == 0 {
-			return fmt.Errorf("%s was not run: %s", names[i], found.Errors)
-		}
-		for _, r := range document.Runs {
-			out.finished(r)
-		}
-		done++
-		w.status.Set("%d of %d variants on %d workers", done, len(names), s.workers)
-		return nil
-	})
 }
 
 // lacksChip reports whether the card of --chip is not the device. An unknown card is an error.

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -51,6 +53,8 @@ type WorkerState struct {
 	Class    string       `json:"class"`
 	Device   string       `json:"device"`
 	Facts    device.Facts `json:"facts"`
+	Host     string       `json:"host,omitempty"`
+	Cores    int          `json:"cores,omitempty"`
 	Since    time.Time    `json:"since"`
 	Job      string       `json:"job,omitempty"` // kind and key of the one at hand
 	Started  time.Time    `json:"started,omitzero"`
@@ -78,7 +82,8 @@ func (w *Worker) Run(ctx context.Context, conn *nats.Conn) error {
 		return err
 	}
 	w.conn, w.js, w.since = conn, js, time.Now().UTC()
-	w.state = WorkerState{Protocol: Protocol, Name: w.Name, Class: w.Class, Device: w.Device, Facts: w.Facts, Since: w.since}
+	w.state = WorkerState{Protocol: Protocol, Name: w.Name, Class: w.Class, Device: w.Device, Facts: w.Facts, Cores: runtime.NumCPU(), Since: w.since}
+	w.state.Host, _ = os.Hostname() // without it the worker counts as a machine of its own
 	if err := checkProtocol(ctx, js); errors.As(err, new(*ProtocolError)) {
 		return err
 	}

@@ -26,7 +26,7 @@ func (a *attempt) coverLines(ctx context.Context, took time.Duration) {
 		return
 	}
 	a.result.Lines = a.covered.Summary()
-	if len(a.plan.entries) > 1 || a.selection != nil {
+	if len(a.plan.entries) > 1 || a.selection != nil || a.plan.Part.Of > 0 {
 		return
 	}
 	search := lineSearch{Lab: a.Lab, refs: a.refs, build: a.build, shapes: a.shapes, seed: a.plan.Seeds[0]}

@@ -26,12 +26,28 @@ type Request struct {
 	L2         run.L2        // state of the L2 cache before a timed launch
 	Against    *spec.Variant // replaces the parent of every variant
 	Arch       string        // replaces the device's, or the newest of the stage
+	Part       Part          // of the problems; all if it is zero
 
 	Reproduces string // id of the recorded run that this request repeats
 }
 
 // processes is the number of processes in which times are taken: at most one per sample.
 func (r Request) processes() int { return max(1, min(r.Processes, r.Samples)) }
+
+// Part is one of several machines' parts of the problems of every variant: each Of-th of them.
+type Part struct{ Number, Of int } // from 0
+
+// of are the problems of the part.
+func (p Part) of(all []problem.Instance) []problem.Instance {
+	if p.Of == 0 {
+		return all
+	}
+	var own []problem.Instance
+	for i := p.Number; i < len(all); i += p.Of {
+		own = append(own, all[i])
+	}
+	return own
+}
 
 // RequestError is the error of a request that cannot be carried out.
 type RequestError string
@@ -66,7 +82,22 @@ func (r Request) instances(v spec.Variant, shapes []spec.Shape) []problem.Instan
 		hard := slices.DeleteFunc(slices.Clone(shapes), func(s spec.Shape) bool { return slices.Contains(r.NormalOnly, s) })
 		all = append(all, study.Studies(v, hard, r.Seeds)...)
 	}
-	return all
+	return r.Part.of(all)
+}
+
+// MostProblems is the number of problems of the variant, or of a selection's, that has most.
+func (r Request) MostProblems() (int, error) {
+	p, err := r.plan("")
+	if err != nil {
+		return 0, err
+	}
+	most := 0
+	for _, e := range p.entries {
+		for _, part := range e.parts {
+			most = max(most, len(p.instances(part.variant, part.shapes)))
+		}
+	}
+	return most, nil
 }
 
 // Check refuses shapes and architectures that a variant does not support. It needs no device.

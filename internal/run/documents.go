@@ -12,7 +12,7 @@ const (
 	runFile     = "run.json"
 	benchFile   = "bench.json"
 	samplesFile = "samples.json.gz"
-	logFile     = "ptxas.log"
+	LogFile     = "ptxas.log" // what ptxas printed
 )
 
 // Documents returns the files of a run's record by name: run.json, samples.json.gz and ptxas.log.
@@ -25,7 +25,7 @@ func (r *Run) Documents() (map[string][]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("write the samples of %s: %w", r.Variant, err)
 	}
-	return map[string][]byte{runFile: record, samplesFile: samples, logFile: []byte(r.Log)}, nil
+	return map[string][]byte{runFile: record, samplesFile: samples, LogFile: []byte(r.Log)}, nil
 }
 
 // Documents returns the files of a bench's record by name: bench.json and samples.json.gz.
