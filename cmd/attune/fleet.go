@@ -350,7 +350,8 @@ type spread struct {
 	class   string
 	facts   device.Facts
 	workers int
-	slots   int // jobs at a time that make it faster: a simulator uses all cores of its machine
+	slots   int  // jobs at a time that make it faster: a simulator uses all cores of its machine
+	here    bool // the workers are in this process
 	close   func()
 }
 
@@ -392,7 +393,7 @@ func (a *app) spreadHere(ctx context.Context, o spreadOptions, d deviceOptions, 
 	if workers[0].Facts.Kind == simDevice {
 		slots = min(slots, runtime.NumCPU())
 	}
-	return &spread{fleet: here.Coordinator, class: workers[0].Class, facts: workers[0].Facts, workers: len(workers), slots: slots, close: func() {
+	return &spread{fleet: here.Coordinator, class: workers[0].Class, facts: workers[0].Facts, workers: len(workers), slots: slots, here: true, close: func() {
 		here.Close()
 		for _, b := range benches {
 			b.Close()
@@ -486,5 +487,9 @@ func (s *spread) searcher(ctx context.Context, a *app, flight int) (*trial.Searc
 	if err != nil {
 		return nil, err
 	}
-	return &trial.Searcher{Fleet: s.fleet, Class: s.class, Setting: setting, Flight: flight}, nil
+	searcher := &trial.Searcher{Fleet: s.fleet, Class: s.class, Setting: setting, Flight: flight}
+	if s.workers > 1 && !(s.here && s.facts.Kind == simDevice) { // one program would agree with itself
+		searcher.Repeats = &trial.Repeats{Note: a.note}
+	}
+	return searcher, nil
 }

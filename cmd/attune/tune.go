@@ -311,10 +311,16 @@ func (a *app) tuneSpread(ctx context.Context, w *workplace, o tuneOptions, name 
 	if err != nil {
 		return usageError{err}
 	}
-	if request.Elsewhere, err = s.searcher(ctx, a, o.flight(s.workers)); err != nil {
+	searcher, err := s.searcher(ctx, a, o.flight(s.workers))
+	if err != nil {
 		return err
 	}
-	return a.tuneVariants(ctx, w, request, nil)
+	request.Elsewhere = searcher
+	err = a.tuneVariants(ctx, w, request, nil)
+	if text := searcher.Repeats.Summary(); text != "" {
+		a.note(text)
+	}
+	return err
 }
 
 // tuneFrom searches from a variant.

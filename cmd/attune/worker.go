@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"attune/internal/child"
 	"attune/internal/device"
 	"attune/internal/fleet"
 	"attune/internal/lab"
@@ -98,7 +99,10 @@ func (a *app) work(ctx context.Context, o workerOptions) error {
 	if creds != nil {
 		w.API = creds.API
 	}
-	// What kernels and references bring along must not find the key.
+	// What kernels and references bring along must not find the key, nor a network.
+	if err := child.Isolate(); err != nil {
+		a.note("kernels and references of others reach the network: " + err.Error())
+	}
 	if err := errors.Join(os.Unsetenv(credsVariable), os.Unsetenv(fleetVariable)); err != nil {
 		return err
 	}

@@ -51,9 +51,9 @@ func supervise(count, path string, args []string) {
 	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) // since Linux 3.4
 	// The program gets no handlers, as it would get ignored signals.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
-	process, err := os.StartProcess(path, args, &os.ProcAttr{Files: program, Sys: &syscall.SysProcAttr{
+	process, err := os.StartProcess(path, args, &os.ProcAttr{Files: program, Sys: Alone(&syscall.SysProcAttr{
 		Setpgid: true, Pdeathsig: syscall.SIGKILL, // should the program kill its supervisor
-	}})
+	})})
 	for _, f := range program {
 		f.Close() // the program alone decides when its pipes are closed
 	}

@@ -113,10 +113,13 @@ func (c *Coordinator) Do(ctx context.Context, j Job) (*Result, error) {
 		return nil, ctx.Err()
 	case <-w.done:
 	}
-	if w.result.Lost != "" {
-		return w.result, errors.Join(&LostError{w.result.Lost}, c.noteDead(ctx, &j, w.result.Lost))
+	switch {
+	case w.result.Lost == "":
+		return w.result, nil
+	case j.Not != "": // its first result stands, and nothing is to be tried again
+		return w.result, &LostError{w.result.Lost}
 	}
-	return w.result, nil
+	return w.result, errors.Join(&LostError{w.result.Lost}, c.noteDead(ctx, &j, w.result.Lost))
 }
 
 // await joins those who wait for a key, and reports whether there were none.
@@ -270,6 +273,9 @@ func (c *Coordinator) refuse(w *waiter, why string) {
 func (c *Coordinator) valid(ctx context.Context, r *Result, j *Job) error {
 	if r.Protocol != Protocol || r.Class != j.Class {
 		return fmt.Errorf("it is of class %s and protocol %d, the job of %s and %d", r.Class, r.Protocol, j.Class, Protocol)
+	}
+	if r.Worker == j.Not && r.Lost == "" {
+		return errors.New("another worker was to repeat the job")
 	}
 	key, err := c.trust.Key(ctx, r.Worker, r.Class)
 	if err != nil {

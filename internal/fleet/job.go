@@ -23,6 +23,8 @@ type Job struct {
 	Class    string          `json:"class"` // of devices, see Class
 	Kind     string          `json:"kind"`
 	Body     json.RawMessage `json:"body"`
+	// Not is the worker that has done the job already: another one repeats it. Empty for the first time.
+	Not string `json:"not,omitempty"`
 	// Limit is how long the work may take, whatever progress it shows.
 	Limit time.Duration `json:"limit_ns"`
 }
@@ -38,7 +40,31 @@ func (j *Job) Key() string {
 	h := sha256.New()
 	fmt.Fprintf(h, "attune job %d\n%s\n%s\n%d\n", j.Protocol, j.Class, j.Kind, len(j.Body))
 	h.Write(j.Body)
+	if j.Not != "" {
+		fmt.Fprintf(h, "\nnot %s", j.Not)
+	}
 	return hex.EncodeToString(h.Sum(nil))
+}
+
+// A worker gives back what another one is to repeat. After this many times, some 25 s, there seems to
+// be no other one.
+const repeatDeliveries = 40
+
+func (j *Job) deliveries() uint64 {
+	if j.Not != "" {
+		return repeatDeliveries
+	}
+	return MaxDeliveries
+}
+
+// giveBack is how long the job then waits for another worker, at first.
+var giveBack = time.Second / 4
+
+func givenBack(delivery uint64) time.Duration {
+	if delivery <= repeatDeliveries/2 {
+		return giveBack
+	}
+	return 4 * giveBack
 }
 
 // token is what a class, a kind or the name of a worker may be: a part of a subject.

@@ -190,8 +190,14 @@ func (w *Worker) handle(ctx context.Context, m jetstream.Msg) {
 	result := Result{Protocol: Protocol, Key: j.Key(), Class: w.Class, Worker: w.Name, Delivery: meta.NumDelivered}
 	if w.last != nil && w.last.Key == result.Key && w.last.Lost == "" {
 		result = *w.last
-	} else if meta.NumDelivered > MaxDeliveries {
+	} else if meta.NumDelivered > j.deliveries() {
 		result.Lost = fmt.Sprintf("%d workers were lost on it", MaxDeliveries)
+		if j.Not != "" {
+			result.Lost = "no other worker of the class has repeated it"
+		}
+	} else if j.Not == w.Name {
+		_ = m.NakWithDelay(givenBack(meta.NumDelivered))
+		return
 	} else if !w.execute(ctx, m, &j, &result) {
 		return
 	}
@@ -212,8 +218,8 @@ func (w *Worker) execute(ctx context.Context, m jetstream.Msg, j *Job, result *R
 	cause := context.Cause(limited)
 	var machine *MachineError
 	switch {
-	case ctx.Err() != nil: // this worker ends
-		_ = m.Nak()
+	case ctx.Err() != nil: // this worker ends, which says nothing about the job: the outbox publishes it anew
+		_ = m.Term()
 	case errors.Is(cause, errCancelled):
 		_ = m.Term()
 	case err != nil && cause != nil:
@@ -221,7 +227,7 @@ func (w *Worker) execute(ctx context.Context, m jetstream.Msg, j *Job, result *R
 		fallthrough
 	case errors.As(err, &machine):
 		w.end(began, err)
-		if result.Delivery < MaxDeliveries {
+		if result.Delivery < j.deliveries() {
 			_ = m.NakWithDelay(time.Second)
 			return false
 		}

@@ -47,6 +47,7 @@ type Searcher struct {
 	Class   string
 	Setting Setting
 	Flight  int
+	Repeats *Repeats // nil for none
 }
 
 // InFlight is how many candidates are evaluated at a time.
@@ -54,7 +55,17 @@ func (s *Searcher) InFlight() int { return s.Flight }
 
 // Evaluate evaluates one candidate.
 func (s *Searcher) Evaluate(ctx context.Context, t tuner.Trial) (found run.TuneEvaluation, err error) {
-	err = s.do(ctx, KindEvaluate, evaluation{s.Setting, t}, evaluationLimit, &found)
+	j, err := fleet.NewJob(s.Class, KindEvaluate, evaluation{s.Setting, t}, evaluationLimit)
+	if err != nil {
+		return found, err
+	}
+	r, err := s.Fleet.Do(ctx, j)
+	if err == nil {
+		err = r.Decode(&found)
+	}
+	if err == nil && s.Repeats.due(&t, &found) {
+		found, err = s.Repeats.repeat(ctx, s.Fleet, j, r.Worker, found)
+	}
 	if err != nil && ctx.Err() == nil {
 		err = fmt.Errorf("%s: %w", t.Variant, err)
 	}

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"attune/internal/child"
 	"attune/internal/device"
 )
 
@@ -25,6 +26,8 @@ type Options struct {
 	LaunchLimit time.Duration
 	Stdout      io.Writer // receives what the child's kernels print; nil for Stderr
 	Stderr      io.Writer // receives the child's messages
+
+	sanitized bool // the command is a tool of compute-sanitizer
 }
 
 // closeGrace is the time limit for a child to exit by itself. A sanitizer writes its report first.
@@ -96,6 +99,9 @@ func spawn(o Options) (*Device, error) {
 	d.cmd.WaitDelay = 2 * time.Second
 	// A process group of its own, so that kill ends a tool that wraps the child too.
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if !o.sanitized { // compute-sanitizer talks to its program by TCP
+		d.cmd.SysProcAttr = child.Alone(d.cmd.SysProcAttr)
+	}
 	err = d.cmd.Start()
 	// The parent must not keep the child's pipe ends open, or it would not see EOF when the child
 	// dies.

@@ -46,7 +46,7 @@ func StartSanitized(ctx context.Context, o Options, tool string) (*Sanitized, er
 	if tool == "synccheck" {
 		options = append(options, "--num-cuda-barriers", maxBarriers)
 	}
-	o.Command = append(options, o.Command...)
+	o.Command, o.sanitized = append(options, o.Command...), true
 	o.LaunchLimit = 0 // the tool slows launches down
 	if s.Device, err = Start(ctx, o); err != nil {
 		if log, _ := os.ReadFile(s.log()); device.Classify(err) == device.KernelCrash && len(log) > 0 {
