@@ -153,8 +153,8 @@ func TestFreedNeighbour(t *testing.T) {
 		t.Fatal(err)
 	}
 	for offset, want := range map[uint64]string{
-		8:          "byte 8 of b, which has been freed",
-		4095:       "byte 4095 of b, which has been freed",
+		8:    "byte 8 of b, which has been freed",
+		4095: "byte 4095 of b, which has been freed",
 	} {
 		b := m.Find(bases[1] + offset)
 		if b.Holds(bases[1]+offset, 1) {
