@@ -23,7 +23,7 @@ type accessInfo struct {
 	readOnly   bool // ld.global.nc: no race check, because the bytes must not change at all
 	onlyCopied bool // the value read is only copied, so unwritten bytes are no defect
 	taints     bool // unwritten bytes taint the registers that they are loaded to (taint.go)
-	carries    bool // the caller carries unwritten bytes on
+	carries    bool // unwritten bytes are no defect: the caller carries them on, or overwrites them unread
 	releases   bool // it has published what its thread did, and is part of that itself
 	usesOld    bool // an atomic operation whose old value is used
 }
@@ -37,7 +37,7 @@ func (w *warp) accessLane(o *op, m *memOp, space ptx.Space, lane int, d mem.Dire
 	}
 	return w.access(o, accessInfo{
 		space: space, bytes: m.bytes, flags: w.accessFlags(m, space), readOnly: m.readOnly, onlyCopied: m.onlyCopied, releases: m.release, usesOld: m.usesOld,
-		taints: m.taints,
+		taints: m.taints, carries: m.overwrites,
 	}, address, lane, d)
 }
 

@@ -265,9 +265,7 @@ func (b *block) finish() {
 	b.held.Unlock()
 	b.launch.mu.Lock()
 	defer b.launch.mu.Unlock()
-	for _, w := range b.warps {
-		b.launch.counters.Add(&w.counters)
-	}
+	b.addCounters()
 	for i, m := range b.marks {
 		b.launch.marks[i] |= m
 	}
@@ -276,6 +274,13 @@ func (b *block) finish() {
 	}
 	clear(b.marks)
 	clear(b.executed)
+}
+
+// addCounters adds the counters of the block's warps to those of the launch.
+func (b *block) addCounters() {
+	for _, w := range b.warps {
+		b.launch.counters.Add(&w.counters)
+	}
 }
 
 // lockPages locks the pages of a range of a buffer until the next lock, or until the end of the

@@ -704,8 +704,8 @@ END:
 	var printed []string
 	got := simulate(t, setup{text: text, out: 1, printf: func(s string) { printed = append(printed, s) }})
 	want := "-3 4294967295 ff  2.50|-5 A hi % 0x10 %q\n"
-	if !slices.Equal(printed, []string{want}) || len(got.findings) > 0 || got.out[0] != uint32(len(want)) {
-		t.Errorf("printf prints %q, findings %v, returns %d; want %q", printed, got.findings, got.out[0], want)
+	if !slices.Equal(printed, []string{want}) || len(got.findings) > 0 || got.out[0] != 8 {
+		t.Errorf("printf prints %q, findings %v, returns %d; want %q, and 8 arguments", printed, got.findings, got.out[0], want)
 	}
 	simulate(t, setup{text: text, out: 1}) // without a printf function
 }

@@ -486,6 +486,9 @@ func (r *launch) runInterleaved(ctx context.Context, total uint64) error {
 			break
 		}
 	}
+	for _, b := range s.resident { // of a launch that is interrupted, has failed or is deadlocked
+		b.addCounters()
+	}
 	return r.err(ctx)
 }
 

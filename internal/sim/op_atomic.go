@@ -75,6 +75,7 @@ func (c *code) lowerAtomic(in *ptx.Instruction, o *op) error {
 	}
 	m.bytes = m.size * mods.vector
 	m.usesOld = in.Opcode == "atom" && c.isRead(&in.Operands[0])
+	m.overwrites = name == "exch" && !m.usesOld
 	o.mem, o.class, o.run = m, count.Memory, runAtomic
 	c.noteCommunication(m)
 	return a.choose(name, mods.typed)

@@ -34,6 +34,7 @@ type memOp struct {
 	taints     bool // it is ld: the use of the loaded value decides whether unwritten bytes are a defect (taint.go)
 	readOnly   bool // ld.global.nc: the bytes do not change while the kernel runs
 	usesOld    bool // an atomic operation whose old value is used
+	overwrites bool // an exchange whose old value is not used: it is no read
 	expected   bool // a load of the value that a compare-and-swap expects
 	constant   bool // a store of a constant
 	yields     bool // other blocks may see it, or it sees what they do: an access to a flag, a counter, a lock

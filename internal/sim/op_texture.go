@@ -118,10 +118,21 @@ func (c *code) lowerCoordinates(t *textureOp, address ptx.Operand) error {
 	return nil
 }
 
-// textureOf returns the object that a lane names, or nil, which is reported.
+// namedTexture is a texture object with its handle.
+type namedTexture struct {
+	handle  uint64
+	texture *mem.Texture
+}
+
+// textureOf returns the object that a lane names, or nil, which is reported. Mostly it is that of the
+// lane before.
 func (w *warp) textureOf(o *op, lane int) *mem.Texture {
 	handle := w.elementValue(o.texture.handle, lane)
+	if known := &w.lastTexture; known.texture != nil && known.handle == handle {
+		return known.texture
+	}
 	t := w.block.launch.memory.Texture(handle)
+	w.lastTexture = namedTexture{handle, t}
 	if t == nil {
 		w.report(finding.Undefined, o, 1<<lane, func() string {
 			return fmt.Sprintf("%#x is not a texture or surface object, or it has been destroyed", handle)
@@ -145,8 +156,8 @@ func (w *warp) place(t *textureOp, lane int) (layer int, at [3]float64, index [3
 	return layer, at, index
 }
 
-// taps lists the texels that a lane reads.
-func (t *textureOp) taps(x *mem.Texture, layer int, at [3]float64, index [3]int) []mem.Tap {
+// taps lists the texels that a lane reads, in the room of into.
+func (t *textureOp) taps(x *mem.Texture, layer int, at [3]float64, index [3]int, into []mem.Tap) []mem.Tap {
 	dimensions := t.shape.dimensions
 	fixed := [3]int{}
 	if t.shape.layered || t.shape.cube {
@@ -162,7 +173,7 @@ func (t *textureOp) taps(x *mem.Texture, layer int, at [3]float64, index [3]int)
 		if t.shape.layered {
 			tap.At[2] = layer
 		}
-		return []mem.Tap{tap}
+		return append(into[:0], tap)
 	case t.shape.cube:
 		face, s, v := mem.CubeFace(at[0], at[1], at[2])
 		sampled := *x
@@ -171,11 +182,11 @@ func (t *textureOp) taps(x *mem.Texture, layer int, at [3]float64, index [3]int)
 		if t.shape.layered {
 			fixed[2] += 6 * layer
 		}
-		return sampled.Taps([3]float64{s, v}, 2, fixed)
+		return sampled.Taps([3]float64{s, v}, 2, fixed, into)
 	case t.gather >= 0:
-		return x.Gather(at, fixed)
+		return x.Gather(at, fixed, into)
 	}
-	return x.Taps(at, dimensions, fixed)
+	return x.Taps(at, dimensions, fixed, into)
 }
 
 // texel reads one texel, with the checks of a read that no write of the launch may precede.
@@ -193,12 +204,13 @@ func (w *warp) texel(o *op, x *mem.Texture, tap *mem.Tap, lane int) mem.Texel {
 
 func runTexture(w *warp, o *op, mask uint32) {
 	t := o.texture
+	var room [8]mem.Tap
 	for l := mask; l != 0; l &= l - 1 {
 		lane := firstLane(l)
 		var result mem.Texel
 		if x := w.textureOf(o, lane); x != nil {
 			layer, at, index := w.place(t, lane)
-			for i, tap := range t.taps(x, layer, at, index) {
+			for i, tap := range t.taps(x, layer, at, index, room[:]) {
 				switch v := w.texel(o, x, &tap, lane); {
 				case t.gather >= 0:
 					result[i] = v[t.gather]

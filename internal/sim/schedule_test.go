@@ -172,10 +172,13 @@ func TestInterrupted(t *testing.T) {
 		m := mem.NewMemory()
 		out := buffer(t, m, "out", 4096)
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		_, err = p.Run(ctx, m, Launch{
+		result, err := p.Run(ctx, m, Launch{
 			Grid: [3]int{2, 1, 1}, Block: [3]int{64, 1, 1}, Params: append(littleEndian(out, 8), littleEndian(out, 8)...),
 		}, Options{Checks: true})
 		cancel()
+		if result == nil || result.Counters.WarpInstructions() == 0 {
+			t.Errorf("%s: no instructions are counted", name)
+		}
 		containsAll(t, name, err, "context deadline exceeded: block [", " 0] was at warp", "at ptx:", ": running")
 		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%s: %v", name, err)

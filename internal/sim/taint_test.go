@@ -181,6 +181,23 @@ func TestUndefinedStores(t *testing.T) {
 	}.check(t)
 }
 
+// TestUnreadExchange exchanges words that were never written. Only an exchange whose old value is used
+// reads them.
+func TestUnreadExchange(t *testing.T) {
+	t.Parallel()
+	const (
+		words    = ".shared .align 16 .b8 s[128];"
+		begin    = "mov.u32 %r3, s;\n mad.lo.u32 %r4, %r0, 4, %r3;\n"
+		exchange = "atom.shared.exch.b32 %r1, [%r4], %r0"
+	)
+	defect{
+		name: "an exchange", kind: finding.Uninitialized, declarations: words, setup: setup{threads: 32},
+		wrong: begin + exchange + ";\n st.global.u32 [%rd31], %r1;\n",
+		right: begin + exchange + ";\n ld.shared.u32 %r2, [%r4];\n st.global.u32 [%rd31], %r2;\n",
+		at:    exchange, contains: []string{"was never written"},
+	}.check(t)
+}
+
 // TestPaddedRows multiplies a matrix of which the last eight rows were never written. The rows of the
 // product are discarded, or stored.
 func TestPaddedRows(t *testing.T) {

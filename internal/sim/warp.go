@@ -64,12 +64,13 @@ type warp struct {
 	polledBarrier *mbarrier   // that the last unsuccessful wait was for
 	waits         bool        // a wait has failed in this time slice, and ends it: another warp must come first
 	lastBuffer    *mem.Buffer // of the last access to global memory; the next is likely to be to the same
-	addr          lanes.V64   // addresses of an access, for the memory operations
-	warpAddr      uint64      // address of an access that several lanes make together
-	sharing       uint32      // these lanes; everyLane for the whole group
-	whole         bool        // all lanes that are left make the access that runs
-	retired       uint64      // instructions
-	exited        uint32      // warps that had ended when a barrier completed that this one has waited at
+	lastTexture   namedTexture
+	addr          lanes.V64 // addresses of an access, for the memory operations
+	warpAddr      uint64    // address of an access that several lanes make together
+	sharing       uint32    // these lanes; everyLane for the whole group
+	whole         bool      // all lanes that are left make the access that runs
+	retired       uint64    // instructions
+	exited        uint32    // warps that had ended when a barrier completed that this one has waited at
 	lastClock     uint64
 }
 

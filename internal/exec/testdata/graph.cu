@@ -74,6 +74,9 @@ static int by_hand(int *a) {
   cudaKernelNodeParams known;
   CHECK(cudaGraphKernelNodeGetParams(added, &known));
   expect(known.func == (void *)add && *(int *)known.kernelParams[2] == 5 && known.blockDim.x == 128, "the parameters of a node");
+  cudaMemsetParams cleans = {};
+  CHECK(cudaGraphMemsetNodeGetParams(cleared, &cleans));
+  expect(cleans.dst == a && cleans.elementSize == 4 && cleans.width == n && cleans.height == 1 && cleans.value == 0, "the parameters of a fill");
   int got[n];
   CHECK(cudaGraphAddMemcpyNode1D(&copied, graph, &added, 1, got, a, sizeof got, cudaMemcpyDeviceToHost));
   cudaGraphExec_t exec;
@@ -89,6 +92,45 @@ static int by_hand(int *a) {
 }
 
 static void count(void *calls) { ++*(int *)calls; }
+
+// continued captures into a graph that has a node, and disables that node.
+static void continued(int *p) {
+  int calls = 0;
+  cudaGraph_t graph, same;
+  CHECK(cudaGraphCreate(&graph, 0));
+  cudaHostNodeParams host = {count, &calls}, known = {};
+  cudaGraphNode_t first;
+  CHECK(cudaGraphAddHostNode(&first, graph, nullptr, 0, &host));
+  CHECK(cudaGraphHostNodeGetParams(first, &known));
+  expect(known.fn == count && known.userData == &calls, "the parameters of a host node");
+  cudaStream_t stream;
+  CHECK(cudaStreamCreate(&stream));
+  CHECK(cudaStreamBeginCaptureToGraph(stream, graph, &first, nullptr, 1, cudaStreamCaptureModeGlobal));
+  CHECK(cudaLaunchHostFunc(stream, count, &calls));
+  CHECK(cudaMemsetAsync(p, 0, n * sizeof(int), stream));
+  CHECK(cudaStreamEndCapture(stream, &same));
+  size_t nodes = 0, edges = 0;
+  CHECK(cudaGraphGetNodes(graph, nullptr, &nodes));
+#if CUDART_VERSION >= 13000
+  CHECK(cudaGraphGetEdges(graph, nullptr, nullptr, nullptr, &edges));
+#else
+  CHECK(cudaGraphGetEdges(graph, nullptr, nullptr, &edges));
+#endif
+  expect(same == graph && nodes == 3 && edges == 2, "a capture into a graph");
+  cudaGraphExec_t exec;
+  CHECK(cudaGraphInstantiate(&exec, graph, 0));
+  CHECK(cudaGraphLaunch(exec, stream));
+  CHECK(cudaStreamSynchronize(stream));
+  expect(calls == 2, "a graph with captured nodes");
+  unsigned enabled = 0;
+  CHECK(cudaGraphNodeGetEnabled(exec, first, &enabled));
+  expect(enabled == 1, "a node that is enabled");
+  CHECK(cudaGraphNodeSetEnabled(exec, first, 0));
+  CHECK(cudaGraphNodeGetEnabled(exec, first, &enabled));
+  CHECK(cudaGraphLaunch(exec, stream));
+  CHECK(cudaStreamSynchronize(stream));
+  expect(enabled == 0 && calls == 3, "a node that is disabled");
+}
 
 // record captures a copy in, an addition, memory that lives in the graph, a function of the host and a copy out.
 static cudaGraph_t record(cudaStream_t stream, int *p, const int *from, int *to, int value, int *calls, bool twice) {
@@ -238,6 +280,7 @@ int main() {
   CHECK(cudaMemset(b, 0, n * sizeof(int)));
   expect(captured(a, b, out) == 0, "captured");
   expect(by_hand(a) == 0, "by hand");
+  continued(a);
   updated(a);
   forbidden(a);
   if (wrong == 0) printf("ok\n");

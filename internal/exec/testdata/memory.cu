@@ -124,9 +124,33 @@ static void asynchronous() {
   if (wrong) exit(1);
 }
 
+// boxes copies a box within the device, and to a device that is not there.
+static void boxes() {
+  const int in[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+  int out[8] = {}, *a, *b;
+  CHECK(cudaMalloc(&a, sizeof in));
+  CHECK(cudaMalloc(&b, sizeof in));
+  CHECK(cudaMemcpy(a, in, sizeof in, cudaMemcpyHostToDevice));
+  CHECK(cudaMemset(b, 0, sizeof in));
+  cudaMemcpy3DPeerParms p = {};
+  p.srcPtr = make_cudaPitchedPtr(a, 8, 2, 2);
+  p.dstPtr = make_cudaPitchedPtr(b, 8, 2, 2);
+  p.srcPos = make_cudaPos(4, 0, 0);
+  p.extent = make_cudaExtent(4, 2, 2);
+  CHECK(cudaMemcpy3DPeer(&p));
+  CHECK(cudaMemcpy3DPeerAsync(&p, 0));
+  CHECK(cudaMemcpy(out, b, sizeof out, cudaMemcpyDeviceToHost));
+  p.dstDevice = 1;
+  int wrong = cudaMemcpy3DPeer(&p) != cudaErrorInvalidDevice || cudaGetLastError() != cudaErrorInvalidDevice;
+  for (int i = 0; i < 8; i++) wrong += out[i] != (i % 2 == 0 ? in[i + 1] : 0);
+  printf("boxes: %s\n", wrong ? "wrong" : "ok");
+  if (wrong) exit(1);
+}
+
 int main() {
   symbols_and_streams();
   pitched();
+  boxes();
   registered();
   asynchronous();
   CHECK(cudaDeviceReset());

@@ -27,6 +27,7 @@ type Memory struct {
 	shadow atomic.Int64 // of the limit by what the checkers remember of the buffers
 	random *rand.Rand   // of the addresses; nil for the same ones in every memory
 	arena  *Arena       // that the buffers lie in; nil for the garbage collector's memory
+	freed  []*Buffer    // of an arena, by base address, for messages: its addresses are not used again
 
 	textures []*Texture // by their handles; nil for removed ones
 }
@@ -284,16 +285,36 @@ func (m *Memory) Free(base uint64) error {
 	if !found {
 		return fmt.Errorf("free simulated memory: no buffer at %#x", base)
 	}
-	m.remove(m.sorted[i])
+	b := m.sorted[i]
+	m.remove(b)
 	m.sorted = slices.Delete(m.sorted, i, i+1)
+	if m.arena != nil && !b.adopted {
+		m.keepFreed(b)
+	}
 	return nil
+}
+
+// mostFreed bounds the freed buffers that are remembered. Beyond it the older half is forgotten.
+const mostFreed = 1 << 16
+
+// keepFreed remembers where a buffer was, so that a use after the free names it.
+func (m *Memory) keepFreed(b *Buffer) {
+	if len(m.freed) == mostFreed {
+		m.freed = slices.Delete(m.freed, 0, mostFreed/2)
+	}
+	left := &Buffer{Variable: b.Variable, Base: b.Base, Data: b.Data}
+	left.isFreed.Store(true)
+	i, _ := index(m.freed, b.Base)
+	m.freed = slices.Insert(m.freed, i, left)
 }
 
 func cost(size int) int { return 2*size + bufferOverhead }
 
 // index finds the buffer with a base address.
-func (m *Memory) index(base uint64) (int, bool) {
-	return slices.BinarySearchFunc(m.sorted, base, func(b *Buffer, base uint64) int { return cmp.Compare(b.Base, base) })
+func (m *Memory) index(base uint64) (int, bool) { return index(m.sorted, base) }
+
+func index(sorted []*Buffer, base uint64) (int, bool) {
+	return slices.BinarySearchFunc(sorted, base, func(b *Buffer, base uint64) int { return cmp.Compare(b.Base, base) })
 }
 
 // FreeFrom removes all buffers from a base address on, those that were allocated since, but keeps the
@@ -486,25 +507,43 @@ func (m *Memory) inside(address uint64, size int) (*Buffer, int, error) {
 	return b, int(address - b.Base), nil
 }
 
-// Find returns the buffer that an address is in. Where the address is in none, it returns the
-// nearest buffer, for messages. It returns nil only where there is no buffer at all.
+// Find returns the buffer that an address is in. Where the address is in none, it returns for messages
+// the freed buffer that it was in, else the nearest buffer. It returns nil only where there is none.
 func (m *Memory) Find(address uint64) *Buffer {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	i := sort.Search(len(m.sorted), func(i int) bool { return m.sorted[i].Base > address })
-	if i == 0 {
-		if len(m.sorted) == 0 {
-			return nil
-		}
-		return m.sorted[0]
+	below, above := around(m.sorted, address)
+	if below.contains(address) {
+		return below
 	}
-	below := m.sorted[i-1]
-	if i < len(m.sorted) && address >= below.Base+uint64(len(below.Data)) {
-		if above := m.sorted[i]; above.Base-address < address-below.Base-uint64(len(below.Data)) {
-			return above
-		}
+	if freed, _ := around(m.freed, address); freed.contains(address) {
+		return freed
+	}
+	switch {
+	case below == nil:
+		return above
+	case above != nil && above.Base-address < address-below.Base-uint64(len(below.Data)):
+		return above
 	}
 	return below
+}
+
+// around returns the last buffer that starts at or below an address and the first one above it; nil
+// for none.
+func around(sorted []*Buffer, address uint64) (below, above *Buffer) {
+	i := sort.Search(len(sorted), func(i int) bool { return sorted[i].Base > address })
+	if i > 0 {
+		below = sorted[i-1]
+	}
+	if i < len(sorted) {
+		above = sorted[i]
+	}
+	return below, above
+}
+
+// contains reports whether an address is that of a byte of the buffer, which may be freed or nil.
+func (b *Buffer) contains(address uint64) bool {
+	return b != nil && address >= b.Base && address-b.Base < uint64(len(b.Data))
 }
 
 // ForgetAccesses forgets the accesses that the checkers remember, between launches.

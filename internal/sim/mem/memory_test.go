@@ -136,3 +136,41 @@ func TestFill(t *testing.T) {
 		}
 	}
 }
+
+// A use after a free names the buffer that was there, not the nearest one that is left.
+func TestFreedNeighbour(t *testing.T) {
+	t.Parallel()
+	m := NewArena(0, &Arena{Base: ArenaBase, Data: make([]byte, 16<<20), Release: func([]byte) {}})
+	var bases []uint64
+	for _, name := range []string{"a", "b", "c"} {
+		base, err := m.Alloc(finding.Variable{Name: name}, 4096)
+		if err != nil {
+			t.Fatal(err)
+		}
+		bases = append(bases, base)
+	}
+	if err := m.Free(bases[1]); err != nil {
+		t.Fatal(err)
+	}
+	for offset, want := range map[uint64]string{
+		8:    "byte 8 of b, which has been freed",
+		4095: "byte 4095 of b, which has been freed",
+	} {
+		b := m.Find(bases[1] + offset)
+		if b.Holds(bases[1]+offset, 1) {
+			t.Errorf("byte %d of a freed buffer is held", offset)
+		}
+		if got := DescribeOutside(b, bases[1]+offset, 4); !strings.Contains(got, want) {
+			t.Errorf("byte %d: %q, want %q", offset, got, want)
+		}
+	}
+	if b := m.Find(bases[2] + 5); !b.Holds(bases[2]+5, 1) {
+		t.Error("a live buffer is not held")
+	}
+	for range mostFreed + 1 { // the list is bounded
+		m.keepFreed(&Buffer{Base: bases[2]})
+	}
+	if len(m.freed) > mostFreed {
+		t.Errorf("%d freed buffers are kept", len(m.freed))
+	}
+}

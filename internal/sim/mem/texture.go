@@ -132,9 +132,9 @@ func limit(x float64) float64 {
 }
 
 // Taps lists the texels of a sample at coordinates in some dimensions. fixed is the layer, or the index
-// of what is not sampled.
-func (t *Texture) Taps(at [3]float64, dimensions int, fixed [3]int) []Tap {
-	taps := []Tap{{At: fixed, Inside: true, Weight: 1}}
+// of what is not sampled. The list takes the room of into.
+func (t *Texture) Taps(at [3]float64, dimensions int, fixed [3]int, into []Tap) []Tap {
+	taps := append(into[:0], Tap{At: fixed, Inside: true, Weight: 1})
 	for d := range dimensions {
 		x := limit(at[d])
 		if t.Normalised {
@@ -164,11 +164,12 @@ func (t *Texture) Taps(at [3]float64, dimensions int, fixed [3]int) []Tap {
 }
 
 // Gather lists the four texels around a place in two dimensions, in the order of tld4.
-func (t *Texture) Gather(at [3]float64, fixed [3]int) []Tap {
+func (t *Texture) Gather(at [3]float64, fixed [3]int, into []Tap) []Tap {
 	filtered := *t
 	filtered.Filter = true
-	taps := filtered.Taps(at, 2, fixed) // (i, j), (i+1, j), (i, j+1), (i+1, j+1)
-	return []Tap{taps[2], taps[3], taps[1], taps[0]}
+	taps := filtered.Taps(at, 2, fixed, into) // (i, j), (i+1, j), (i, j+1), (i+1, j+1)
+	taps[0], taps[1], taps[2], taps[3] = taps[2], taps[3], taps[1], taps[0]
+	return taps
 }
 
 // Decode decodes the bytes of a texel. A channel that it lacks is 0.

@@ -33,7 +33,7 @@ func TestTaps(t *testing.T) {
 		{"linear over the edge", Texture{Filter: true, Normalised: true}, 0, []tap{{3, true, 0.5}, {0, true, 0.5}}},
 	} {
 		c.texture.Extent = [3]int{4, 0, 0}
-		taps := c.texture.Taps([3]float64{c.x}, 1, [3]int{})
+		taps := c.texture.Taps([3]float64{c.x}, 1, [3]int{}, nil)
 		if len(taps) != len(c.want) {
 			t.Errorf("%s: %v", c.what, taps)
 			continue

@@ -88,16 +88,23 @@ func Gather[W uint32 | uint64](f *Fragment, matrix []uint32, registers []*[32]W)
 			}
 		}
 	}
-	return f.Copies == 1 || f.copiesAgree(func(i int) bool {
-		word := uint32(registers[i/(32*f.perRegister)][i/f.perRegister%32])
-		return word>>(i%f.perRegister*f.bits)&mask == matrix[f.position[i]]
-	})
+	return f.Copies == 1 || copiesAgree(f, matrix, registers)
 }
 
-func (f *Fragment) copiesAgree(same func(i int) bool) bool {
-	for i := range f.position {
-		if !same(i) {
-			return false
+// copiesAgree compares every copy of an element in the registers with the one that Gather has taken.
+func copiesAgree[W uint32 | uint64](f *Fragment, matrix []uint32, registers []*[32]W) bool {
+	mask := uint32(1)<<f.bits - 1
+	at := f.position
+	for _, register := range registers[:f.Registers] {
+		for lane := range register {
+			word := uint32(register[lane])
+			for _, p := range at[:f.perRegister] {
+				if matrix[p] != word&mask {
+					return false
+				}
+				word >>= f.bits
+			}
+			at = at[f.perRegister:]
 		}
 	}
 	return true

@@ -30,13 +30,17 @@ func NewPages(size int, held *atomic.Int64) *Pages {
 // Forget drops what was remembered, between launches.
 func (p *Pages) Forget() {
 	for i := range p.pages {
-		if p.pages[i].shadow != nil {
+		if s := p.pages[i].shadow; s != nil {
 			p.held.Add(-p.bytesOf(i))
+			spare.Put(s)
 		}
 		p.pages[i].shadow = nil
 		p.pages[i].dirty.Store(false)
 	}
 }
+
+// spare has the shadows of pages that were forgotten: a launch mostly accesses as many as the one before.
+var spare = sync.Pool{New: func() any { return &Shadow{global: true} }}
 
 // bytesOf returns the size of the shadow of a page.
 func (p *Pages) bytesOf(i int) int64 {
@@ -143,7 +147,7 @@ func (p *Pages) do(offset, size int, f func(s *Shadow, offset, size int)) {
 		first := offset / PageBytes * PageBytes
 		next := min(first+PageBytes, end)
 		if page.shadow == nil {
-			page.shadow = &Shadow{global: true}
+			page.shadow = spare.Get().(*Shadow)
 			page.shadow.Reset(min(PageBytes, p.size-first))
 			p.held.Add(p.bytesOf(first / PageBytes))
 		}

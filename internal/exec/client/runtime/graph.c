@@ -200,6 +200,8 @@ CUresult cuGraphMemsetNodeSetParams(CUgraphNode, const void *);
 CUresult cuGraphAddHostNode(CUgraphNode *, CUgraph, const CUgraphNode *, size_t, const void *);
 CUresult cuGraphExecHostNodeSetParams(CUgraphExec, CUgraphNode, const void *);
 CUresult cuGraphHostNodeSetParams(CUgraphNode, const void *);
+CUresult cuGraphMemsetNodeGetParams(CUgraphNode, void *);
+CUresult cuGraphHostNodeGetParams(CUgraphNode, void *);
 CUresult cuGraphAddEmptyNode(CUgraphNode *, CUgraph, const CUgraphNode *, size_t);
 CUresult cuGraphAddChildGraphNode(CUgraphNode *, CUgraph, const CUgraphNode *, size_t, CUgraph);
 CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode, CUgraph *);
@@ -212,6 +214,8 @@ API cudaError_t cudaGraphAddMemsetNode(CUgraphNode *added, CUgraph graph, const 
 
 API cudaError_t cudaGraphMemsetNodeSetParams(CUgraphNode node, const void *p) { DO(cuGraphMemsetNodeSetParams(node, p)); }
 
+API cudaError_t cudaGraphMemsetNodeGetParams(CUgraphNode node, void *p) { DO(cuGraphMemsetNodeGetParams(node, p)); }
+
 API cudaError_t cudaGraphExecMemsetNodeSetParams(CUgraphExec exec, CUgraphNode node, const void *p) {
   DO(cuGraphExecMemsetNodeSetParams(exec, node, p, NULL));
 }
@@ -221,6 +225,8 @@ API cudaError_t cudaGraphAddHostNode(CUgraphNode *added, CUgraph graph, const CU
 }
 
 API cudaError_t cudaGraphHostNodeSetParams(CUgraphNode node, const void *p) { DO(cuGraphHostNodeSetParams(node, p)); }
+
+API cudaError_t cudaGraphHostNodeGetParams(CUgraphNode node, void *p) { DO(cuGraphHostNodeGetParams(node, p)); }
 
 API cudaError_t cudaGraphExecHostNodeSetParams(CUgraphExec exec, CUgraphNode node, const void *p) {
   DO(cuGraphExecHostNodeSetParams(exec, node, p));
@@ -245,10 +251,15 @@ API cudaError_t cudaGraphAddEventWaitNode(CUgraphNode *added, CUgraph graph, con
 }
 
 CUresult cuGraphNodeSetEnabled(CUgraphExec, CUgraphNode, unsigned);
+CUresult cuGraphNodeGetEnabled(CUgraphExec, CUgraphNode, unsigned *);
 CUresult cuGraphExecUpdate_v2(CUgraphExec, CUgraph, void *);
 CUresult cuGraphExecUpdate(CUgraphExec, CUgraph, CUgraphNode *, int *);
 
 API cudaError_t cudaGraphNodeSetEnabled(CUgraphExec exec, CUgraphNode node, unsigned enabled) { DO(cuGraphNodeSetEnabled(exec, node, enabled)); }
+
+API cudaError_t cudaGraphNodeGetEnabled(CUgraphExec exec, CUgraphNode node, unsigned *enabled) {
+  DO(cuGraphNodeGetEnabled(exec, node, enabled));
+}
 
 #if RUNTIME >= 12
 API cudaError_t cudaGraphExecUpdate(CUgraphExec exec, CUgraph graph, void *result) { DO(cuGraphExecUpdate_v2(exec, graph, result)); }

@@ -225,6 +225,30 @@ API cudaError_t cudaMemcpy3DAsync(const struct Box *b, CUstream stream) {
   return copy_box(&m, stream, true);
 }
 
+// PeerBox is a Box between devices, of which there is one.
+struct PeerBox {
+  CUarray from_array;
+  struct Position from_at;
+  struct Pitched from;
+  int from_device;
+  CUarray to_array;
+  struct Position to_at;
+  struct Pitched to;
+  int to_device;
+  struct Extent extent;
+};
+
+static cudaError_t copy_peer_box(const struct PeerBox *p, CUstream stream, bool async) {
+  if (p->from_device != 0 || p->to_device != 0) return record(101);
+  const struct Box b = {.from_array = p->from_array, .from_at = p->from_at, .from = p->from, .to_array = p->to_array,
+                        .to_at = p->to_at, .to = p->to, .extent = p->extent};
+  const struct Memcpy3D m = box_of(&b);
+  return copy_box(&m, stream, async);
+}
+
+API cudaError_t cudaMemcpy3DPeer(const struct PeerBox *p) { return copy_peer_box(p, NULL, false); }
+API cudaError_t cudaMemcpy3DPeerAsync(const struct PeerBox *p, CUstream stream) { return copy_peer_box(p, stream, true); }
+
 static cudaError_t array_copy(CUarray array, size_t x, size_t y, void *linear, size_t pitch, size_t width, size_t height, bool to_array,
                               CUstream stream, bool async) {
   struct Memcpy3D m = {.width = width, .height = height, .depth = 1};

@@ -19,6 +19,7 @@ CUresult cuEventSynchronize(CUevent);
 CUresult cuEventQuery(CUevent);
 CUresult cuEventElapsedTime(float *, CUevent, CUevent);
 CUresult cuStreamBeginCapture_v2(CUstream, int);
+CUresult cuStreamBeginCaptureToGraph(CUstream, CUgraph, const CUgraphNode *, const void *, size_t, int);
 CUresult cuStreamEndCapture(CUstream, CUgraph *);
 CUresult cuStreamIsCapturing(CUstream, int *);
 CUresult cuStreamGetCaptureInfo_v2(CUstream, int *, uint64_t *, CUgraph *, CUgraphNode const **, size_t *);
@@ -86,6 +87,12 @@ API cudaError_t cudaEventElapsedTime_v2(float *milliseconds, CUevent start, CUev
 // ---- capture -----------------------------------------------------------------------------------
 
 API cudaError_t cudaStreamBeginCapture(CUstream stream, int mode) { DO(cuStreamBeginCapture_v2(stream, mode)); }
+
+API cudaError_t cudaStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const CUgraphNode *dependencies, const void *edges, size_t count,
+                                              int mode) {
+  DO(cuStreamBeginCaptureToGraph(stream, graph, dependencies, edges, count, mode));
+}
+
 API cudaError_t cudaStreamEndCapture(CUstream stream, CUgraph *graph) { DO(cuStreamEndCapture(stream, graph)); }
 API cudaError_t cudaStreamIsCapturing(CUstream stream, int *status) { DO(cuStreamIsCapturing(stream, status)); }
 
