@@ -26,8 +26,8 @@ RACE_SKIP := $(RACE_SKIP)|^TestExtremeTensorMaps$$|^Test(DamageIsNamed|DamagedIn
 # cores are busy to the end.
 WHOLE := ./kernels/... ./cmd/attune
 
-# The simulator and its cases have the coverage of the simulator. In all other tests it is not instrumented, which slows it down by half.
-SIMULATOR := ./internal/sim/... ./internal/cases ./internal/device/sim
+# These tests have the coverage of the simulator. In all others it is not instrumented, which would slow it down by half.
+SIMULATOR := ./internal/sim/... ./internal/cases ./internal/device/sim ./internal/exec
 
 # A limit for tests that hang. Go's own, 10 minutes, is too short for kernels/ on two cores that other work shares.
 TIMEOUT := -timeout 40m
