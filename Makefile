@@ -135,7 +135,7 @@ simulator:
 	$(GO) test $(TIMEOUT) -vet=off -coverprofile=coverage.sim.out -coverpkg=./internal/... $(SIMULATOR)
 
 rest:
-	$(GO) test $(TIMEOUT) -vet=off -coverprofile=coverage.out -coverpkg=$$($(GO) list ./internal/... | grep -v /internal/sim | paste -sd,) \
+	$(GO) test $(TIMEOUT) -vet=off -coverprofile=coverage.out -coverpkg=$$($(GO) list ./internal/... | grep -v -e /internal/sim -e /internal/exec | paste -sd,) \
 		./internal/lab ./internal/toolchain $(filter-out $(shell $(GO) list $(WHOLE) $(SIMULATOR)),$(shell $(GO) list ./...))
 
 coverage: ## the coverage of the last `make unit`; fails below COVERAGE percent
