@@ -12,7 +12,7 @@ export ATTUNE_TURN ?= $(shell git rev-parse --short=8 HEAD 2>/dev/null || echo 0
 
 # Packages whose goroutines share memory, and users of the simulator; they are tested under the race detector too.
 RACE := ./internal/sim ./internal/cases ./internal/device/sim ./internal/device/isolate ./internal/ledger ./internal/oracle \
-	./internal/peer ./internal/terminal ./internal/tensor ./internal/toolchain ./sdpa
+	./internal/peer ./internal/terminal ./internal/tensor ./sdpa
 
 # Slow tests of these packages in which the detector has nothing to find, and which `make unit` runs. The simulator runs a single block, or
 # blocks that communicate, on one goroutine. TestGPUOnSimulator has the goroutines of other launches of package sdpa, and
@@ -154,7 +154,7 @@ RACE_FLAGS := $(TIMEOUT) -vet=off -race '-gcflags=modernc.org/...=-N -l -race=fa
 race: export GORACE := atexit_sleep_ms=0
 race: ## the packages that share memory, under the race detector
 	CGO_ENABLED=1 $(GO) test $(RACE_FLAGS) -short -skip '$(RACE_SKIP)' $(RACE)
-	CGO_ENABLED=1 $(GO) test $(RACE_FLAGS) -run Concurrent ./internal/toolchain
+	CGO_ENABLED=1 $(GO) test $(RACE_FLAGS) -run 'Concurrent|VerificationIsRemembered' ./internal/toolchain
 	CGO_ENABLED=1 $(GO) test $(RACE_FLAGS) -short -run '^Test(LiveSearch|OneJob|StartRun|Malformed|ServerEnds|CancelByAPI)' ./internal/web
 	CGO_ENABLED=1 $(GO) test $(RACE_FLAGS) -short -run '^TestRun|^TestBenchIsRecorded$$' ./internal/lab
 
