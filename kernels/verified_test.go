@@ -24,7 +24,7 @@ import (
 // sources, or with -all, everything runs.
 const (
 	verifiedFile = "testdata/verified.txt"
-	sampled      = 16 // one variant of so many is simulated
+	sampled      = 32 // one variant of so many is simulated
 	compiled     = 32 // one shipped image of so many is compiled again
 	inputs       = 4  // one special input of so many, or one shape, is simulated
 )
