@@ -7,9 +7,12 @@ export CGO_ENABLED := 0
 # staticcheck 3.6 GB of memory instead of 1.4 GB. On a machine with less than that, set GOGC=100.
 export GOGC ?= 400
 
+# Of tests that are slow and alike a sample runs, another one for each commit (package internal/rotate). `all` runs all of them.
+export ATTUNE_TURN ?= $(shell git rev-parse --short=8 HEAD 2>/dev/null || echo 0)
+
 # Packages whose goroutines share memory, and users of the simulator; they are tested under the race detector too.
 RACE := ./internal/sim ./internal/cases ./internal/device/sim ./internal/device/isolate ./internal/ledger ./internal/oracle \
-	./internal/peer ./internal/terminal ./internal/tensor ./internal/toolchain ./sdpa
+	./internal/peer ./internal/terminal ./internal/tensor ./sdpa
 
 # Slow tests of these packages in which the detector has nothing to find, and which `make unit` runs. The simulator runs a single block, or
 # blocks that communicate, on one goroutine. TestGPUOnSimulator has the goroutines of other launches of package sdpa, and
@@ -19,12 +22,12 @@ RACE_SKIP := $(RACE_SKIP)|^TestGPU(Cards|Copies|Failures|Limits|Options|Workspac
 RACE_SKIP := $(RACE_SKIP)|^Test(MemoryOfSimulation|ShadowLimit)$$
 RACE_SKIP := $(RACE_SKIP)|^TestExtremeTensorMaps$$|^Test(DamageIsNamed|DamagedIndexIsRebuilt|KilledOnFirstRun)$$|^TestProcesses
 
-# Packages that run whole kernels. Coverage slows the simulator down by half, and other packages reach the same statements. They start
-# with the longest, so that the cores are busy to the end.
+# Packages that run whole kernels, without coverage: other packages reach the same statements. They start with the longest, so that the
+# cores are busy to the end.
 WHOLE := ./kernels/... ./cmd/attune
 
-# The lab and its searches reach the statements of the simulator through whole kernels too, so only its other packages count.
-LAB := ./internal/lab ./internal/tuner
+# These tests have the coverage of the simulator. In all others it is not instrumented, which would slow it down by half.
+SIMULATOR := ./internal/sim/... ./internal/cases ./internal/device/sim ./internal/exec
 
 # A limit for tests that hang. Go's own, 10 minutes, is too short for kernels/ on two cores that other work shares.
 TIMEOUT := -timeout 40m
@@ -61,7 +64,7 @@ STAMP = -X main.release=$(VERSION) -X main.branch=$(shell git rev-parse --abbrev
 
 START := $(shell date +%s)
 
-.PHONY: help build release check test verify tools numpy vet style format unit whole lab rest coverage plain race bench fuzz hostile mutants ship docs picture wheel local-wheel wheel-tools wheel-sources gpu-tests clean
+.PHONY: help build release check test verify tools numpy vet style format unit whole simulator rest coverage plain race bench fuzz hostile mutants ship docs picture wheel local-wheel wheel-tools wheel-sources gpu-tests clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -86,12 +89,12 @@ check: format ## format and the short tests: no network, no NVIDIA compiler; the
 	$(GO) test -short -vet=off -run 'Help|Commands|Complet|Fit|Links|Readme|Results|Progress|Version' ./cmd/attune
 
 # `go vet` fills the build cache alone, so that no two targets compile the same package. Then several targets run at a time: some wait for
-# the network, others for processes or for their last package. `rest` starts late, because it shares instrumented packages with `lab`.
+# the network, others for processes or for their last package.
 test: export ATTUNE_BROWSER := required
 test: ## everything that continuous integration runs
 	@$(MAKE) -s vet
 	@$(MAKE) -s -j2 --output-sync=target tools style
-	@$(MAKE) -s -j3 --output-sync=target whole lab race rest plain
+	@$(MAKE) -s -j3 --output-sync=target rest whole race simulator plain
 	@$(MAKE) -s coverage
 	@seconds=$$(( $$(date +%s) - $(START) )); echo "make test: passed in $$((seconds / 60)) min $$((seconds % 60)) s"
 
@@ -123,40 +126,43 @@ style: format ## format, static analysis, module file
 	$(GO) mod tidy -diff
 
 unit: ## all tests; those that run whole kernels without coverage
-	@$(MAKE) -s -j2 --output-sync=target whole lab rest
+	@$(MAKE) -s -j2 --output-sync=target rest whole simulator
 
 whole:
 	$(GO) test $(TIMEOUT) -vet=off $(WHOLE)
 
-lab:
-	$(GO) test $(TIMEOUT) -vet=off -coverprofile=coverage.lab.out -coverpkg=$$($(GO) list ./internal/... | grep -v /internal/sim | paste -sd,) $(LAB)
+simulator:
+	$(GO) test $(TIMEOUT) -vet=off -coverprofile=coverage.sim.out -coverpkg=./internal/... $(SIMULATOR)
 
 rest:
-	$(GO) test $(TIMEOUT) -vet=off -coverprofile=coverage.out -coverpkg=./internal/... \
-		./internal/toolchain $(filter-out $(shell $(GO) list $(WHOLE) $(LAB)),$(shell $(GO) list ./...))
+	$(GO) test $(TIMEOUT) -vet=off -coverprofile=coverage.out -coverpkg=$$($(GO) list ./internal/... | grep -v -e /internal/sim -e /internal/exec | paste -sd,) \
+		./internal/lab ./internal/toolchain $(filter-out $(shell $(GO) list $(WHOLE) $(SIMULATOR)),$(shell $(GO) list ./...))
 
 coverage: ## the coverage of the last `make unit`; fails below COVERAGE percent
-	@{ cat coverage.out; tail -n +2 coverage.lab.out; } | grep -v '$(NEEDS_GPU)' > coverage.nogpu.out
+	@{ cat coverage.out; tail -n +2 coverage.sim.out; } | grep -v '$(NEEDS_GPU)' > coverage.nogpu.out
 	@$(GO) tool cover -func=coverage.nogpu.out | awk -v least=$(COVERAGE) \
 		'/^total:/ { print "coverage of internal/... without a GPU: " $$3; if ($$3 + 0 < least) { print "want at least " least " %"; exit 1 } }'
 
 plain: ## the simulator, the inputs and attention as they are on processors without AVX2: no assembly
 	GODEBUG=cpu.avx2=off $(GO) test $(TIMEOUT) -vet=off -count=1 -short $(ASSEMBLY)
 
-# SQLite is the largest package and has few queries here. Without optimisation it compiles in two thirds of the time: 33 s of CPU, not 51.
-RACE_FLAGS := $(TIMEOUT) -vet=off -race '-gcflags=modernc.org/...=-N -l'
+# SQLite and the NATS server are the largest packages, and their own races are not ours to find. Without the detector, and SQLite without
+# optimisation, they compile in half of the time.
+RACE_FLAGS := $(TIMEOUT) -vet=off -race '-gcflags=modernc.org/...=-N -l -race=false' '-gcflags=github.com/nats-io/...=-race=false'
 
 # A program under the detector sleeps for a second before it ends, and every program that the tests start has a supervisor.
 race: export GORACE := atexit_sleep_ms=0
 race: ## the packages that share memory, under the race detector
 	CGO_ENABLED=1 $(GO) test $(RACE_FLAGS) -short -skip '$(RACE_SKIP)' $(RACE)
-	CGO_ENABLED=1 $(GO) test $(RACE_FLAGS) -run Concurrent ./internal/toolchain
+	CGO_ENABLED=1 $(GO) test $(RACE_FLAGS) -run 'Concurrent|VerificationIsRemembered' ./internal/toolchain
 	CGO_ENABLED=1 $(GO) test $(RACE_FLAGS) -short -run '^Test(LiveSearch|OneJob|StartRun|Malformed|ServerEnds|CancelByAPI)' ./internal/web
 	CGO_ENABLED=1 $(GO) test $(RACE_FLAGS) -short -run '^TestRun|^TestBenchIsRecorded$$' ./internal/lab
 
-verify: ## every variant of the attention kernels, and all recorded outputs; then CI tests one of eight until they change
+verify: export ATTUNE_TURN := all
+verify: ## every test, with all variants of the kernels and all recorded outputs; then CI tests a sample of them until they change
 	$(GO) test $(TIMEOUT) ./kernels -all
 	$(GO) test $(TIMEOUT) ./internal/device/sim -run TestRecordedOutputs -all
+	$(GO) test $(TIMEOUT) -vet=off ./cmd/attune ./internal/lab ./internal/tuner
 	$(GO) test ./kernels -run TestMarkVerified -mark-verified
 
 bench: ## benchmarks
@@ -227,4 +233,4 @@ gpu-tests: ## test binaries for a machine with a GPU and no Go
 	$(GO) test -c -o bin/sdpa.test ./sdpa # -test.run OnGPU
 
 clean:
-	rm -rf bin dist .tools coverage.out coverage.lab.out coverage.nogpu.out
+	rm -rf bin dist .tools coverage.out coverage.sim.out coverage.nogpu.out

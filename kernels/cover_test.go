@@ -66,7 +66,7 @@ func testCover(t *testing.T, folder fs.FS) {
 		v = withFP8Stage(t, kernel, v)
 		arch, _ := coverArch(v.Stage())
 		t.Run(v.String(), func(t *testing.T) {
-			skipUnlessSampled(t, i)
+			skipUnlessSampled(t, i, sampled)
 			t.Parallel()
 			shapes := shapesFor(t, v, coverShapes(v))
 			// The harder inputs run on the last shape: it has every mask and the most tiles.
@@ -91,7 +91,7 @@ func forEachSelected(t *testing.T, test variantTest) {
 			}
 			done[v.String()] = true
 			t.Run(v.String(), func(t *testing.T) {
-				skipUnlessSampled(t, len(done)-1)
+				skipUnlessSampled(t, len(done)-1, sampled)
 				t.Parallel()
 				test(t, kernel, builder, v, s.Archs[0])
 			})
@@ -120,7 +120,7 @@ func TestShippedVariantsAreCorrect(t *testing.T) {
 	for i, name := range slices.Sorted(maps.Keys(newest)) {
 		arch := newest[name]
 		t.Run(name, func(t *testing.T) {
-			skipUnlessSampled(t, i)
+			skipUnlessSampled(t, i, sampled)
 			t.Parallel()
 			v, err := kernel.Variant(name)
 			if err != nil {

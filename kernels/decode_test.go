@@ -23,9 +23,9 @@ func TestDecodeIsCorrect(t *testing.T) {
 		"decode+CONSUMERS=2+KV_STAGES=8", "decode64_r16+TILE_N=64+KV_STAGES=12",
 	} {
 		t.Run(name, func(t *testing.T) {
-			skipUnlessSampled(t, i)
+			skipUnlessSampled(t, i, sampled)
 			t.Parallel()
-			shapes := sampleOf(t, i/sampled, kernel.Run.SimShapes)
+			shapes := sampleOf(t, i, sampled, kernel.Run.SimShapes)
 			checkDeclared(t, kernel, builder, decodeFolder, name, shapes, func(r *run.Run) {
 				if r.Build != nil && r.Build.Resources.StackBytes > 0 {
 					t.Errorf("the kernel uses %d bytes of stack", r.Build.Resources.StackBytes)
@@ -39,7 +39,7 @@ func TestDecodeIsCorrect(t *testing.T) {
 func TestDecodeIgnoresUnusedKeys(t *testing.T) {
 	for i, name := range []string{"decode", "decode_m64", "decode_bf16", "decode_fp16_m128"} {
 		t.Run(name, func(t *testing.T) {
-			skipUnlessSampled(t, i*sampled/2) // E4M3 and BF16 always
+			skipUnlessSampled(t, i, inputs)
 			j := newDeclaredJob(t, decodeFolder, name, "many")
 			spoilUnusedKeys(t, &j.Job)
 			j.check(t)

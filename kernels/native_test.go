@@ -40,18 +40,32 @@ func (f form16) fp16() bool { return strings.HasSuffix(f.stage, "_fp16") }
 // more stages of K and V, and exact exponentials.
 func TestNativeIsCorrect(t *testing.T) {
 	kernel, builder := declaredBuilder(t, nativeFolder)
-	few := []string{"ragged", "mean", "causal"}
-	for name, shapes := range map[string][]string{
-		"native": kernel.Run.SimShapes, "native256": kernel.Run.SimShapes, "native_fp16": kernel.Run.SimShapes, "native256_fp16": few,
-		"native_lse": few, "native_lse_fp16": few, "native256+TILE_N=64+KV_STAGES=6": few, "native192+TILE_M=64+USE_BF16=0": few,
-		"native192": few, "native64": kernel.Run.SimShapes, "native64_fp16": few, "native192_n64": kernel.Run.SimShapes, "native192_n64_fp16": few, "native64_d128": kernel.Run.SimShapes, "native64_d128_fp16": few, "native192+EXP2_LINEAR_EIGHTHS=0+EXP2_SEGMENTS=1": few,
+	all, few := kernel.Run.SimShapes, []string{"ragged", "mean", "causal"}
+	for i, test := range []struct {
+		name   string
+		shapes []string
+	}{
+		{"native", all},
+		{"native256", all},
+		{"native_fp16", all},
+		{"native256_fp16", few},
+		{"native_lse", few},
+		{"native_lse_fp16", few},
+		{"native256+TILE_N=64+KV_STAGES=6", few},
+		{"native192+TILE_M=64+USE_BF16=0", few},
+		{"native192", few},
+		{"native64", all},
+		{"native64_fp16", few},
+		{"native192_n64", all},
+		{"native192_n64_fp16", few},
+		{"native64_d128", all},
+		{"native64_d128_fp16", few},
+		{"native192+EXP2_LINEAR_EIGHTHS=0+EXP2_SEGMENTS=1", few},
 	} {
-		t.Run(name, func(t *testing.T) {
-			if name != "native" {
-				skipUnlessSampled(t, 1)
-			}
+		t.Run(test.name, func(t *testing.T) {
+			skipUnlessSampled(t, i, sampled/2)
 			t.Parallel()
-			checkDeclared(t, kernel, builder, nativeFolder, name, shapes)
+			checkDeclared(t, kernel, builder, nativeFolder, test.name, sampleOf(t, i, sampled/2, test.shapes))
 		})
 	}
 }
@@ -77,11 +91,9 @@ func TestPingpongIsCorrect(t *testing.T) {
 		{"pingpong_d128+USE_PACK_EARLY=1+USE_SUM_COLUMNS=0", few},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if i > 0 {
-				skipUnlessSampled(t, i)
-			}
+			skipUnlessSampled(t, i, sampled/2)
 			t.Parallel()
-			checkDeclared(t, kernel, builder, pingpongFolder, test.name, sampleOf(t, i, test.shapes))
+			checkDeclared(t, kernel, builder, pingpongFolder, test.name, sampleOf(t, i, sampled/2, test.shapes))
 		})
 	}
 }
@@ -126,7 +138,7 @@ func Test16BitValues(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			forms := sampleOf(t, i, []form16{nativeForm, pingpongForm, nativeFP16Form, pingpongFP16Form})
+			forms := sampleOf(t, i, 1, []form16{nativeForm, pingpongForm, nativeFP16Form, pingpongFP16Form})
 			if !isVerified(t) {
 				forms = append(forms, pingpongD256Form, pingpongD256FP16Form)
 			}
@@ -147,13 +159,15 @@ func Test16BitValues(t *testing.T) {
 // edges of steps, of consumers and of tiles. The column of V that a key adds to tells it from its
 // neighbours.
 func Test16BitCausalEdges(t *testing.T) {
-	for _, beyond := range []int{0, 1, 2, 62, 63, 64, 65, 126, 127, 128, 129, -1, -64, -127} {
-		for form, rows := range map[form16]int{nativeForm: 130, native256Form: 258, pingpongForm: 130} {
+	for i, beyond := range []int{0, 1, 2, 62, 63, 64, 65, 126, 127, 128, 129, -1, -64, -127} {
+		for k, form := range []form16{nativeForm, native256Form, pingpongForm} {
 			t.Run(fmt.Sprintf("%s %d", form.stage, beyond), func(t *testing.T) {
-				if form == native256Form {
-					skipUnlessSampled(t, 1)
-				}
+				skipUnlessSampled(t, i+3*k, sampled/2)
 				t.Parallel()
+				rows := 130
+				if form == native256Form {
+					rows = 258
+				}
 				in := drawInputs16(rand.New(rand.NewPCG(1, 2)), form, rows, rows+beyond)
 				in.causal, in.within, in.share = true, 1e-6, 0.05
 				multiply(in.q, 0)

@@ -24,16 +24,19 @@ const (
 func TestPrefillIsCorrect(t *testing.T) {
 	kernel, builder := declaredBuilder(t, prefillFolder)
 	all := kernel.Run.SimShapes
-	for name, shapeNames := range map[string][]string{
-		"prefill": all, "prefill64": all, "prefill256": all,
-		"prefill+TILE_N=128+KV_STAGES=3+TRANSPOSE_BATCH=0+USE_SKIP_MASKED=0": {"packed_all", "paged_192"},
+	for i, test := range []struct {
+		name   string
+		shapes []string
+	}{
+		{"prefill", all},
+		{"prefill64", all},
+		{"prefill256", all},
+		{"prefill+TILE_N=128+KV_STAGES=3+TRANSPOSE_BATCH=0+USE_SKIP_MASKED=0", []string{"packed_all", "paged_192"}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			if name != "prefill" {
-				skipUnlessSampled(t, 1)
-			}
+		t.Run(test.name, func(t *testing.T) {
+			skipUnlessSampled(t, i, inputs)
 			t.Parallel()
-			checkDeclared(t, kernel, builder, prefillFolder, name, shapeNames, func(r *run.Run) {
+			checkDeclared(t, kernel, builder, prefillFolder, test.name, sampleOf(t, i, inputs, test.shapes), func(r *run.Run) {
 				if r.Build != nil && r.Build.Resources.StackBytes+r.Build.Resources.SpillBytes() > 0 {
 					t.Errorf("it spills or uses a stack: %+v", r.Build.Resources)
 				}
@@ -60,11 +63,9 @@ func TestPrefill16IsCorrect(t *testing.T) {
 		{"prefill16_d64+TILE_N=64+K_STAGES=2+V_STAGES=3+USE_SUM_COLUMNS=0+USE_PACK_EARLY=1+USE_Q_IN_SHARED=1", few},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if i > 0 {
-				skipUnlessSampled(t, i)
-			}
+			skipUnlessSampled(t, i, inputs)
 			t.Parallel()
-			checkDeclared(t, kernel, builder, prefill16Folder, test.name, test.shapes)
+			checkDeclared(t, kernel, builder, prefill16Folder, test.name, sampleOf(t, i, inputs, test.shapes))
 		})
 	}
 }
@@ -93,7 +94,7 @@ func TestPrefill16RepeatsItself(t *testing.T) {
 // The columns beyond a head dim are those of other heads where Q, K and V are views of one tensor. They
 // are NaN here, and no output has them; those of O stay as they were.
 func TestPrefill16KeepsToItsColumns(t *testing.T) {
-	for _, test := range [][2]string{
+	for i, test := range [][2]string{
 		{"prefill16_d128", "dim_72"},
 		{"prefill16_d64", "dim_80"},  // packed
 		{"prefill16_d128", "dim_96"}, // pages
@@ -101,6 +102,7 @@ func TestPrefill16KeepsToItsColumns(t *testing.T) {
 		{"prefill16_d256", "mla"},
 	} {
 		t.Run(strings.Join(test[:], " "), func(t *testing.T) {
+			skipUnlessSampled(t, i, inputs)
 			t.Parallel()
 			j := newPrefillJob(t, test[0], test[1])
 			const gap = 40 // columns
@@ -198,7 +200,7 @@ func (j prefillJob) keyRows() [][]int {
 // A cache of K and V has anything behind the last key of a sequence, NaN too: another sequence, the
 // rest of a page, or padding. No output may have it.
 func TestPrefillIgnoresUnusedKeys(t *testing.T) {
-	for _, test := range [][2]string{
+	for i, test := range [][2]string{
 		{"prefill64", "lengths"},
 		{"prefill", "short"},
 		{"prefill", "paged"},
@@ -215,6 +217,7 @@ func TestPrefillIgnoresUnusedKeys(t *testing.T) {
 		{"prefill16_d64", "tree_paged"},
 	} {
 		t.Run(strings.Join(test[:], " "), func(t *testing.T) {
+			skipUnlessSampled(t, i, inputs)
 			t.Parallel()
 			j := newPrefillJob(t, test[0], test[1])
 			used := map[int]bool{}
@@ -233,13 +236,14 @@ func TestPrefillIgnoresUnusedKeys(t *testing.T) {
 // behind it, and no row of another sequence. One sequence has rows here.
 func TestPrefillKeepsHostileOffsetsWithinO(t *testing.T) {
 	const most, least = math.MaxInt32, math.MinInt32
-	for _, test := range [][2]string{
+	for i, test := range [][2]string{
 		{"prefill64", "packed"}, // which reads Q by its pointer
 		{"prefill", "packed_all"},
 		{"prefill16_d128", "packed_all"},
 		{"prefill16_d64", "tree_paged"},
 	} {
 		t.Run(strings.Join(test[:], " "), func(t *testing.T) {
+			skipUnlessSampled(t, i, inputs)
 			t.Parallel()
 			rows := newPrefillJob(t, test[0], test[1]).scalar("total_queries")
 			for _, offsets := range []struct {
@@ -308,9 +312,10 @@ func (j prefillJob) checkRowsWritten(t *testing.T, begin, end int) {
 // A page that is none of the cache is zeros, and lengths are none below 0 or above the keys: nothing outside K
 // and V is read.
 func TestPrefillReadsPagesOutOfRangeAsZeros(t *testing.T) {
-	for _, stage := range []string{"prefill64", "prefill16_d64"} {
-		for _, page := range []int{-1, math.MinInt32, math.MaxInt32} {
+	for i, stage := range []string{"prefill64", "prefill16_d64"} {
+		for k, page := range []int{-1, math.MinInt32, math.MaxInt32} {
 			t.Run(fmt.Sprint(stage, page), func(t *testing.T) {
+				skipUnlessSampled(t, i+k, 2)
 				t.Parallel()
 				j := newPrefillJob(t, stage, "paged_16")
 				j.setInts("page_table", []int{page})

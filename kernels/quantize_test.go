@@ -31,7 +31,7 @@ func TestQuantisersAreCorrect(t *testing.T) {
 			t.Parallel()
 			kernel, builder := declaredBuilder(t, "quantize/"+name)
 			for i, b := range builds {
-				checkDeclaredOn(t, kernel, builder, "quantize/"+name, b.variant, b.arch, sampleOf(t, i, kernel.Run.SimShapes), func(r *run.Run) {
+				checkDeclaredOn(t, kernel, builder, "quantize/"+name, b.variant, b.arch, sampleOf(t, i, 1, kernel.Run.SimShapes), func(r *run.Run) {
 					if r.Build != nil && r.Build.Resources.StackBytes+r.Build.Resources.SpillBytes() > 0 {
 						t.Errorf("%s spills or uses a stack: %+v", r.Variant, r.Build.Resources)
 					}

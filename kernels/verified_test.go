@@ -13,17 +13,20 @@ import (
 	"sync"
 	"testing"
 
+	"attune/internal/rotate"
 	"attune/internal/toolchain"
-
 	"attune/kernels"
 )
 
 // The tests that compile or simulate hundreds of variants take minutes. verifiedFile has the digest
 // of the sources for which all of them have passed: of the kernels, and of what checks them. For
-// these sources one variant of `sampled` runs; after a change, or with -all, every one.
+// these sources a sample runs, another one for each commit (package rotate); after a change of the
+// sources, or with -all, everything runs.
 const (
 	verifiedFile = "testdata/verified.txt"
-	sampled      = 8
+	sampled      = 32 // one variant of so many is simulated
+	compiled     = 32 // one shipped image of so many is compiled again
+	inputs       = 4  // one special input of so many, or one shape, is simulated
 )
 
 var (
@@ -94,24 +97,32 @@ func TestVerifiedDigestCoversCheckers(t *testing.T) {
 	}
 }
 
-// skipUnlessSampled skips all but one of `sampled` tests of verified sources; index counts them.
-func skipUnlessSampled(t *testing.T, index int) {
+// skipUnlessSampled skips all but one of n tests of verified sources; index counts them.
+func skipUnlessSampled(t *testing.T, index, n int) {
 	t.Helper()
-	if index%sampled != 0 {
-		skipIfVerified(t)
+	if isVerified(t) {
+		rotate.Skip(t, index, n)
 	}
 }
 
-// sampleOf returns one of four for verified sources, so that four tests in turn run all of them; index
-// counts the tests. For others it returns all.
-func sampleOf[T any](t *testing.T, index int, all []T) []T {
+// sampleOf returns one of `inputs` for verified sources, and all for others. The test itself is one of n
+// that skipUnlessSampled lets run; index counts the tests. In n times `inputs` turns every test has had
+// every element.
+func sampleOf[T any](t *testing.T, index, n int, all []T) []T {
 	t.Helper()
 	if !isVerified(t) {
 		return all
 	}
+	parts := min(inputs, len(all))
 	var some []T
-	for i := index % min(4, len(all)); i < len(all); i += 4 {
-		some = append(some, all[i])
+	for i, element := range all {
+		due, err := rotate.Due(index%n+n*((i+index/n)%parts), n*parts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if due {
+			some = append(some, element)
+		}
 	}
 	return some
 }

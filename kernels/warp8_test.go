@@ -59,9 +59,9 @@ func TestWarp8IsCorrect(t *testing.T) {
 		{"i8f8_d64+TILE_M=64+TILE_N=128+KV_STAGES=1", "sm_120", few},
 	} {
 		t.Run(test.variant+"@"+test.arch, func(t *testing.T) {
-			skipUnlessSampled(t, i)
+			skipUnlessSampled(t, i, sampled)
 			t.Parallel()
-			checkDeclaredOn(t, kernel, builder, warp8Folder, test.variant, test.arch, sampleOf(t, i/sampled, test.shapes))
+			checkDeclaredOn(t, kernel, builder, warp8Folder, test.variant, test.arch, sampleOf(t, i, sampled, test.shapes))
 		})
 	}
 }
@@ -73,9 +73,9 @@ func TestQuantize8IsCorrect(t *testing.T) {
 		{"quantize8_v", "sm_89"}, {"quantize8", "sm_80"}, {"quantize8_v+BLOCKS=1", "sm_120"},
 	} {
 		t.Run(test.variant+"@"+test.arch, func(t *testing.T) {
-			skipUnlessSampled(t, i)
+			skipUnlessSampled(t, i, 3)
 			t.Parallel()
-			checkDeclaredOn(t, kernel, builder, quantize8Folder, test.variant, test.arch, sampleOf(t, i, kernel.Run.SimShapes), func(r *run.Run) {
+			checkDeclaredOn(t, kernel, builder, quantize8Folder, test.variant, test.arch, sampleOf(t, i, 3, kernel.Run.SimShapes), func(r *run.Run) {
 				if r.Build != nil && r.Build.Resources.StackBytes+r.Build.Resources.SpillBytes() > 0 {
 					t.Errorf("%s spills or uses a stack: %+v", r.Variant, r.Build.Resources)
 				}
@@ -86,7 +86,7 @@ func TestQuantize8IsCorrect(t *testing.T) {
 
 // Each form has the products of 8 bits that it is for as machine instructions, E4M3 not as conversions and
 // products of FP16. They depend on the sources and the compiler only, so for verified sources one form is
-// compiled, which has both products.
+// compiled.
 func TestWarp8Instructions(t *testing.T) {
 	kernel, builder := declaredBuilder(t, warp8Folder)
 	compiler, _ := pinnedCompiler(t)
@@ -106,7 +106,7 @@ func TestWarp8Instructions(t *testing.T) {
 		{"f8_d128", "sm_120", []string{e4m3}},
 	} {
 		t.Run(test.variant+"@"+test.arch, func(t *testing.T) {
-			skipUnlessSampled(t, i)
+			skipUnlessSampled(t, i, 6)
 			image, _, err := builder.Build(t.Context(), form.Target(kernel, variantOf(t, kernel, test.variant), test.arch))
 			if err != nil {
 				t.Fatal(err)
@@ -171,7 +171,7 @@ func TestPortableAccuracy(t *testing.T) {
 		{"f8_d64", "sm_89", false, true, 0.5},
 	} {
 		t.Run(fmt.Sprintf("%s/smooth=%t,biased=%t", test.stage, test.smooth, test.biased), func(t *testing.T) {
-			skipUnlessSampled(t, i)
+			skipUnlessSampled(t, i, sampled)
 			t.Parallel()
 			in := newInputs8(test.stage, test.biased)
 			o, lse := in.attend(t, test.stage, test.arch, test.smooth)

@@ -85,9 +85,9 @@ func TestWarpIsCorrect(t *testing.T) {
 		{"warp_d256+TILE_N=32+KV_STAGES=2", "sm_89", few},
 	} {
 		t.Run(test.variant+"@"+test.arch, func(t *testing.T) {
-			skipUnlessSampled(t, i)
+			skipUnlessSampled(t, i, sampled)
 			t.Parallel()
-			checkDeclaredOn(t, kernel, builder, warpFolder, test.variant, test.arch, sampleOf(t, i/sampled, test.shapes))
+			checkDeclaredOn(t, kernel, builder, warpFolder, test.variant, test.arch, sampleOf(t, i, sampled, test.shapes))
 		})
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"attune/internal/rotate"
 	"attune/internal/tensor"
 )
 
@@ -239,16 +240,21 @@ func (o optionTest) checkOn(t *testing.T, m *simMachine) error {
 }
 
 // GPUs that the kernels for Hopper are not for compute what the warp kernel does, as the CPU does, and
-// say what they do not.
+// say what they do not. Each problem runs on one of the four in each turn.
 func TestGPUCards(t *testing.T) {
 	r := rand.New(rand.NewPCG(23, 24))
 	draw := func(dtype DType, shape ...int) *Tensor { return randomTensor(t, r, dtype, [4]int(shape)) }
 	tests := append(optionTests(t), optionTest{"head dim 96", Problem{Causal: true}, draw(BF16, 1, 2, 40, 96), draw(BF16, 1, 1, 50, 96), draw(BF16, 1, 1, 50, 96), BF16, nil, 0.03, false})
 	tests = append(tests, tests8(draw)...)
-	for _, card := range []string{"sm_80", "sm_86", "sm_89", "sm_120"} {
+	for k, card := range []string{"sm_80", "sm_86", "sm_89", "sm_120"} {
 		computed := 0
 		for i, test := range tests {
 			if testing.Short() && (test.slow || card != "sm_89") && i != 0 {
+				continue
+			}
+			if due, err := rotate.Due(i+k, 4); err != nil {
+				t.Fatal(err)
+			} else if !due && !testing.Short() {
 				continue
 			}
 			m := newSimMachine()

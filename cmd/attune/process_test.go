@@ -294,12 +294,19 @@ func TestSecondSignal(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	select {
-	case err := <-ended:
-		if code, died := exitOf(t, err); died != syscall.SIGINT {
-			t.Errorf("exit code %d, signal %v", code, died)
+	again := time.NewTicker(time.Second) // on a loaded machine two signals may arrive as one
+	defer again.Stop()
+	for limit := time.After(30 * time.Second); ; {
+		select {
+		case err := <-ended:
+			if code, died := exitOf(t, err); died != syscall.SIGINT {
+				t.Errorf("exit code %d, signal %v", code, died)
+			}
+			return
+		case <-again.C:
+			_ = cmd.Process.Signal(os.Interrupt) // it may have ended
+		case <-limit:
+			t.Fatal("the second signal did not end it", cmd.Process.Kill())
 		}
-	case <-time.After(10 * time.Second):
-		t.Error("the second signal did not end it", cmd.Process.Kill())
 	}
 }

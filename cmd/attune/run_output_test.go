@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"attune/internal/lab"
+	"attune/internal/rotate"
 	"attune/internal/run"
 	"attune/internal/toolchain"
 	"attune/kernels"
@@ -51,7 +52,8 @@ quick = ["1x1x5x64", "1x1x64x64"]
 	return dir
 }
 
-// Without variants a run takes every stage and selection on the quick set.
+// Without variants a run takes every stage and selection on the quick set. Of the other runs of all
+// variants one runs in each turn.
 func TestQuickSet(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -88,9 +90,20 @@ func TestQuickSet(t *testing.T) {
 	all := strings.Fields("stage0 stage1 stage2 stage3a stage3b stage3c stage4 stage5 stage6 stage7a stage7b stage7 stage7-fast")
 	quick, full, both := []string{"1x1x5x64", "1x1x64x64"}, []string{"1x1x5x64", "1x1x64x64", "1x1x9x64"}, []uint64{3, 4}
 	check(asked{all, quick, []uint64{3}, 5 + 1, true})
-	check(asked{all, quick, []uint64{8}, 5 + 1, true}, "--seeds", "8")
-	check(asked{all, full, both, 6 + 4 + 6 + 5, false}, "--full") // the last variant is studied with 5 more inputs
-	check(asked{all, []string{"1x1x64x64"}, []uint64{3}, 3 + 5, false}, "--shapes", "1x1x64x64", "--seeds", "3")
+	for i, other := range []struct {
+		args []string
+		want asked
+	}{
+		{[]string{"--seeds", "8"}, asked{all, quick, []uint64{8}, 5 + 1, true}},
+		{[]string{"--full"}, asked{all, full, both, 6 + 4 + 6 + 5, false}}, // the last variant is studied with 5 more inputs
+		{[]string{"--shapes", "1x1x64x64", "--seeds", "3"}, asked{all, []string{"1x1x64x64"}, []uint64{3}, 3 + 5, false}},
+	} {
+		if due, err := rotate.Due(i, 3); err != nil {
+			t.Fatal(err)
+		} else if due {
+			check(other.want, other.args...)
+		}
+	}
 	check(asked{[]string{"stage2"}, full, both, 6 + 4 + 6, false}, "stage2")
 	check(asked{[]string{"stage2"}, quick, []uint64{3}, 5 + 1, true}, "stage2", "--quick")
 

@@ -13,6 +13,8 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
+
+	"attune/internal/rotate"
 )
 
 // onTerminal runs the program with both outputs on a terminal of this width, and returns what the
@@ -67,7 +69,8 @@ func screenLines(written string) []string {
 // the terminal wraps it.
 var wholeCommand = regexp.MustCompile("^ *`attune [^`]*`[.,;]?$")
 
-// Every command fits the terminal, whatever its width.
+// Every command fits the terminal, whatever its width. The narrowest shows most faults and runs in every
+// turn, and one of the others. A third of the records is shown.
 func TestOutputFitsTheTerminal(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.CopyFS(filepath.Join(dir, "results"), os.DirFS(filepath.Join(root, "results"))); err != nil {
@@ -88,19 +91,21 @@ func TestOutputFitsTheTerminal(t *testing.T) {
 			t.Fatalf("results/%s has %d records: %v", folder, len(records), err)
 		}
 		for i, r := range records {
-			if testing.Short() && i%4 != 0 {
+			if due, err := rotate.Due(i, 3); err != nil {
+				t.Fatal(err)
+			} else if !due || testing.Short() && i%4 != 0 {
 				continue // all of them take seconds
 			}
 			if folder == "benches" {
 				commands = append(commands, recorded("show", r.Name()), recorded("show", r.Name(), "--by-shape"))
-			} else if i%4 == 0 || strings.Contains(r.Name(), "-stage7-") { // they are alike
+			} else if i%2 == 0 || strings.Contains(r.Name(), "-stage7-") { // they are alike
 				commands = append(commands, recorded("show", r.Name()))
 			}
 		}
 	}
 	widths := []uint16{60, 80, 100, 160}
 	if testing.Short() {
-		widths = widths[:1] // the narrowest shows most faults
+		widths = widths[:1]
 	}
 	for i, width := range widths {
 		commands := commands
@@ -108,6 +113,9 @@ func TestOutputFitsTheTerminal(t *testing.T) {
 			commands = append([][]string{fresh}, commands...)
 		}
 		t.Run(fmt.Sprint(width), func(t *testing.T) {
+			if i > 0 {
+				rotate.Skip(t, i, 3)
+			}
 			for _, args := range commands {
 				for _, line := range screenLines(onTerminal(t, width, dir, nil, args...)) {
 					if n := utf8.RuneCountInString(line); n > int(width) && !wholeCommand.MatchString(line) {
