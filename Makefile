@@ -162,7 +162,7 @@ verify: export ATTUNE_TURN := all
 verify: ## every test, with all variants of the kernels and all recorded outputs; then CI tests a sample of them until they change
 	$(GO) test $(TIMEOUT) ./kernels -all
 	$(GO) test $(TIMEOUT) ./internal/device/sim -run TestRecordedOutputs -all
-	$(GO) test $(TIMEOUT) -vet=off ./cmd/attune ./internal/lab ./internal/tuner
+	$(GO) test $(TIMEOUT) -vet=off ./cmd/attune ./clib ./sdpa ./internal/form ./internal/lab ./internal/propose ./internal/ptx ./internal/toolchain ./internal/tuner
 	$(GO) test ./kernels -run TestMarkVerified -mark-verified
 
 bench: ## benchmarks
