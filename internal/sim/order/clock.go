@@ -2,6 +2,7 @@ package order
 
 import (
 	"math/bits"
+	"reflect"
 	"slices"
 )
 
@@ -133,30 +134,38 @@ func (c *Clock) intersect(other *Clock) {
 	}
 	c.fenced = intersectParts(c.fenced, other.fenced)
 	c.strong = intersectParts(c.strong, other.strong)
-	if len(c.blocks) == 0 || len(other.blocks) == 0 {
-		c.blocks = nil
-		return
+	c.blocks = c.blocks.intersect(other.blocks)
+}
+
+// intersect returns what both values know. It makes a new map only where neither value is that.
+func (b Blocks) intersect(other Blocks) Blocks {
+	switch {
+	case len(b) == 0 || len(other) == 0:
+		return nil
+	case b.isSame(other) || other.includes(b):
+		return b
+	case b.includes(other):
+		return other
 	}
 	both := Blocks{}
-	for block, warps := range c.blocks {
-		if others := other.blocks[block]; others != nil {
-			both[block] = slices.Clone(warps)
-			for i := range warps {
-				both[block][i].intersect(others[i])
-			}
+	for block, warps := range b {
+		if others := other[block]; others != nil {
+			both[block] = intersectParts(warps, others)
 		}
 	}
-	c.blocks = both
+	return both
 }
 
 // Join returns what either of two values knows. It makes a new map only where neither value
-// suffices.
+// suffices: after a barrier of a grid all warps of a block then share one.
 func (b Blocks) Join(other Blocks) Blocks {
-	if len(other) == 0 {
+	switch {
+	case len(other) == 0 || b.isSame(other):
 		return b
-	}
-	if len(b) == 0 {
+	case len(b) == 0 || other.includes(b):
 		return other
+	case b.includes(other):
+		return b
 	}
 	merged := make(Blocks, len(b))
 	for block, warps := range b {
@@ -164,8 +173,11 @@ func (b Blocks) Join(other Blocks) Blocks {
 	}
 	for block, warps := range other {
 		have := merged[block]
-		if have == nil {
+		if have == nil || includesParts(warps, have) {
 			merged[block] = warps
+			continue
+		}
+		if includesParts(have, warps) {
 			continue
 		}
 		both := slices.Clone(have)
@@ -175,6 +187,55 @@ func (b Blocks) Join(other Blocks) Blocks {
 		merged[block] = both
 	}
 	return merged
+}
+
+// isSame reports whether two values are one map.
+func (b Blocks) isSame(other Blocks) bool {
+	return reflect.ValueOf(b).Pointer() == reflect.ValueOf(other).Pointer()
+}
+
+// includes reports whether a value knows all that another knows.
+func (b Blocks) includes(other Blocks) bool {
+	if len(b) < len(other) {
+		return false
+	}
+	for block, warps := range other {
+		if have := b[block]; have == nil || !includesParts(have, warps) {
+			return false
+		}
+	}
+	return true
+}
+
+// includesParts reports whether the components of one block know all that others of it know.
+func includesParts(have, other []component) bool {
+	if len(have) < len(other) {
+		return false
+	}
+	if len(other) == 0 || &have[0] == &other[0] {
+		return true
+	}
+	for i := range other {
+		if !have[i].includes(&other[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// includes reports whether joining another component would add nothing.
+func (c *component) includes(other *component) bool {
+	if c.all < other.all {
+		return false
+	}
+	if other.lanes != nil && other.lanes != c.lanes {
+		for i, e := range other.lanes {
+			if c.lane(i) < e {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // coversFor reports whether the clock knows everything that another clock knows. Of one warp only

@@ -66,8 +66,10 @@ func joinParts(a, b []component) []component {
 	switch {
 	case len(b) == 0:
 		return a
-	case len(a) == 0 || &a[0] == &b[0]:
+	case len(a) == 0 || includesParts(b, a):
 		return b
+	case includesParts(a, b):
+		return a
 	}
 	both := slices.Clone(a)
 	for i := range both {
@@ -78,8 +80,13 @@ func joinParts(a, b []component) []component {
 
 // intersectParts keeps what is in both parts.
 func intersectParts(a, b []component) []component {
-	if len(a) == 0 || len(b) == 0 {
+	switch {
+	case len(a) == 0 || len(b) == 0:
 		return nil
+	case includesParts(b, a):
+		return a
+	case includesParts(a, b):
+		return b
 	}
 	both := slices.Clone(a)
 	for i := range both {
