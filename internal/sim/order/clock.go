@@ -100,6 +100,10 @@ type Clock struct {
 	blocks Blocks      // other blocks; shared between clocks, so never written
 	fenced []component // what precedes a proxy fence (proxy.go); shared like blocks
 	strong []component // strong writes that are known by themselves (release.go); shared like blocks
+
+	// The last value of another clock that this one's blocks include: all warps of a block bring the same one
+	// to a barrier.
+	compared struct{ of, included Blocks }
 }
 
 // Blocks is what is known of several blocks, by block index. Its values are never written once
@@ -119,9 +123,25 @@ func (c *Clock) Join(other *Clock) {
 	for i := range other.warps {
 		c.warps[i].join(other.warps[i])
 	}
-	c.blocks = c.blocks.Join(other.blocks)
+	c.joinBlocks(other)
 	c.fenced = joinParts(c.fenced, other.fenced)
 	c.strong = joinParts(c.strong, other.strong)
+}
+
+func (c *Clock) joinBlocks(other *Clock) {
+	if len(c.blocks) == 0 || len(other.blocks) == 0 {
+		c.blocks = c.blocks.Join(other.blocks)
+		return
+	}
+	if last := &other.compared; last.of.isSame(other.blocks) && last.included.isSame(c.blocks) {
+		c.blocks = other.blocks
+		return
+	}
+	joined := c.blocks.Join(other.blocks)
+	if joined.isSame(other.blocks) {
+		other.compared.of, other.compared.included = joined, c.blocks
+	}
+	c.blocks = joined
 }
 
 // JoinLanes adds the accesses of single lanes of a warp up to an epoch.
