@@ -609,3 +609,63 @@ func BenchmarkJob(b *testing.B) {
 		}
 	}
 }
+
+// Streams of a server keep the limits and replicas that its owner gave them, and one that cannot serve
+// is named.
+func TestStreamsStayAsTheyAre(t *testing.T) {
+	b := newBench(t)
+	stream, err := b.queue.js.Stream(t.Context(), resultStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := stream.CachedInfo().Config
+	config.MaxBytes, config.Description = resultBytes/2, "the owner's"
+	if _, err := b.queue.js.UpdateStream(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	q, err := openQueue(t.Context(), b.conn, Store{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := q.results.Info(t.Context())
+	if err != nil || info.Config.MaxBytes != resultBytes/2 || info.Config.Description != "the owner's" {
+		t.Error(info.Config, err)
+	}
+	config.Discard = jetstream.DiscardNew
+	if _, err := b.queue.js.UpdateStream(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := openQueue(t.Context(), b.conn, Store{}); err == nil || !strings.Contains(err.Error(), "the stream ATTUNE_RESULTS is not as attune makes it") {
+		t.Error(err)
+	}
+}
+
+// On a server that trusts everybody a worker is invited again when the streams were lost, a second
+// worker of its name is refused, and the name is free once the worker is gone.
+func TestInviteHere(t *testing.T) {
+	b := newBench(t)
+	i := Invitation{Name: "a", Public: "key"}
+	if err := InviteHere(t.Context(), b.conn, i); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.queue.js.DeleteKeyValue(t.Context(), keyBucket); err != nil {
+		t.Fatal(err)
+	}
+	for began := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+		if _, err := b.queue.keys.Get(t.Context(), "a"); err == nil {
+			break
+		}
+		if time.Since(began) > 20*time.Second {
+			t.Fatal("the worker is not invited again")
+		}
+	}
+	_, kill := b.worker("a", double)
+	b.all(1)
+	if err := InviteHere(t.Context(), b.conn, i); err == nil || !strings.Contains(err.Error(), "a worker of the fleet has the name a") {
+		t.Error(err)
+	}
+	kill()
+	if err := InviteHere(t.Context(), b.conn, i); err != nil {
+		t.Error(err)
+	}
+}

@@ -180,7 +180,7 @@ func TestGoneServer(t *testing.T) {
 		"status": func() error { _, err := b.Status(ctx); return err },
 		"retry":  func() error { _, err := b.Retry(ctx, "0"); return err },
 		"drain":  func() error { return b.Drain(ctx, "a") },
-		"invite": func() error { return Invite(ctx, b.conn, Invitation{Name: "x"}) },
+		"invite": func() error { return InviteHere(ctx, b.conn, Invitation{Name: "x"}) },
 		"new":    func() error { _, err := NewCoordinator(ctx, b.conn, Store{}, nil, nil); return err },
 		"get":    func() error { _, err := b.Objects().Get(ctx, strings.Repeat("0", 64)); return err },
 		"put":    func() error { _, err := b.Objects().Put(ctx, []byte("x")); return err },
