@@ -429,7 +429,7 @@ func (a *app) spreadOut(ctx context.Context, o spreadOptions) (*spread, error) {
 
 // choose picks the class by its name or the beginning of it.
 func (s *spread) choose(ctx context.Context, class string) error {
-	state, err := s.fleet.Status(ctx)
+	state, err := s.fleet.Started(ctx)
 	if err != nil {
 		return err
 	}

@@ -669,3 +669,23 @@ func TestInviteHere(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A command waits a moment for the workers of a server that was started anew, and no longer.
+func TestStarted(t *testing.T) {
+	b := newBench(t)
+	if s, err := b.Started(t.Context()); err != nil || len(s.Workers) != 0 {
+		t.Error(s, err)
+	}
+	found := make(chan int, 1)
+	go func() {
+		s, err := b.Started(t.Context())
+		if err != nil {
+			s = &Status{}
+		}
+		found <- len(s.Workers)
+	}()
+	b.worker("a", double)
+	if n := <-found; n != 1 {
+		t.Errorf("%d workers", n)
+	}
+}

@@ -73,6 +73,17 @@ func (c *Coordinator) Status(ctx context.Context) (*Status, error) {
 	return s, queues.Err()
 }
 
+// Started is the status once a worker is listed, or after the time in which every worker of a server that
+// was started anew has reported.
+func (c *Coordinator) Started(ctx context.Context) (*Status, error) {
+	for began := time.Now(); ; {
+		s, err := c.Status(ctx)
+		if err != nil || len(s.Workers) > 0 || time.Since(began) > renewal+time.Second || !pause(ctx, renewal/10) {
+			return s, err
+		}
+	}
+}
+
 // readAll reads all values of a bucket.
 func readAll[T any](ctx context.Context, bucket jetstream.KeyValue) ([]T, error) {
 	watch, err := bucket.WatchAll(ctx, jetstream.IgnoreDeletes())

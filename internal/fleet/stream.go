@@ -75,8 +75,10 @@ func openQueue(ctx context.Context, conn *nats.Conn, s Store) (*queue, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := checkProtocol(ctx, js); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+	if err := checkProtocol(ctx, js); errors.As(err, new(*ProtocolError)) {
 		return nil, err
+	} else if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil, fmt.Errorf("the fleet's streams on %s: %w", conn.ConnectedUrlRedacted(), plain(err))
 	}
 	q := &queue{js: js}
 	q.jobs, err = openStream(ctx, js, jetstream.StreamConfig{
