@@ -341,7 +341,7 @@ func (o *spreadOptions) fleetFlags(f *pflag.FlagSet) {
 
 // asked reports whether the work is to be spread.
 func (o *spreadOptions) asked() bool {
-	return o.workers > 0 || o.url != "" || o.creds != "" || os.Getenv(fleetVariable) != "" && o.class != ""
+	return o.workers > 0 || o.url != "" || o.creds != "" || o.class != "" && os.Getenv(fleetVariable)+os.Getenv(credsVariable) != ""
 }
 
 func (o *spreadOptions) check() error {

@@ -49,3 +49,24 @@ func TestInvitationWithoutAddress(t *testing.T) {
 		t.Error(code, errs)
 	}
 }
+
+// The environment names a fleet, and a class hands the work to it.
+func TestFleetOfTheEnvironment(t *testing.T) {
+	for _, variable := range []string{fleetVariable, credsVariable} {
+		t.Run(variable, func(t *testing.T) {
+			t.Setenv(fleetVariable, "")
+			t.Setenv(credsVariable, "")
+			o := spreadOptions{class: "sim"}
+			if o.asked() || o.check() == nil {
+				t.Error("a class without a fleet is taken")
+			}
+			t.Setenv(variable, "something")
+			if !o.asked() || o.check() != nil {
+				t.Error(o.asked(), o.check())
+			}
+			if o.class = ""; o.asked() {
+				t.Error("the environment alone takes the work away")
+			}
+		})
+	}
+}
