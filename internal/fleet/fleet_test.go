@@ -689,3 +689,22 @@ func TestStarted(t *testing.T) {
 		t.Errorf("%d workers", n)
 	}
 }
+
+// A machine that fails at once does not take the jobs that another one could do.
+func TestIllMachine(t *testing.T) {
+	b := newBench(t)
+	var failed atomic.Int32
+	b.worker("ill", func(context.Context, *Job, Objects, func()) (any, error) {
+		failed.Add(1)
+		return nil, &MachineError{errors.New("its disk is full")}
+	})
+	for i := range 20 {
+		go func() { _ = b.do(t.Context(), 100+i) }()
+	}
+	time.Sleep(2 * time.Second) // 20 renewals
+	if n := failed.Load(); n < 1 || n > 6 {
+		t.Errorf("%d failures in 20 renewals", n)
+	}
+	b.worker("well", double)
+	b.all(8)
+}
