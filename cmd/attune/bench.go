@@ -1,12 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -89,6 +91,8 @@ than in short bursts (--rest).
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.peers, "peer", "all", "peers with commas, all or none")
+	f.StringVar(&o.kernelFlag, "recorded-kernel", "", "`folder` of the kernel in the command of the record, for workers of a fleet")
+	_ = f.MarkHidden("recorded-kernel")
 	f.StringVar(&o.dtype, "peer-dtype", "fp16", "of PyTorch: "+strings.Join(peer.DTypes, ", "))
 	f.StringVar(&o.reference.python, "python", "", "Python with PyTorch")
 	f.DurationVar(&o.peerLimit, "peer-timeout", 3*time.Minute, "limit of one reply of Python")
@@ -117,7 +121,7 @@ func (a *app) bench(ctx context.Context, o benchOptions, args []string) error {
 	if err != nil {
 		return err
 	}
-	o.kernelDir, o.kernelFlag = a.kernelPath(), a.kernelDir
+	o.kernelDir, o.kernelFlag = a.kernelPath(), cmp.Or(o.kernelFlag, a.kernelDir)
 	request, err := o.request(kernel, args)
 	if err != nil {
 		return usageError{err}
@@ -161,7 +165,7 @@ func (a *app) benchSpread(ctx context.Context, o benchOptions, w *workplace, arg
 		return nil, err
 	}
 	defer s.close()
-	found, err := s.one(ctx, a, w.Ledger, trial.Command{Args: append(append([]string{"bench"}, args...), o.passed...)})
+	found, err := s.one(ctx, a, w.Ledger, trial.Command{Args: o.elsewhere(args)})
 	if err != nil {
 		return nil, err
 	}
@@ -170,6 +174,15 @@ func (a *app) benchSpread(ctx context.Context, o benchOptions, w *workplace, arg
 		return nil, fmt.Errorf("the bench was not finished: %s", found.Errors)
 	}
 	return result, nil
+}
+
+// elsewhere is the command line for a worker. Its folder of the kernel is not that of the record.
+func (o *benchOptions) elsewhere(args []string) []string {
+	words := slices.Concat([]string{"bench"}, args, o.passed)
+	if o.kernelFlag != "" {
+		words = append(words, "--recorded-kernel="+o.kernelFlag)
+	}
+	return words
 }
 
 // endBench prints the result, if there is one, and returns how the bench ended.

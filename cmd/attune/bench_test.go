@@ -119,6 +119,10 @@ func TestBenchCommand(t *testing.T) {
 	if got := o.command([]string{"stage7"}); got != want+" --arch sm_90a --kernel 'my kernels/norm'" {
 		t.Error(got)
 	}
+	o.passed = []string{"--rounds=3"}
+	if got := strings.Join(o.elsewhere([]string{"stage7"}), " "); got != "bench stage7 --rounds=3 --recorded-kernel=my kernels/norm" {
+		t.Errorf("on a worker: %s", got)
+	}
 	o = benchOptions{peers: "all", dtype: "fp16", random: randomOptions{80, 1}, rounds: 12, processes: 1, launches: 50}
 	want = "attune bench stage7 --peer all --peer-dtype fp16 --random 80 --seed 1 --seeds 0 --rounds 12 --processes 1 --launches 50"
 	if got := o.command([]string{"stage7"}); got != want {

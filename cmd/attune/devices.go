@@ -69,8 +69,13 @@ func (t timeoutFlag) Set(text string) error {
 
 func (t timeoutFlag) Type() string { return "duration" }
 
-// String returns nothing, so that the help prints no default: there are two.
-func (t timeoutFlag) String() string { return "" }
+// String returns nothing before the flag is given, so that the help prints no default: there are two.
+func (t timeoutFlag) String() string {
+	if *t.limit != *t.launch {
+		return ""
+	}
+	return t.limit.String()
+}
 
 // noSimFlag adds the flag of commands whose gate includes the simulator on a GPU.
 func (o *deviceOptions) noSimFlag(f *pflag.FlagSet) {

@@ -21,6 +21,7 @@ import (
 	"attune/internal/document"
 	"attune/internal/fleet"
 	"attune/internal/lab"
+	"attune/internal/run"
 	"attune/internal/trial"
 )
 
@@ -196,13 +197,20 @@ else. The file is secret: copy it over ssh.`,
 			if err := c.Write(file); err != nil {
 				return errors.Join(err, home.Dismiss(args[0]))
 			}
-			fmt.Fprintf(a.stderr, "attune: copy %s to the machine of %s; there, attune worker --creds %s\n", file, args[0], filepath.Base(file))
+			there := "attune worker --creds " + run.ShellWord(filepath.Base(file))
+			if c.URL == "" {
+				there += " --fleet tls://HOST:PORT, the server's address, which the file lacks: --address was not given"
+			}
+			fmt.Fprintf(a.stderr, "attune: copy %s to the machine of %s; there, %s\n", file, args[0], there)
+			if address == "" && c.URL != "" {
+				fmt.Fprintf(a.stderr, "attune: it names the server %s; --address names another\n", c.URL)
+			}
 			return nil
 		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&class, "class", "", "the only `class` of devices it may work for")
-	f.StringVar(&address, "address", "", "`URL` at which the worker reaches the server, such as tls://host:4222")
+	f.StringVar(&address, "address", "", "`URL` at which the worker reaches the server, such as tls://host:4222 (default: that of its last start)")
 	f.StringVarP(&output, "output", "o", "", "`file` of the key (default: NAME.toml)")
 	return cmd
 }
@@ -233,10 +241,12 @@ func (a *app) startHost(ctx context.Context, address string) (*fleet.Host, error
 	if a.json {
 		return host, nil
 	}
-	fmt.Fprintf(a.stderr, "attune: a fleet is at %s; attune worker --fleet %s joins it\n", host.Address(), host.Address())
-	if host.Keyed() {
-		fmt.Fprintf(a.stderr, "attune: workers need a key (attune fleet invite NAME), and searches --creds %s\n", filepath.Join(a.fleetHome(), "owner.toml"))
+	if !host.Keyed() {
+		fmt.Fprintf(a.stderr, "attune: a fleet is at %s; attune worker --fleet %s joins it\n", host.Address(), host.Address())
+		return host, nil
 	}
+	fmt.Fprintf(a.stderr, "attune: a fleet is at %s\n", strings.Join(host.Addresses(), ", "))
+	fmt.Fprintf(a.stderr, "attune: workers need a key (attune fleet invite NAME --address %s), and searches --creds %s\n", host.Address(), filepath.Join(a.fleetHome(), "owner.toml"))
 	return host, nil
 }
 
@@ -274,7 +284,9 @@ func (o *fleetOptions) credentials() (*fleet.Credentials, error) {
 	if err != nil {
 		return nil, err
 	}
-	o.url = cmp.Or(o.url, os.Getenv(fleetVariable), c.URL)
+	if o.url = cmp.Or(o.url, os.Getenv(fleetVariable), c.URL); o.url == "" {
+		return nil, fmt.Errorf("%s names no server; --fleet tls://host:4222", path)
+	}
 	return &c, nil
 }
 
@@ -301,7 +313,7 @@ func inviteHere(ctx context.Context, conn *nats.Conn, w *fleet.Worker) error {
 	if err != nil {
 		return err
 	}
-	return fleet.Invite(ctx, conn, fleet.Invitation{Name: w.Name, Public: public, Class: w.Class})
+	return fleet.InviteHere(ctx, conn, fleet.Invitation{Name: w.Name, Public: public, Class: w.Class})
 }
 
 // spreadOptions say on which machines a command's work is done.
@@ -329,7 +341,7 @@ func (o *spreadOptions) fleetFlags(f *pflag.FlagSet) {
 
 // asked reports whether the work is to be spread.
 func (o *spreadOptions) asked() bool {
-	return o.workers > 0 || o.url != "" || o.creds != "" || os.Getenv(fleetVariable) != "" && o.class != ""
+	return o.workers > 0 || o.url != "" || o.creds != "" || o.class != "" && os.Getenv(fleetVariable)+os.Getenv(credsVariable) != ""
 }
 
 func (o *spreadOptions) check() error {
@@ -417,7 +429,7 @@ func (a *app) spreadOut(ctx context.Context, o spreadOptions) (*spread, error) {
 
 // choose picks the class by its name or the beginning of it.
 func (s *spread) choose(ctx context.Context, class string) error {
-	state, err := s.fleet.Status(ctx)
+	state, err := s.fleet.Started(ctx)
 	if err != nil {
 		return err
 	}

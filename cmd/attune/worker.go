@@ -122,6 +122,9 @@ func (a *app) work(ctx context.Context, o workerOptions) error {
 	if err := w.Run(ctx, conn); err != nil && ctx.Err() == nil {
 		return err
 	}
+	if !a.json {
+		fmt.Fprintf(a.stderr, "attune: %s has left the fleet\n", w.Name)
+	}
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -125,7 +126,7 @@ func Connect(address string, c *Credentials, changed func(string)) (*nats.Conn, 
 		}),
 	}
 	if c != nil {
-		more, err := c.options()
+		more, err := c.options(address)
 		if err != nil {
 			return nil, err
 		}
@@ -135,13 +136,16 @@ func Connect(address string, c *Credentials, changed func(string)) (*nats.Conn, 
 	switch {
 	case errors.Is(err, nats.ErrAuthorization):
 		return nil, fmt.Errorf("the fleet at %s does not know this key; attune fleet invite NAME on its machine makes one for --creds", address)
+	case errors.Is(err, nats.ErrNkeysNotSupported):
+		return nil, fmt.Errorf("the fleet at %s takes no keys: leave --creds out", address)
 	case err != nil:
 		return nil, fmt.Errorf("connect to the fleet at %s: %w", address, plain(err))
 	}
 	return conn, nil
 }
 
-func (c *Credentials) options() ([]nats.Option, error) {
+// options are those of a connection to an address.
+func (c *Credentials) options(address string) ([]nats.Option, error) {
 	key, err := c.Key()
 	if err != nil {
 		return nil, err
@@ -155,11 +159,29 @@ func (c *Credentials) options() ([]nats.Option, error) {
 		options = append(options, nats.CustomInboxPrefix(inboxOf(c.Name)))
 	}
 	if c.CA != "" {
-		pool := x509.NewCertPool()
-		if !pool.AppendCertsFromPEM([]byte(c.CA)) {
-			return nil, errors.New("the credentials have no valid certificate")
+		config, err := c.authority()
+		if err != nil {
+			return nil, err
 		}
-		options = append(options, nats.Secure(&tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS13}))
+		options = append(options, func(o *nats.Options) error {
+			o.TLSConfig, o.Secure = config, !IsLoopback(address) // a server on loopback has no TLS
+			return nil
+		})
 	}
 	return options, nil
+}
+
+// authority trusts the authority of the credentials alone. That of a fleet has signed a single
+// certificate, and forgotten its key: the name by which a machine reaches the server need not be in it.
+func (c *Credentials) authority() (*tls.Config, error) {
+	config := &tls.Config{RootCAs: x509.NewCertPool(), MinVersion: tls.VersionTLS13}
+	if !config.RootCAs.AppendCertsFromPEM([]byte(c.CA)) {
+		return nil, errors.New("the credentials have no valid certificate")
+	}
+	block, _ := pem.Decode([]byte(c.CA))
+	authority, err := x509.ParseCertificate(block.Bytes)
+	if err == nil && authority.Subject.CommonName == authorityName {
+		config.ServerName = "localhost" // which is in every certificate of a fleet
+	}
+	return config, err
 }

@@ -609,3 +609,102 @@ func BenchmarkJob(b *testing.B) {
 		}
 	}
 }
+
+// Streams of a server keep the limits and replicas that its owner gave them, and one that cannot serve
+// is named.
+func TestStreamsStayAsTheyAre(t *testing.T) {
+	b := newBench(t)
+	stream, err := b.queue.js.Stream(t.Context(), resultStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := stream.CachedInfo().Config
+	config.MaxBytes, config.Description = resultBytes/2, "the owner's"
+	if _, err := b.queue.js.UpdateStream(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	q, err := openQueue(t.Context(), b.conn, Store{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := q.results.Info(t.Context())
+	if err != nil || info.Config.MaxBytes != resultBytes/2 || info.Config.Description != "the owner's" {
+		t.Error(info.Config, err)
+	}
+	config.Discard = jetstream.DiscardNew
+	if _, err := b.queue.js.UpdateStream(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := openQueue(t.Context(), b.conn, Store{}); err == nil || !strings.Contains(err.Error(), "the stream ATTUNE_RESULTS is not as attune makes it") {
+		t.Error(err)
+	}
+}
+
+// On a server that trusts everybody a worker is invited again when the streams were lost, a second
+// worker of its name is refused, and the name is free once the worker is gone.
+func TestInviteHere(t *testing.T) {
+	b := newBench(t)
+	i := Invitation{Name: "a", Public: "key"}
+	if err := InviteHere(t.Context(), b.conn, i); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.queue.js.DeleteKeyValue(t.Context(), keyBucket); err != nil {
+		t.Fatal(err)
+	}
+	for began := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+		if _, err := b.queue.keys.Get(t.Context(), "a"); err == nil {
+			break
+		}
+		if time.Since(began) > 20*time.Second {
+			t.Fatal("the worker is not invited again")
+		}
+	}
+	_, kill := b.worker("a", double)
+	b.all(1)
+	if err := InviteHere(t.Context(), b.conn, i); err == nil || !strings.Contains(err.Error(), "a worker of the fleet has the name a") {
+		t.Error(err)
+	}
+	kill()
+	if err := InviteHere(t.Context(), b.conn, i); err != nil {
+		t.Error(err)
+	}
+}
+
+// A command waits a moment for the workers of a server that was started anew, and no longer.
+func TestStarted(t *testing.T) {
+	b := newBench(t)
+	if s, err := b.Started(t.Context()); err != nil || len(s.Workers) != 0 {
+		t.Error(s, err)
+	}
+	found := make(chan int, 1)
+	go func() {
+		s, err := b.Started(t.Context())
+		if err != nil {
+			s = &Status{}
+		}
+		found <- len(s.Workers)
+	}()
+	b.worker("a", double)
+	if n := <-found; n != 1 {
+		t.Errorf("%d workers", n)
+	}
+}
+
+// A machine that fails at once does not take the jobs that another one could do.
+func TestIllMachine(t *testing.T) {
+	b := newBench(t)
+	var failed atomic.Int32
+	b.worker("ill", func(context.Context, *Job, Objects, func()) (any, error) {
+		failed.Add(1)
+		return nil, &MachineError{errors.New("its disk is full")}
+	})
+	for i := range 20 {
+		go func() { _ = b.do(t.Context(), 100+i) }()
+	}
+	time.Sleep(2 * time.Second) // 20 renewals
+	if n := failed.Load(); n < 1 || n > 6 {
+		t.Errorf("%d failures in 20 renewals", n)
+	}
+	b.worker("well", double)
+	b.all(8)
+}

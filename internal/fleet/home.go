@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -88,6 +89,7 @@ func (h *Home) Invitations() (map[string]Invitation, error) {
 }
 
 // Invite makes the key of a worker. The server lets it in from now on; a name can be invited once.
+// Without an address the worker gets the one at which the server was started last, if it was.
 func (h *Home) Invite(name, class, address string) (Credentials, error) {
 	if err := CheckName("worker", name); err != nil {
 		return Credentials{}, err
@@ -104,13 +106,15 @@ func (h *Home) Invite(name, class, address string) (Credentials, error) {
 	if err != nil {
 		return c, err
 	}
-	c.URL, c.API = address, workerAPI
-	authority, err := os.ReadFile(filepath.Join(h.path, "ca.pem"))
-	if err == nil {
-		c.CA = string(authority)
-	} else if !errors.Is(err, fs.ErrNotExist) {
+	c.URL, c.API = cmp.Or(address, h.owner.URL), workerAPI
+	if _, err := h.TLS(HostNames()); err != nil { // the server may not have been started yet
 		return c, err
 	}
+	authority, err := os.ReadFile(filepath.Join(h.path, authorityFile))
+	if err != nil {
+		return c, err
+	}
+	c.CA = string(authority)
 	text, err := json.Marshal(Invitation{Name: name, Public: public, Class: class})
 	if err != nil {
 		return c, err
@@ -139,6 +143,39 @@ func (h *Home) Dismiss(name string) error {
 	return err
 }
 
+// serve writes to the owner's file where the server is, and its certificate, so that the file is enough
+// for a coordinator.
+func (h *Home) serve(address string, encrypted bool) error {
+	now := h.owner
+	now.URL, now.CA = address, ""
+	if encrypted {
+		authority, err := os.ReadFile(filepath.Join(h.path, authorityFile))
+		if err != nil {
+			return err
+		}
+		now.CA = string(authority)
+	}
+	if now == h.owner {
+		return nil
+	}
+	next := h.OwnerFile() + ".new"
+	_ = os.Remove(next) // of a server that was killed
+	if err := now.Write(next); err != nil {
+		return err
+	}
+	if err := os.Rename(next, h.OwnerFile()); err != nil {
+		return err
+	}
+	h.owner = now
+	return nil
+}
+
+// authorityFile is the certificate of the authority, and authorityName its name.
+const (
+	authorityFile = "ca.pem"
+	authorityName = "attune fleet"
+)
+
 // certificateYears is how long a certificate of the fleet is valid.
 const certificateYears = 5
 
@@ -164,7 +201,7 @@ func (h *Home) certify(names []string, certificate, key string) error {
 	if err != nil {
 		return err
 	}
-	authority := newCertificate("attune fleet")
+	authority := newCertificate(authorityName)
 	authority.IsCA, authority.BasicConstraintsValid, authority.KeyUsage = true, true, x509.KeyUsageCertSign
 	authorityText, err := x509.CreateCertificate(rand.Reader, authority, authority, &authorityKey.PublicKey, authorityKey)
 	if err != nil {
@@ -192,7 +229,7 @@ func (h *Home) certify(names []string, certificate, key string) error {
 		return err
 	}
 	return errors.Join(
-		writePEM(filepath.Join(h.path, "ca.pem"), "CERTIFICATE", authorityText, 0o644),
+		writePEM(filepath.Join(h.path, authorityFile), "CERTIFICATE", authorityText, 0o644),
 		writePEM(certificate, "CERTIFICATE", text, 0o644),
 		writePEM(key, "PRIVATE KEY", private, 0o600),
 	)
@@ -215,11 +252,20 @@ func HostNames() []string {
 	if name, err := os.Hostname(); err == nil {
 		names = append(names, name)
 	}
-	addresses, _ := net.InterfaceAddrs() // without them the others remain
-	for _, a := range addresses {
-		if n, ok := a.(*net.IPNet); ok && !n.IP.IsLoopback() && !n.IP.IsLinkLocalUnicast() {
-			names = append(names, n.IP.String())
-		}
+	for _, ip := range hostAddresses() {
+		names = append(names, ip.String())
 	}
 	return names
+}
+
+// hostAddresses are those of this machine that others may reach.
+func hostAddresses() []net.IP {
+	var all []net.IP
+	addresses, _ := net.InterfaceAddrs() // without them the names remain
+	for _, a := range addresses {
+		if n, ok := a.(*net.IPNet); ok && !n.IP.IsLoopback() && !n.IP.IsLinkLocalUnicast() {
+			all = append(all, n.IP)
+		}
+	}
+	return all
 }

@@ -60,7 +60,10 @@ func StartHost(ctx context.Context, path, address string, note func(string)) (*H
 	if h.server, err = StartServer(o); err != nil {
 		return nil, err
 	}
-	if err := h.coordinate(ctx, note); err != nil {
+	if err = home.serve(h.Address(), !local); err == nil {
+		err = h.coordinate(ctx, note)
+	}
+	if err != nil {
 		h.server.Close()
 		return nil, err
 	}
@@ -71,7 +74,9 @@ func StartHost(ctx context.Context, path, address string, note func(string)) (*H
 func (h *Host) coordinate(ctx context.Context, note func(string)) (err error) {
 	var options []nats.Option
 	if h.keyed {
-		if options, err = h.home.Owner().options(); err != nil {
+		own := *h.home.Owner()
+		own.CA = "" // the connection stays in this process
+		if options, err = own.options(""); err != nil {
 			return err
 		}
 	}
@@ -161,12 +166,33 @@ func (h *Host) tell(ctx context.Context) error {
 	return nil
 }
 
-// Address is where the server listens, as a worker names it.
-func (h *Host) Address() string {
-	if IsLoopback(h.server.Address()) {
-		return h.server.Address()
+// Address is where workers reach the server. Of one that listens on all addresses of the machine it is
+// the first of Addresses.
+func (h *Host) Address() string { return h.Addresses()[0] }
+
+// Addresses are all of the machine where the server listens, IPv4 before IPv6.
+func (h *Host) Addresses() []string {
+	bound := h.server.Address()
+	if IsLoopback(bound) {
+		return []string{bound}
 	}
-	return "tls://" + h.server.Address()
+	host, port, err := net.SplitHostPort(bound)
+	ip := net.ParseIP(host)
+	if err != nil || ip == nil || !ip.IsUnspecified() {
+		return []string{"tls://" + bound}
+	}
+	var four, six []string
+	for _, own := range hostAddresses() {
+		if own.To4() != nil {
+			four = append(four, "tls://"+net.JoinHostPort(own.String(), port))
+		} else {
+			six = append(six, "tls://"+net.JoinHostPort(own.String(), port))
+		}
+	}
+	if len(four)+len(six) == 0 { // the network may come later
+		return []string{"tls://" + net.JoinHostPort("127.0.0.1", port)}
+	}
+	return append(four, six...)
 }
 
 // Close ends the server.

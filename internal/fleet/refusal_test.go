@@ -177,16 +177,17 @@ func TestGoneServer(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	for what, do := range map[string]func() error{
-		"status": func() error { _, err := b.Status(ctx); return err },
-		"retry":  func() error { _, err := b.Retry(ctx, "0"); return err },
-		"drain":  func() error { return b.Drain(ctx, "a") },
-		"invite": func() error { return Invite(ctx, b.conn, Invitation{Name: "x"}) },
-		"new":    func() error { _, err := NewCoordinator(ctx, b.conn, Store{}, nil, nil); return err },
-		"get":    func() error { _, err := b.Objects().Get(ctx, strings.Repeat("0", 64)); return err },
-		"put":    func() error { _, err := b.Objects().Put(ctx, []byte("x")); return err },
-		"class":  func() error { return b.open(ctx, "another") },
-		"worker": func() error { return (&Worker{Name: "w", Class: "sim"}).Run(ctx, b.conn) },
-		"dead":   func() error { return b.noteDead(ctx, &Job{Class: "sim", Kind: "x"}, "why") },
+		"status":  func() error { _, err := b.Status(ctx); return err },
+		"started": func() error { _, err := b.Started(ctx); return err },
+		"retry":   func() error { _, err := b.Retry(ctx, "0"); return err },
+		"drain":   func() error { return b.Drain(ctx, "a") },
+		"invite":  func() error { return InviteHere(ctx, b.conn, Invitation{Name: "x"}) },
+		"new":     func() error { _, err := NewCoordinator(ctx, b.conn, Store{}, nil, nil); return err },
+		"get":     func() error { _, err := b.Objects().Get(ctx, strings.Repeat("0", 64)); return err },
+		"put":     func() error { _, err := b.Objects().Put(ctx, []byte("x")); return err },
+		"class":   func() error { return b.open(ctx, "another") },
+		"worker":  func() error { return (&Worker{Name: "w", Class: "sim"}).Run(ctx, b.conn) },
+		"dead":    func() error { return b.noteDead(ctx, &Job{Class: "sim", Kind: "x"}, "why") },
 	} {
 		if err := do(); err == nil {
 			t.Errorf("%s: no error", what)

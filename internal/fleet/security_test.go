@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -332,5 +333,74 @@ func TestEncryption(t *testing.T) {
 		t.Error(err)
 	} else {
 		conn.Close()
+	}
+}
+
+// The owner's file lets a coordinator in over TLS without any flag, and an invitation is good before the
+// first start of the server and under a name that its certificate does not have.
+func TestCredentialsSuffice(t *testing.T) {
+	path := t.TempDir()
+	home, err := OpenHome(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	early, err := home.Invite("early", "sim", "")
+	if err != nil || early.URL != "" || early.CA == "" {
+		t.Fatal(early.URL, early.CA, err)
+	}
+	h, err := StartHost(t.Context(), path, "0.0.0.0:0", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	_, port, _ := net.SplitHostPort(h.server.Address())
+	for _, address := range h.Addresses() {
+		if !strings.HasPrefix(address, "tls://") || !strings.HasSuffix(address, ":"+port) || strings.Contains(address, "[::]") || strings.Contains(address, "0.0.0.0") {
+			t.Errorf("nobody reaches %s", address)
+		}
+	}
+	owner, err := ReadCredentials(home.OwnerFile())
+	if err != nil || owner.URL != h.Address() {
+		t.Fatal(owner.URL, err)
+	}
+	again, err := OpenHome(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if late, err := again.Invite("late", "sim", ""); err != nil || late.URL != h.Address() {
+		t.Error(late.URL, err)
+	}
+	for name, c := range map[string]*Credentials{"owner": &owner, "early": &early} {
+		for _, host := range []string{"tls://127.0.0.1:", "127.0.0.1:", "tls://127.0.0.2:"} { // the last one is not in the certificate
+			conn, err := Connect(host+port, c, nil)
+			if err != nil {
+				t.Errorf("%s at %s: %v", name, host, err)
+				continue
+			}
+			conn.Close()
+		}
+	}
+}
+
+// A server that encrypted and listens on loopback now leaves no certificate in the owner's file.
+func TestOwnerOnLoopback(t *testing.T) {
+	path := t.TempDir()
+	for _, address := range []string{"0.0.0.0:0", "127.0.0.1:0"} {
+		h, err := StartHost(t.Context(), path, address, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		owner, err := ReadCredentials(h.home.OwnerFile())
+		if err != nil || owner.URL != h.Address() || (owner.CA == "") != IsLoopback(address) {
+			t.Errorf("%s: %s %q %v", address, owner.URL, owner.CA, err)
+		}
+		conn, err := Connect(owner.URL, &owner, nil)
+		switch {
+		case err == nil:
+			conn.Close()
+		case !IsLoopback(address) || !strings.Contains(err.Error(), "takes no keys: leave --creds out"):
+			t.Errorf("%s: %v", address, err)
+		}
+		h.Close()
 	}
 }

@@ -73,6 +73,17 @@ func (c *Coordinator) Status(ctx context.Context) (*Status, error) {
 	return s, queues.Err()
 }
 
+// Started is the status once a worker is listed, or after the time in which every worker of a server that
+// was started anew has reported.
+func (c *Coordinator) Started(ctx context.Context) (*Status, error) {
+	for began := time.Now(); ; {
+		s, err := c.Status(ctx)
+		if err != nil || len(s.Workers) > 0 || time.Since(began) > renewal+time.Second || !pause(ctx, renewal/10) {
+			return s, err
+		}
+	}
+}
+
 // readAll reads all values of a bucket.
 func readAll[T any](ctx context.Context, bucket jetstream.KeyValue) ([]T, error) {
 	watch, err := bucket.WatchAll(ctx, jetstream.IgnoreDeletes())
@@ -139,13 +150,59 @@ func (c *Coordinator) Retry(ctx context.Context, key string) (*DeadLetter, error
 	return nil, fmt.Errorf("there is no dead letter %s; attune fleet dead lists them", key)
 }
 
-// Invite lets a worker work for a fleet that trusts everybody who reaches its server.
-func Invite(ctx context.Context, conn *nats.Conn, i Invitation) error {
+// InviteHere lets a worker into a fleet that trusts everybody who reaches its server, and again when the
+// server has lost its streams, until ctx ends. Two workers of one name would have each other's results
+// refused, so the second is an error.
+func InviteHere(ctx context.Context, conn *nats.Conn, i Invitation) error {
 	q, err := openQueue(ctx, conn, Store{})
 	if err != nil {
 		return err
 	}
-	return (&Coordinator{queue: q}).invite(ctx, i)
+	alive, err := q.alive(ctx, i.Name)
+	if err != nil {
+		return plain(err)
+	}
+	if alive {
+		return fmt.Errorf("a worker of the fleet has the name %s; --name gives this one another", i.Name)
+	}
+	if err := (&Coordinator{queue: q}).invite(ctx, i); err != nil {
+		return err
+	}
+	go q.keepInvited(ctx, conn, i)
+	return nil
+}
+
+// alive reports whether a worker of a name renews its entry. One that was killed has left it behind.
+func (q *queue) alive(ctx context.Context, worker string) (bool, error) {
+	last := uint64(0)
+	for began := time.Now(); ; {
+		entry, err := q.workers.Get(ctx, worker)
+		switch {
+		case errors.Is(err, jetstream.ErrKeyNotFound):
+			return false, nil
+		case err != nil:
+			return false, err
+		case last != 0 && entry.Revision() != last:
+			return true, nil
+		}
+		last = entry.Revision()
+		if time.Since(began) > 2*renewal || !pause(ctx, renewal/5) {
+			return false, ctx.Err()
+		}
+	}
+}
+
+// keepInvited invites a worker again where the server has lost the invitation.
+func (q *queue) keepInvited(ctx context.Context, conn *nats.Conn, i Invitation) {
+	for pause(ctx, renewal/5) {
+		_, err := q.keys.Get(ctx, i.Name)
+		if err == nil || !conn.IsConnected() {
+			continue
+		}
+		if again, err := openQueue(ctx, conn, Store{}); err == nil {
+			_ = (&Coordinator{queue: again}).invite(ctx, i) // the next round tries again
+		}
+	}
 }
 
 func (c *Coordinator) invite(ctx context.Context, i Invitation) error {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"time"
 
@@ -48,7 +49,7 @@ func subjectOf(j *Job) string { return jobSubject + j.Class + "." + j.Kind + "."
 // Store says where streams are kept.
 type Store struct {
 	Memory   bool // in the server's memory: for a fleet that ends with its coordinator
-	Replicas int  // of a cluster; 0 for one
+	Replicas int  // of new streams in a cluster; 0 for one
 }
 
 func (s Store) storage() jetstream.StorageType {
@@ -68,28 +69,30 @@ type queue struct {
 	keys    jetstream.KeyValue
 }
 
-// openQueue creates the streams, or checks those that exist.
+// openQueue creates the streams, or checks those that exist and leaves them as they are.
 func openQueue(ctx context.Context, conn *nats.Conn, s Store) (*queue, error) {
 	js, err := jetstream.New(conn)
 	if err != nil {
 		return nil, err
 	}
-	if err := checkProtocol(ctx, js); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+	if err := checkProtocol(ctx, js); errors.As(err, new(*ProtocolError)) {
 		return nil, err
+	} else if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil, fmt.Errorf("the fleet's streams on %s: %w", conn.ConnectedUrlRedacted(), plain(err))
 	}
 	q := &queue{js: js}
-	q.jobs, err = js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
+	q.jobs, err = openStream(ctx, js, jetstream.StreamConfig{
 		Name: jobStream, Subjects: []string{jobSubject + ">"}, Retention: jetstream.WorkQueuePolicy, Storage: s.storage(), Replicas: max(1, s.Replicas),
 		MaxBytes: jobBytes, Discard: jetstream.DiscardNew, MaxMsgsPerSubject: 1, DiscardNewPerSubject: true, AllowDirect: true,
 	})
 	if err == nil {
-		q.results, err = js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
+		q.results, err = openStream(ctx, js, jetstream.StreamConfig{
 			Name: resultStream, Subjects: []string{resultSubject + ">"}, Storage: s.storage(), Replicas: max(1, s.Replicas),
 			MaxBytes: resultBytes, Discard: jetstream.DiscardOld, MaxAge: resultAge, AllowDirect: true,
 		})
 	}
 	if err == nil {
-		_, err = js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
+		_, err = openStream(ctx, js, jetstream.StreamConfig{
 			Name: fileStream, Subjects: []string{fileSubject + ">"}, Storage: s.storage(), Replicas: max(1, s.Replicas),
 			MaxBytes: fileBytes, Discard: jetstream.DiscardOld, MaxMsgsPerSubject: 1, MaxAge: fileAge, AllowDirect: true,
 			Metadata: map[string]string{protocolKey: strconv.Itoa(Protocol)},
@@ -106,7 +109,7 @@ func openQueue(ctx context.Context, conn *nats.Conn, s Store) (*queue, error) {
 		{keyBucket, 0, s.storage(), &q.keys},
 	} {
 		if err == nil {
-			*bucket.to, err = js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
+			*bucket.to, err = openBucket(ctx, js, jetstream.KeyValueConfig{
 				Bucket: bucket.name, TTL: bucket.age, Storage: bucket.storage, Replicas: max(1, s.Replicas), MaxBytes: jobBytes,
 			})
 		}
@@ -115,6 +118,33 @@ func openQueue(ctx context.Context, conn *nats.Conn, s Store) (*queue, error) {
 		return nil, fmt.Errorf("the fleet's streams on %s: %w", conn.ConnectedUrlRedacted(), plain(err))
 	}
 	return q, nil
+}
+
+// openStream creates a stream, or takes the one that exists: its limits and replicas may be those of
+// the server's owner.
+func openStream(ctx context.Context, js jetstream.JetStream, want jetstream.StreamConfig) (jetstream.Stream, error) {
+	stream, err := js.Stream(ctx, want.Name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return js.CreateStream(ctx, want)
+	}
+	if err != nil {
+		return nil, err
+	}
+	has := stream.CachedInfo().Config
+	if !slices.Equal(has.Subjects, want.Subjects) || has.Retention != want.Retention || has.Discard != want.Discard ||
+		max(0, has.MaxMsgsPerSubject) != want.MaxMsgsPerSubject || has.DiscardNewPerSubject != want.DiscardNewPerSubject || !has.AllowDirect {
+		return nil, fmt.Errorf("the stream %s is not as attune makes it; remove it, and the next command makes it again", want.Name)
+	}
+	return stream, nil
+}
+
+// openBucket creates a bucket, or takes the one that exists.
+func openBucket(ctx context.Context, js jetstream.JetStream, want jetstream.KeyValueConfig) (jetstream.KeyValue, error) {
+	bucket, err := js.KeyValue(ctx, want.Bucket)
+	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		return js.CreateKeyValue(ctx, want)
+	}
+	return bucket, err
 }
 
 // protocolKey is the metadata of the stream of files that says which protocol the fleet speaks.
@@ -197,6 +227,8 @@ func plain(err error) error {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout), errors.Is(err, nats.ErrNoResponders):
 		return errors.New("the server does not answer, or has no JetStream")
+	case errors.Is(err, nats.ErrReconnectBufExceeded):
+		return errors.New("no connection")
 	case errors.Is(err, nats.ErrNoServers):
 		return errors.New("no connection; is the server started?")
 	}

@@ -39,6 +39,8 @@ type Worker struct {
 	since time.Time
 	last  *Result // that the server has
 
+	failures int // of this machine, one after the other
+
 	mu      sync.Mutex
 	current string // key of the job at hand
 	cancel  context.CancelCauseFunc
@@ -151,10 +153,23 @@ func (w *Worker) take(ctx context.Context) error {
 				continue
 			}
 			w.handle(ctx, m)
+			w.rest(ctx)
 			idle = time.Now()
 		}
 	}
 	return ctx.Err()
+}
+
+// rest waits after failures of this machine, twice as long after each: one that fails at once would take
+// every job three times before others are free for it.
+func (w *Worker) rest(ctx context.Context) {
+	if w.failures == 0 {
+		return
+	}
+	wait := min(renewal<<min(w.failures-1, 4), 12*renewal)
+	w.note(fmt.Sprintf("failures of this machine: %d; no job for %s", w.failures, wait))
+	for began := time.Now(); time.Since(began) < wait && !w.drained.Load() && pause(ctx, renewal/5); {
+	}
 }
 
 // goesOn is false when the worker ends. idle is when it had its last job.
@@ -226,6 +241,7 @@ func (w *Worker) execute(ctx context.Context, m jetstream.Msg, j *Job, result *R
 		err = &MachineError{fmt.Errorf("given up after %s: %w", time.Since(began).Round(time.Second), cause)}
 		fallthrough
 	case errors.As(err, &machine):
+		w.failures++
 		w.end(began, err)
 		if result.Delivery < j.deliveries() {
 			_ = m.NakWithDelay(time.Second)
@@ -234,6 +250,7 @@ func (w *Worker) execute(ctx context.Context, m jetstream.Msg, j *Job, result *R
 		result.Lost = fmt.Sprintf("%d workers failed on it, the last one: %v", MaxDeliveries, err)
 		return true
 	default:
+		w.failures = 0
 		result.Seconds = time.Since(began).Seconds()
 		if result.Body, err = encoded(body, err); err != nil {
 			result.Lost = err.Error()

@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/klauspost/compress/zstd"
@@ -197,6 +198,14 @@ func (k Kernel) fetch(ctx context.Context, objects fleet.Objects, cache string) 
 	return filepath.Join(place, filepath.FromSlash(k.Folder)), nil
 }
 
+// ofDisk reports whether an error is the disk's, as another machine need not have it.
+func ofDisk(err error) bool {
+	var number syscall.Errno
+	return errors.As(err, &number) && slices.Contains([]syscall.Errno{
+		syscall.ENOSPC, syscall.EDQUOT, syscall.EIO, syscall.EROFS, syscall.EACCES, syscall.EPERM, syscall.EMFILE, syscall.ENFILE,
+	}, number)
+}
+
 // unpack writes the files of an archive below a folder, and nowhere else.
 func unpack(folder string, archive []byte) error {
 	root, err := os.OpenRoot(folder)
@@ -230,6 +239,9 @@ func unpack(folder string, archive []byte) error {
 		}
 		if err == nil {
 			err = root.WriteFile(head.Name, text, fs.FileMode(head.Mode).Perm()&0o755|0o444)
+		}
+		if ofDisk(err) {
+			return &fleet.MachineError{Err: err}
 		}
 		if err != nil {
 			return fmt.Errorf("the kernel's archive: %w", err)

@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/klauspost/compress/zstd"
@@ -227,6 +229,21 @@ func TestHostileArchives(t *testing.T) {
 	for _, k := range []Kernel{{Files: hash, Folder: "../x"}, {Files: hash, Folder: "/etc"}, {Files: "0000", Folder: "."}} {
 		if _, err := k.fetch(t.Context(), objects, t.TempDir()); err == nil {
 			t.Errorf("%+v is fetched", k)
+		}
+	}
+}
+
+// A full disk is this machine's, and another one gets the job; a name that no disk takes is the archive's.
+func TestFullDiskIsOfTheMachine(t *testing.T) {
+	for failure, want := range map[error]bool{
+		syscall.ENOSPC: true, syscall.EDQUOT: true, syscall.EROFS: true, syscall.ENOTDIR: false, syscall.ENAMETOOLONG: false, fs.ErrInvalid: false, nil: false,
+	} {
+		err := failure
+		if err != nil {
+			err = fmt.Errorf("unpack: %w", &fs.PathError{Op: "write", Path: "x", Err: failure})
+		}
+		if ofDisk(err) != want {
+			t.Errorf("%v: %t", err, !want)
 		}
 	}
 }
