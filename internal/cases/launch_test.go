@@ -2,6 +2,8 @@ package cases
 
 import (
 	"bytes"
+	"errors"
+	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -362,5 +364,66 @@ func TestDirectRunTooLarge(t *testing.T) {
 	l := direct(t, "", "i32:in:[5]", "f64:out:2000000000", "i32:inout:[1]", "i8:-1")
 	if _, err := FromLaunch(l).Run(t.Context(), sim.Options{}); err == nil || !strings.Contains(err.Error(), "argument 1") {
 		t.Errorf("%v", err)
+	}
+}
+
+// Arguments that are not the parameters of the kernel are named, with what the parameter is.
+func TestMistakenArguments(t *testing.T) {
+	const scalars = `.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry k(.param .f32 x, .param .s32 n)
+{
+	ret;
+}
+`
+	for _, test := range []struct {
+		ptx  string
+		args []string
+		want string
+	}{
+		{scalars, []string{"f32:0.5", "i32:3"}, ""},
+		{scalars, []string{"i32:3", "f32:0.5"}, "argument 0 is an integer; parameter 0 of k is a floating-point number (f32); check the order of --arg"},
+		{scalars, []string{"f32:0.5", "f32:0.5"}, "argument 1 is a floating-point number; parameter 1 of k is an integer (s32); check the order of --arg"},
+		{scalars, []string{"f32:0.5"}, "k takes 2 parameters (f32, s32); there is 1 --arg"},
+		{strings.Replace(scalars, ", .param .s32 n", "", 1), nil, "k takes 1 parameter (f32); there are 0 --arg"},
+		{scalars, []string{"f64:0.5", "i32:3"}, "argument 0 is a scalar, 8 bytes; parameter 0 of k has 4 bytes (f32)"},
+	} {
+		l := Launch{Name: "k.ptx", PTX: []byte(test.ptx), Grid: [3]int{1, 1, 1}, Block: [3]int{1, 1, 1}}
+		for i, text := range test.args {
+			arg, err := ParseArgument(text, i, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			l.Args = append(l.Args, arg)
+		}
+		if err := l.Resolve(); (err == nil) != (test.want == "") || err != nil && err.Error() != test.want {
+			t.Errorf("%q: %v, want %q", test.args, err, test.want)
+		}
+	}
+}
+
+// A file that is no case is not recorded into, and stays as it is.
+func TestRecordRefuses(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "case.json")
+	if err := Record(file, nil, nil); !errors.Is(err, fs.ErrNotExist) {
+		t.Error(err)
+	}
+	for text, want := range map[string]string{
+		"[":                                   "unexpected end of JSON input",
+		"[]":                                  "found []; expected a JSON object",
+		`{"expect": 1}`:                       "expect: found 1; expected a JSON object",
+		`{"expect": {"args": []}}`:            "expect.args: found []; expected a JSON object",
+		`{"expect": {"args": {"out": "00"}}}`: `expect.args.out: found "00"; expected a JSON object`,
+	} {
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err := Record(file, nil, nil); err == nil || !strings.HasSuffix(err.Error(), "case.json: "+want) {
+			t.Errorf("%s: %v", text, err)
+		}
+		if left, err := os.ReadFile(file); err != nil || string(left) != text {
+			t.Errorf("%s became %s, %v", text, left, err)
+		}
 	}
 }

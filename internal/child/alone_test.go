@@ -2,6 +2,7 @@ package child
 
 import (
 	"net"
+	"os"
 	"os/exec"
 	"strings"
 	"syscall"
@@ -39,5 +40,17 @@ func TestAlone(t *testing.T) {
 	}
 	if !strings.Contains(out, "unreachable") {
 		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// A process isolates the programs that it starts, unless the system does not allow that.
+func TestIsolate(t *testing.T) {
+	t.Setenv(aloneVariable, "")
+	err := Isolate()
+	if isolated := os.Getenv(aloneVariable) != ""; isolated != (err == nil) {
+		t.Errorf("isolated %t, %v", isolated, err)
+	}
+	if err != nil && !strings.Contains(err.Error(), "no namespace of their own") {
+		t.Error(err)
 	}
 }

@@ -146,6 +146,16 @@ func TestDeclaredArgErrors(t *testing.T) {
 		`kernel.toml:29: "value" in [[arg]] "n" is "n ** 2": column 3: there is no power operator **; multiply, or shift as in 1 << n`)
 	swap("type = \"i32\"\nvalue = \"n\" ", "type = \"i32\"\nvalue = \"m"+strings.Repeat(" + n", 30)+"\" ",
 		`kernel.toml:29: "value" in [[arg]] "n" is "m`+strings.Repeat(" + n", 19)+` +…": unknown axis or knob "m"; there are rows, n, THREADS`)
+	swap(`type = "f16"`, `type = "'bf16' if THREADS > 64 else ('f16')"`, none)
+	swap(`type = "f16"`, `type = "('f16')"`, none)
+	swap(`type = "f16"`, `type = "'f16' if n > 64 else 'bf16'"`,
+		`kernel.toml:13: "type" in [[arg]] "x" is "'f16' if n > 64 else 'bf16'": a type depends on knobs only, and n is an axis`)
+	swap(`type = "f16"`, `type = "'f16' if THREADS > 64 else 'i8'"`,
+		`kernel.toml:13: "type" in [[arg]] "x" is "'f16' if THREADS > 64 else 'i8'": f16 and i8; want floating-point types or integer types, not both`)
+	swap(`type = "f16"`, `type = "'f16' if THREADS > 64 else 8"`,
+		`kernel.toml:13: "type" in [[arg]] "x": want types in quotes, such as "'bf16' if USE_BF16 else 'f16'"`)
+	swap(`type = "f16"`, `type = "'f16' if THREAD > 64 else 'bf16'"`,
+		`kernel.toml:13: "type" in [[arg]] "x" is "'f16' if THREAD > 64 else 'bf16'": unknown axis or knob "THREAD"; did you mean "THREADS"?`)
 	swap(`type = "f16"`, `typ = "f16"`,
 		`kernel.toml:11: [[arg]] "x" has no "type"`,
 		`kernel.toml:13: unknown key "typ" in [[arg]] "x"; did you mean "type"?`)

@@ -1,9 +1,14 @@
 package trial
 
 import (
+	"context"
+	"encoding/json"
+	"maps"
 	"strings"
+	"sync"
 	"testing"
 
+	"attune/internal/fleet"
 	"attune/internal/run"
 	"attune/internal/tuner"
 )
@@ -84,5 +89,62 @@ func TestWorse(t *testing.T) {
 	r := &Repeats{done: 3, open: 1}
 	if got := r.Summary(); got != "3 evaluations were repeated by another worker; for 1 there was none" {
 		t.Error(got)
+	}
+}
+
+// A search's evaluations go to workers, and a new best to a second one. What they disagree on ends the
+// search, or the larger time counts; without a second worker the first result stands.
+func TestRepeatByAnother(t *testing.T) {
+	costs := map[string]float64{"a": 80, "b": 80}
+	var mu sync.Mutex
+	worker := func(name string) *fleet.Worker {
+		return &fleet.Worker{Name: name, Class: "sim", Do: func(_ context.Context, j *fleet.Job, _ fleet.Objects, _ func()) (any, error) {
+			var e evaluation
+			if err := json.Unmarshal(j.Body, &e); err != nil {
+				return nil, err
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if j.Not != "" && costs["answer"] != 0 {
+				return "no evaluation", nil
+			}
+			one := evaluated(e.Trial.Plan.Objective, costs[name])
+			one.Variant, one.Best = e.Trial.Variant, true
+			return one, nil
+		}}
+	}
+	here, err := fleet.StartHere(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer here.Close()
+	if err := here.Start(t.Context(), worker("a"), worker("b")); err != nil {
+		t.Fatal(err)
+	}
+	s := &Searcher{Fleet: here.Coordinator, Class: "sim", Flight: 4, Repeats: &Repeats{Note: func(string) {}}}
+	evaluate := func(variant, objective string, set map[string]float64) (run.TuneEvaluation, error) {
+		mu.Lock()
+		maps.Copy(costs, set)
+		mu.Unlock()
+		return s.Evaluate(t.Context(), tuner.Trial{Variant: variant, Plan: tuner.Plan{Objective: objective}})
+	}
+	if s.InFlight() != 4 {
+		t.Error(s.InFlight())
+	}
+	if got, err := evaluate("first", run.ObjectiveCost, nil); err != nil || *got.Cost != 80 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if got := s.Repeats.Summary(); got != "1 evaluations were repeated by another worker" {
+		t.Error(got)
+	}
+	if _, err := evaluate("second", run.ObjectiveCost, map[string]float64{"a": 70, "b": 60}); err == nil ||
+		!strings.HasPrefix(err.Error(), "second: ") || !strings.Contains(err.Error(), "depends on no machine") {
+		t.Error(err)
+	}
+	if got, err := evaluate("third", run.ObjectiveTime, map[string]float64{"a": 2, "b": 3}); err != nil || *got.Cost != 3 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if _, err := evaluate("fourth", run.ObjectiveTime, map[string]float64{"answer": 1}); err == nil || !strings.Contains(err.Error(), "cannot unmarshal") {
+		t.Error(err)
 	}
 }
