@@ -7,20 +7,18 @@ import (
 )
 
 // Join is the summary of two runs of the same code on different problems. It says of a line only what
-// is so in both: of one that both have executed nothing, because two ways may be a way each.
+// is so in both: nothing of one that both have executed, because each may have taken another way.
 func (s *Summary) Join(other *Summary) *Summary {
 	if s == nil || other == nil {
 		return nil
 	}
-	a, b := s.never(), other.never()
+	a, b := linesIn(s.Never), linesIn(other.Never)
 	return &Summary{
 		Lines: s.Lines, Never: rangesOf(a.and(b)),
 		Partly: rangesOf(a.and(linesIn(other.Partly)), b.and(linesIn(s.Partly))),
 		OneWay: rangesOf(a.and(linesIn(other.OneWay)), b.and(linesIn(s.OneWay))),
 	}
 }
-
-func (s *Summary) never() lineSet { return linesIn(s.Never) }
 
 // lineSet are lines of files.
 type lineSet map[place]bool

@@ -670,7 +670,7 @@ func TestInviteHere(t *testing.T) {
 	}
 }
 
-// A command waits a moment for the workers of a server that was started anew, and no longer.
+// A command waits a moment for the workers after the server has started again, and no longer.
 func TestStarted(t *testing.T) {
 	b := newBench(t)
 	if s, err := b.Started(t.Context()); err != nil || len(s.Workers) != 0 {

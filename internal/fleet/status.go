@@ -73,8 +73,8 @@ func (c *Coordinator) Status(ctx context.Context) (*Status, error) {
 	return s, queues.Err()
 }
 
-// Started is the status once a worker is listed, or after the time in which every worker of a server that
-// was started anew has reported.
+// Started is the status once a worker is listed. It waits no longer than workers take to report to a
+// server that has started again.
 func (c *Coordinator) Started(ctx context.Context) (*Status, error) {
 	for began := time.Now(); ; {
 		s, err := c.Status(ctx)

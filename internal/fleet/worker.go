@@ -233,7 +233,7 @@ func (w *Worker) execute(ctx context.Context, m jetstream.Msg, j *Job, result *R
 	cause := context.Cause(limited)
 	var machine *MachineError
 	switch {
-	case ctx.Err() != nil: // this worker ends, which says nothing about the job: the outbox publishes it anew
+	case ctx.Err() != nil: // this worker ends, which says nothing about the job: the outbox publishes it again
 		_ = m.Term()
 	case errors.Is(cause, errCancelled):
 		_ = m.Term()
