@@ -83,7 +83,7 @@ func build(t *testing.T, source string) (program, library string) {
 // flagsOf are the flags of nvcc that programs need.
 var flagsOf = map[string][]string{
 	"linked.cu": {"-rdc=true", filepath.Join("testdata", "linked_other.cu")}, "hosted.cu": {"-lcublas", "-lnvrtc", "-lcuda"},
-	"cublas.cu": {"-lcublas", "-lcublasLt"},
+	"cublas.cu": {"-lcublas", "-lcublasLt"}, "virtual.cu": {"-lcuda"},
 }
 
 // start runs a program and returns its output.
@@ -114,6 +114,7 @@ func TestPrograms(t *testing.T) {
 	t.Parallel()
 	for source, launches := range map[string]int{
 		"memory.cu": 3, "graph.cu": 17, "launch.cu": 3, "texture.cu": 3, "linked.cu": 2, "hosted.cu": 1, "streams.cu": 17, "cublas.cu": 0, "misuse.cu": 1,
+		"virtual.cu": 1,
 	} {
 		t.Run(source, func(t *testing.T) {
 			t.Parallel()

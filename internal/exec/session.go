@@ -35,6 +35,7 @@ type session struct {
 	memory    *mem.Memory
 	heap      mem.Heap       // of the kernels
 	kinds     map[uint64]int // of allocations, by their addresses
+	reserved  map[uint64]int // bytes of reservations, by their addresses
 	allocated int            // so far, of all kinds
 	modules   []*module
 	functions []*function
@@ -44,7 +45,7 @@ type session struct {
 }
 
 func newSession(s *Server, a *arena) *session {
-	return &session{Server: s, arena: a, memory: a.memory(s.options.Memory), kinds: map[uint64]int{}, repeats: map[string]*repeat{}, seed: maphash.MakeSeed()}
+	return &session{Server: s, arena: a, memory: a.memory(s.options.Memory), kinds: map[uint64]int{}, reserved: map[uint64]int{}, repeats: map[string]*repeat{}, seed: maphash.MakeSeed()}
 }
 
 // serve answers the requests of a process until it ends.
@@ -138,6 +139,10 @@ func (s *session) answerPlain(request uint64, f *fields) (status, []byte) {
 			return invalidValue, nil
 		}
 		return success, nil
+	case requestMap:
+		return s.mapMemory(f.u64(), f.u64(), f.u64()), nil
+	case requestUnmap:
+		return s.unmapMemory(f.u64(), f.u64()), nil
 	case requestReports:
 		return s.answerReports(f)
 	case requestUnsupported:
@@ -159,11 +164,14 @@ func (s *session) capability() (major, minor int) {
 const limitHeap = 2
 
 // kindNames name allocations in findings.
-var kindNames = []string{"allocation", "managed allocation", "pinned allocation", "registered memory", "reserved memory"}
+var kindNames = []string{"allocation", "managed allocation", "pinned allocation", "registered memory", "mapped memory"}
 
 func (s *session) alloc(f *fields) (status, []byte) {
 	size, kind := f.u64(), int(f.u64())
-	if kind < 0 || kind > reservedMemory || kind == registeredMemory || size > s.memoryBytes() {
+	if kind == reservedMemory {
+		return s.reserve(size)
+	}
+	if kind < 0 || kind >= registeredMemory || size > s.memoryBytes() {
 		return outOfMemory, nil
 	}
 	s.allocated++
@@ -188,8 +196,12 @@ func (s *session) alloc(f *fields) (status, []byte) {
 
 // free frees memory of the device, or of the host: each has a call of its own. The answer is its size.
 func (s *session) free(base uint64, host bool) (status, []byte) {
-	if kind, known := s.kinds[base]; !known || kind == registeredMemory || (kind == hostMemory) != host {
+	kind, known := s.kinds[base]
+	if !known || kind == registeredMemory || (kind == hostMemory) != host {
 		return invalidValue, nil
+	}
+	if kind == reservedMemory {
+		return s.unreserve(base)
 	}
 	size := len(s.memory.Find(base).Data)
 	delete(s.kinds, base)
@@ -274,7 +286,7 @@ func (s *session) rangeOf(address uint64) (status, []byte) {
 	case registeredMemory:
 		kind = hostMemory
 	case reservedMemory:
-		kind = deviceMemory
+		kind = deviceMemory // what is mapped there
 	}
 	return success, append(u64s(b.Base, uint64(len(b.Data))), u32s(kind, 1)...)
 }

@@ -309,7 +309,7 @@ func TestAllocations(t *testing.T) {
 	p.want(outOfMemory, requestAlloc, 1<<40, deviceMemory)
 	empty := p.allocated(0, deviceMemory)
 	p.want(success, requestFree, empty, int32(0))
-	for kind, shown := range map[int]int32{deviceMemory: deviceMemory, managedMemory: managedMemory, hostMemory: hostMemory, reservedMemory: deviceMemory} {
+	for kind, shown := range map[int]int32{deviceMemory: deviceMemory, managedMemory: managedMemory, hostMemory: hostMemory} {
 		at := p.allocated(24, kind)
 		if got := p.want(success, requestRange, at+23); !bytes.Equal(got, body([]any{at, 24, shown, int32(1)})) {
 			t.Errorf("kind %d is in the range %v", kind, got)
@@ -326,6 +326,26 @@ func TestAllocations(t *testing.T) {
 		p.want(success, requestFree, at, host)
 		p.want(invalidValue, requestFree, at, host)
 	}
+	at := p.allocated(1<<32, reservedMemory) // more than the memory
+	if got := p.want(success, requestRange, at); !bytes.Equal(got, make([]byte, 24)) {
+		t.Errorf("reserved addresses have memory: %v", got)
+	}
+	p.want(invalidValue, requestMap, at, 0, 1)
+	p.want(invalidValue, requestMap, at+4096, 1<<32, 1) // past the end
+	p.want(outOfMemory, requestMap, at, 1<<31, 1)
+	p.want(success, requestMap, at+4096, 4096, 0)
+	p.want(success, requestMap, at, 4096, 1)
+	if got := p.want(success, requestRange, at+8191); !bytes.Equal(got, body([]any{at, 8192, int32(deviceMemory), int32(1)})) {
+		t.Errorf("neighbours are in the range %v", got)
+	}
+	p.want(invalidValue, requestFree, at, int32(0))
+	p.want(success, requestUnmap, at+2048, 4096) // the middle
+	p.want(invalidValue, requestUnmap, at+2048, 4096)
+	if got := p.want(success, requestRange, at+8191); !bytes.Equal(got, body([]any{at + 6144, 2048, int32(deviceMemory), int32(1)})) {
+		t.Errorf("behind what was unmapped is the range %v", got)
+	}
+	p.want(success, requestUnmap, at, 1<<32)
+	p.want(success, requestFree, at, int32(0))
 	free := func() uint64 { return binary.LittleEndian.Uint64(p.want(success, requestMemory)) }
 	before := free()
 	p.allocated(8<<20, deviceMemory)

@@ -30,6 +30,8 @@ const (
 	requestLibrary
 	requestTexture
 	requestTextureFree
+	requestMap
+	requestUnmap
 )
 
 // requestReports is of attune's Python package, apart from those of the driver.

@@ -1,5 +1,5 @@
-// Virtual memory. A reservation of addresses is an allocation, and what the program maps there is that
-// memory: the simulator has the bytes of an address in one place. So a piece of memory has one mapping.
+// Virtual memory. A piece of memory is made where it is mapped: the simulator has the bytes of an address
+// in one place. So a piece has one mapping.
 
 #include "client.h"
 
@@ -40,6 +40,7 @@ API CUresult cuMemAddressReserve(CUdeviceptr *address, size_t bytes, size_t alig
 }
 
 CUresult cuMemFree_v2(CUdeviceptr);
+CUresult cuMemGetInfo_v2(size_t *, size_t *);
 
 API CUresult cuMemAddressFree(CUdeviceptr address, size_t bytes) {
   (void)bytes;
@@ -51,6 +52,10 @@ API CUresult cuMemCreate(struct Piece **piece, size_t bytes, const struct PieceP
   if (bytes == 0 || bytes % kGranularity != 0 || p == NULL) return CUDA_ERROR_INVALID_VALUE;
   if (p->location.type == kDeviceLocation && p->location.id != 0) return CUDA_ERROR_INVALID_DEVICE;
   if (p->handles != 0) return unsupported("cuMemCreate of memory for other processes");
+  size_t left;
+  const CUresult status = cuMemGetInfo_v2(&left, NULL);
+  if (status != CUDA_SUCCESS) return status;
+  if (bytes > left) return CUDA_ERROR_OUT_OF_MEMORY;
   *piece = calloc(1, sizeof **piece);
   if (*piece == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
   (*piece)->bytes = bytes;
@@ -62,21 +67,23 @@ API CUresult cuMemCreate(struct Piece **piece, size_t bytes, const struct PieceP
 API CUresult cuMemRelease(struct Piece *piece) { return piece == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS; }
 
 API CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, struct Piece *piece, unsigned long long flags) {
-  struct Range range;
   if (piece == NULL || offset != 0 || flags != 0 || bytes > piece->bytes) return CUDA_ERROR_INVALID_VALUE;
   if (piece->mapped != 0) return unsupported("cuMemMap of memory that has an address already");
-  const CUresult status = range_of(address, &range);
+  const uint64_t device = ((struct PieceProperties *)piece->properties)->location.type == kDeviceLocation;
+  const uint64_t request[3] = {address, bytes, device};
+  const CUresult status = call(REQUEST_MAP, request, sizeof request, NULL, 0, NULL, 0, NULL);
   if (status != CUDA_SUCCESS) return status;
-  if (!range.known || address + bytes > range.base + range.bytes) return CUDA_ERROR_INVALID_VALUE;
   piece->mapped = address;
-  if (((struct PieceProperties *)piece->properties)->location.type != kDeviceLocation) attuneOpenMemory(address, bytes);
+  if (!device) attuneOpenMemory(address, bytes);
   return CUDA_SUCCESS;
 }
 
 API CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
-  (void)address, (void)bytes;
   flush_output();
-  return CUDA_SUCCESS;
+  const uint64_t request[2] = {address, bytes};
+  const CUresult status = call(REQUEST_UNMAP, request, sizeof request, NULL, 0, NULL, 0, NULL);
+  if (status == CUDA_SUCCESS) close_memory(address, bytes);
+  return status;
 }
 
 API CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const void *list, size_t count) {

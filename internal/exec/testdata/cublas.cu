@@ -44,6 +44,10 @@ int cublasIzamin_v2(Handle, int, const void *, int, int *);
 int cublasDrot_v2(Handle, int, void *, int, void *, int, const void *, const void *);
 int cublasDgetrfBatched(Handle, int, void *const *, int, int *, int *, int);
 int cublasCgetrfBatched(Handle, int, void *const *, int, int *, int *, int);
+int cublasDtrsm_v2(Handle, int, int, int, int, int, int, const void *, const void *, int, void *, int);
+int cublasCtrsm_v2(Handle, int, int, int, int, int, int, const void *, const void *, int, void *, int);
+int cublasDtrsmBatched(Handle, int, int, int, int, int, int, const void *, const void *const *, int, void *const *, int, int);
+int cublasCtrsmBatched(Handle, int, int, int, int, int, int, const void *, const void *const *, int, void *const *, int, int);
 int cublasXtCreate(Handle *);
 int cublasXtDestroy(Handle);
 int cublasXtDeviceSelect(Handle, int, const int *);
@@ -439,6 +443,71 @@ static void factors(Handle h) {
   expect(cublasDgetrfBatched(h, 3, nullptr, 2, nullptr, nullptr, 1) != 0, "a leading dimension of LU factors that is too small");
 }
 
+// triangle is a triangular matrix: its elements in memory that has only them, and the whole matrix.
+struct Triangle {
+  void *at;
+  Numbers whole;
+};
+
+static Triangle triangle(int type, int size, int ld, bool upper, bool unit) {
+  Triangle t = {nullptr, Numbers(size * size)};
+  const size_t each = bytes_of(type);
+  CHECK(cudaMalloc(&t.at, each * ld * size));
+  for (int j = 0; j < size; j++) {
+    for (int i = 0; i < size; i++) {
+      if (i == j && unit) t.whole[i + j * size] = 1;
+      if (upper ? i > j : i < j) continue;
+      if (i == j && unit) continue;
+      const Number v(i == j ? 4 : i + 1 - j * 0.5, type == C32 ? i - j * 0.25 : 0);
+      t.whole[i + j * size] = v;
+      char bytes[16];
+      put(type, bytes, v);
+      CHECK(cudaMemcpy((char *)t.at + each * (i + j * ld), bytes, each, cudaMemcpyHostToDevice));
+    }
+  }
+  return t;
+}
+
+// Triangular systems from both sides, of both triangles, transposed, with and without a diagonal of ones.
+static void triangular(Handle h) {
+  enum { kRows = 3, kColumns = 2, kLd = 4 };
+  for (int form = 0; form < 48; form++) {
+    const int side = form & 1, fill = form >> 1 & 1, unit = form >> 2 & 1, type = form >> 3 & 1 ? C32 : F64, op = form >> 4;
+    const int size = side ? kColumns : kRows;
+    const Triangle t = triangle(type, size, kLd, fill == 1, unit == 1);
+    const Numbers x = numbers(type, kRows * kColumns, 7);
+    Numbers b(kRows * kColumns);
+    const Number alpha = 2;
+    for (int i = 0; i < kRows; i++) {
+      for (int j = 0; j < kColumns; j++) {
+        for (int q = 0; q < size; q++) {
+          const int row = side ? q : i, column = side ? j : q;
+          Number a = op == N ? t.whole[row + column * size] : t.whole[column + row * size];
+          if (op == C) a = std::conj(a);
+          b[i + j * kRows] += a * (side ? x[i + q * kRows] : x[q + j * kRows]) / alpha;
+        }
+      }
+    }
+    char factor[16];
+    put(type, factor, alpha);
+    void *solutions[3] = {device(type, b), device(type, b), device(type, b)}, *both[2] = {t.at, t.at}, **pointers;
+    CHECK(cudaMalloc(&pointers, 4 * sizeof(void *)));
+    CHECK(cudaMemcpy(pointers, both, sizeof both, cudaMemcpyHostToDevice));
+    CHECK(cudaMemcpy(pointers + 2, solutions + 1, sizeof both, cudaMemcpyHostToDevice));
+    const auto one = type == F64 ? cublasDtrsm_v2 : cublasCtrsm_v2;
+    const auto batched = type == F64 ? cublasDtrsmBatched : cublasCtrsmBatched;
+    expect(one(h, side, fill, op, unit, kRows, kColumns, factor, t.at, kLd, solutions[0], kRows) == 0, "the status of trsm", form);
+    expect(batched(h, side, fill, op, unit, kRows, kColumns, factor, pointers, kLd, pointers + 2, kRows, 2) == 0, "the status of trsmBatched", form);
+    for (int i = 0; i < 3; i++) {
+      const Numbers got = host(type, solutions[i], x.size());
+      double off = 0;
+      for (size_t e = 0; e < x.size(); e++) off = std::max(off, std::abs(got[e] - x[e]));
+      expect(off < 1e-4, "a triangular system", form, i);
+    }
+  }
+  expect(cublasDtrsm_v2(h, 0, 0, N, 0, 3, 2, nullptr, nullptr, 2, nullptr, 3) != 0, "a leading dimension of a triangle that is too small");
+}
+
 // A product of matrices in the memory of the host, and of one on the device.
 static void host_product() {
   Handle h;
@@ -488,6 +557,7 @@ int main(int count, char **) {
   descriptions();
   captured(h);
   factors(h);
+  triangular(h);
   host_product();
   if (count > 1) {  // a scalar on the device that nothing has set, and an array of pointers that is too short
     void *x = device(F32, {1, 2, 3, 4}), *unset, **one_pointer;

@@ -82,6 +82,9 @@ func (b *Buffer) Start() uint64 {
 	return b.Base
 }
 
+// end is the address behind the buffer.
+func (b *Buffer) end() uint64 { return b.Base + uint64(len(b.Data)) }
+
 // Holds reports whether a range of addresses lies inside the buffer.
 func (b *Buffer) Holds(address uint64, size int) bool {
 	at := address - b.Base
@@ -134,42 +137,59 @@ func (m *Memory) Alloc(v finding.Variable, size int) (uint64, error) {
 	if size < 0 {
 		return 0, fmt.Errorf("allocate %d bytes of simulated memory for %s: the size must be at least 0", size, v)
 	}
-	if left := m.limit - m.used - bufferOverhead; size > left/2 {
-		return 0, fmt.Errorf("allocate %d bytes of simulated memory for %s: a byte takes two, %d are in use already, and the limit is %d (%d MiB); %s MIB sets another",
-			size, v, m.used, m.limit, m.limit>>20, LimitFlag)
-	}
-	m.used += cost(size)
-	v.Bytes = size
-	data, err := m.bytes(size)
-	if err != nil {
+	if err := cmp.Or(m.room(v, size), m.fits(size)); err != nil {
 		return 0, err
 	}
-	b := &Buffer{Variable: v, Base: m.next, Data: data, Marks: make([]byte, size)}
-	b.Shadow = order.NewPages(size, &m.shadow)
+	b := m.buffer(v, m.next, size)
+	if size < largePoison || m.arena == nil {
+		Fill(b.Data, Poison)
+	}
+	m.used += cost(size)
 	m.insert(b)
+	m.advance(size)
+	return b.Base, nil
+}
+
+// room fails if the limit has no room for a buffer.
+func (m *Memory) room(v finding.Variable, size int) error {
+	if left := m.limit - m.used - bufferOverhead; size > left/2 {
+		return fmt.Errorf("allocate %d bytes of simulated memory for %s: a byte takes two, %d are in use already, and the limit is %d (%d MiB); %s MIB sets another",
+			size, v, m.used, m.limit, m.limit>>20, LimitFlag)
+	}
+	return nil
+}
+
+// fits fails if the arena has no addresses for the next buffer.
+func (m *Memory) fits(size int) error {
+	if m.arena == nil {
+		return nil
+	}
+	at := m.next - m.arena.Base
+	if left := uint64(len(m.arena.Data)); at >= left || uint64(size) > left-at {
+		return fmt.Errorf("allocate %d bytes of simulated memory: all addresses of the device have been used", size)
+	}
+	return nil
+}
+
+// advance makes the addresses of the next buffer those behind a buffer.
+func (m *Memory) advance(size int) {
 	m.next += (uint64(size)+bufferGap+bufferAlign-1)/bufferAlign*bufferAlign + bufferGap
 	if m.random != nil {
 		m.next += m.random.Uint64N(bufferGap/bufferAlign) * bufferAlign
 	}
-	return b.Base, nil
 }
 
-// bytes returns the poisoned bytes of the next buffer.
-func (m *Memory) bytes(size int) ([]byte, error) {
+// buffer makes a buffer whose bytes are unwritten. It is not in the list, and takes nothing of the limit.
+func (m *Memory) buffer(v finding.Variable, base uint64, size int) *Buffer {
+	v.Bytes = size
+	b := &Buffer{Variable: v, Base: base, Marks: make([]byte, size), Shadow: order.NewPages(size, &m.shadow)}
 	if m.arena == nil {
-		data := make([]byte, size)
-		Fill(data, Poison)
-		return data, nil
+		b.Data = make([]byte, size)
+	} else {
+		at := base - m.arena.Base
+		b.Data = m.arena.Data[at : at+uint64(size) : at+uint64(size)]
 	}
-	at := m.next - m.arena.Base
-	if left := uint64(len(m.arena.Data)); at >= left || uint64(size) > left-at {
-		return nil, fmt.Errorf("allocate %d bytes of simulated memory: all addresses of the device have been used", size)
-	}
-	data := m.arena.Data[at : at+uint64(size) : at+uint64(size)]
-	if size < largePoison {
-		Fill(data, Poison)
-	}
-	return data, nil
+	return b
 }
 
 // Adopt makes a buffer at an address that the caller chooses, of bytes that count as written. It is
@@ -178,7 +198,7 @@ func (m *Memory) Adopt(v finding.Variable, base uint64, data []byte) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	i, _ := m.index(base)
-	if i > 0 && m.sorted[i-1].Base+uint64(len(m.sorted[i-1].Data)) > base || i < len(m.sorted) && m.sorted[i].Base < base+uint64(len(data)) {
+	if i > 0 && m.sorted[i-1].end() > base || i < len(m.sorted) && m.sorted[i].Base < base+uint64(len(data)) {
 		return fmt.Errorf("a buffer of %d bytes at %#x overlaps another", len(data), base)
 	}
 	v.Bytes = len(data)
@@ -194,11 +214,16 @@ func (m *Memory) insert(b *Buffer) {
 
 // remove is what remains to be done for a buffer that is no longer in the list.
 func (m *Memory) remove(b *Buffer) {
-	m.used -= cost(len(b.Data))
-	b.Shadow.Forget()
+	m.forget(b)
 	if m.arena != nil && !b.adopted {
 		m.arena.Release(b.Data)
 	}
+}
+
+// forget gives back what a buffer takes of the limit.
+func (m *Memory) forget(b *Buffer) {
+	m.used -= cost(len(b.Data))
+	b.Shadow.Forget()
 }
 
 // CopyWithin copies bytes from one place of the memory to another, with what is known of them: bytes

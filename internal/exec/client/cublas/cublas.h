@@ -32,6 +32,16 @@ struct Number {
   double re, im;
 };
 
+static inline struct Number number_product(struct Number a, struct Number b) {
+  return (struct Number){a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};
+}
+
+static inline struct Number number_quotient(struct Number a, struct Number b) {
+  const double size = b.re * b.re + b.im * b.im;
+  if (b.im == 0) return (struct Number){a.re / b.re, a.im / b.re};
+  return (struct Number){(a.re * b.re + a.im * b.im) / size, (a.im * b.re - a.re * b.im) / size};
+}
+
 // host_view is where the host accesses what a program names.
 static inline void *host_view(const void *p) { return (void *)(uintptr_t)attuneHostAddress((uintptr_t)p); }
 

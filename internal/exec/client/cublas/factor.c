@@ -17,13 +17,8 @@ struct Factors {
 };
 
 static struct Number minus_product(struct Number c, struct Number a, struct Number b) {
-  return (struct Number){c.re - (a.re * b.re - a.im * b.im), c.im - (a.re * b.im + a.im * b.re)};
-}
-
-static struct Number quotient(struct Number a, struct Number b) {
-  const double size = b.re * b.re + b.im * b.im;
-  if (b.im == 0) return (struct Number){a.re / b.re, a.im / b.re};
-  return (struct Number){(a.re * b.re + a.im * b.im) / size, (a.im * b.re - a.re * b.im) / size};
+  const struct Number p = number_product(a, b);
+  return (struct Number){c.re - p.re, c.im - p.im};
 }
 
 static struct Number get(const struct Factors *f, const char *m, int64_t row, int64_t column) {
@@ -51,7 +46,7 @@ static int64_t swap_rows(const struct Factors *f, char *m, int64_t column) {
 static void eliminate(const struct Factors *f, char *m, int64_t column) {
   const struct Number pivot = get(f, m, column, column);
   for (int64_t row = column + 1; row < f->n; row++) {
-    store_element(f->type, m, row + column * f->ld, quotient(get(f, m, row, column), pivot));
+    store_element(f->type, m, row + column * f->ld, number_quotient(get(f, m, row, column), pivot));
     const struct Number factor = get(f, m, row, column);
     for (int64_t j = column + 1; j < f->n; j++) {
       store_element(f->type, m, row + j * f->ld, minus_product(get(f, m, row, j), factor, get(f, m, column, j)));

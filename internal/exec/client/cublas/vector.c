@@ -28,8 +28,6 @@ static struct Number y_of(const struct Vectors *v, int64_t i) { return load_elem
 static void set_x(struct Vectors *v, int64_t i, struct Number value) { store_element(v->type_x, v->x, at(i, v->n, v->incx), value); }
 static void set_y(struct Vectors *v, int64_t i, struct Number value) { store_element(v->type_y, v->y, at(i, v->n, v->incy), value); }
 
-static struct Number times(struct Number a, struct Number b) { return (struct Number){a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re}; }
-
 static struct Region vector_region(const char *data, int type, int64_t n, int64_t increment, bool writes) {
   const size_t each = bytes_of(type);
   const uint64_t step = (uint64_t)(increment < 0 ? -increment : increment);
@@ -62,14 +60,14 @@ static cublasStatus_t start(struct Handle *h, struct Vectors v) {
 static void axpy(struct Vectors *v) {
   const struct Number alpha = load_element(v->alpha_type, v->alpha, 0);
   for (int64_t i = 0; i < v->n; i++) {
-    const struct Number p = times(alpha, x_of(v, i)), y = y_of(v, i);
+    const struct Number p = number_product(alpha, x_of(v, i)), y = y_of(v, i);
     set_y(v, i, (struct Number){p.re + y.re, p.im + y.im});
   }
 }
 
 static void scal(struct Vectors *v) {
   const struct Number alpha = load_element(v->alpha_type, v->alpha, 0);
-  for (int64_t i = 0; i < v->n; i++) set_x(v, i, times(alpha, x_of(v, i)));
+  for (int64_t i = 0; i < v->n; i++) set_x(v, i, number_product(alpha, x_of(v, i)));
 }
 
 static void copy(struct Vectors *v) {
@@ -98,7 +96,7 @@ static void dot_with(struct Vectors *v, double sign) {
   for (int64_t i = 0; i < v->n; i++) {
     struct Number x = x_of(v, i);
     x.im *= sign;
-    const struct Number p = times(x, y_of(v, i));
+    const struct Number p = number_product(x, y_of(v, i));
     sum.re += p.re, sum.im += p.im;
   }
   store_element(v->result_type, v->result, 0, sum);
