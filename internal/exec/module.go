@@ -196,11 +196,16 @@ func (s *session) findVariable(f *fields) (status, []byte) {
 	if err := s.load(m); err != nil {
 		return moduleStatus(err), nil
 	}
-	address, size, known := m.instance.Symbol(m.program, string(f.data))
-	if !known {
+	address, v := m.instance.Symbol(m.program, string(f.data))
+	if v == nil {
 		return notFound, nil
 	}
-	return success, u64s(address, uint64(size))
+	managed := uint64(0)
+	if v.Managed {
+		managed = 1
+		s.kinds[address] = managedVariable
+	}
+	return success, u64s(address, uint64(v.Size()), managed)
 }
 
 // shortName is the name of a function without its parameters: of a mangled name, the last of its parts.

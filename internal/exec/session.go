@@ -26,6 +26,7 @@ const (
 	hostMemory
 	registeredMemory
 	reservedMemory
+	managedVariable // of a module; the client does not ask for it
 )
 
 // session is one process that has opened the driver.
@@ -197,7 +198,7 @@ func (s *session) alloc(f *fields) (status, []byte) {
 // free frees memory of the device, or of the host: each has a call of its own. The answer is its size.
 func (s *session) free(base uint64, host bool) (status, []byte) {
 	kind, known := s.kinds[base]
-	if !known || kind == registeredMemory || (kind == hostMemory) != host {
+	if !known || kind == registeredMemory || kind == managedVariable || (kind == hostMemory) != host {
 		return invalidValue, nil
 	}
 	if kind == reservedMemory {
@@ -285,6 +286,8 @@ func (s *session) rangeOf(address uint64) (status, []byte) {
 	switch kind {
 	case registeredMemory:
 		kind = hostMemory
+	case managedVariable:
+		kind = managedMemory
 	case reservedMemory:
 		kind = deviceMemory // what is mapped there
 	}

@@ -260,7 +260,7 @@ func TestModules(t *testing.T) {
 		t.Errorf("the kernels are %q", names)
 	}
 	variable := p.want(success, requestGlobal, int32(1), "counter")
-	if len(variable) != 16 || variable[8] != 4 || !p.isDevice(binary.LittleEndian.Uint64(variable)) {
+	if len(variable) != 24 || variable[8] != 4 || variable[16] != 0 || !p.isDevice(binary.LittleEndian.Uint64(variable)) {
 		t.Errorf("the variable is %v", variable)
 	}
 	if small := p.want(success, requestFunction, int32(1), "small"); binary.LittleEndian.Uint32(small[12:]) != 64 {

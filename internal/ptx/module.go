@@ -48,6 +48,7 @@ type Variable struct {
 	Align   int // in bytes; natural alignment if the text has no .align
 	Extern  bool
 	Visible bool
+	Managed bool // the host accesses it too
 	Line    int
 
 	Init        []byte       // leading bytes of the initial value, the rest is zero; nil without initialiser

@@ -9,7 +9,7 @@ import (
 // Limits on the input. They are far beyond the output of a compiler for one kernel. They bound the
 // memory for malformed input: the parsed form takes up to a few hundred times the size of the text.
 const (
-	maxText       = 16 << 20 // bytes of a module's text
+	maxText       = 64 << 20 // bytes of a module's text
 	maxRegisters  = 1 << 20  // registers and other names of the form name<n>, per module
 	maxSize       = 1 << 30  // bytes of a variable
 	maxInit       = 64 << 20 // bytes of initialisers, per module
@@ -169,11 +169,12 @@ func (p *parser) pragma() {
 	p.expect(';')
 }
 
-// attribute skips .attribute(...), such as .attribute(.managed).
-func (p *parser) attribute() {
+// attribute skips .attribute(...) and reports whether it has .managed.
+func (p *parser) attribute() (managed bool) {
 	p.next()
 	p.expect('(')
 	for open := 1; open > 0; p.next() {
+		managed = managed || p.is(directive, ".managed")
 		switch p.tok.kind {
 		case '(':
 			open++
@@ -181,9 +182,10 @@ func (p *parser) attribute() {
 			open--
 		case eof:
 			p.failExpected("')'")
-			return
+			return managed
 		}
 	}
+	return managed
 }
 
 // countRegisters adds to the number of declared names and reports whether it is within the limit.

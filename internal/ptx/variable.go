@@ -10,10 +10,11 @@ import (
 // declarator holds the properties that all variables of one declaration share.
 type declarator struct {
 	linkage
-	space  Space
-	kind   Type
-	vector int
-	align  int
+	space   Space
+	kind    Type
+	vector  int
+	align   int
+	managed bool
 }
 
 var spaces = map[string]Space{
@@ -72,7 +73,7 @@ func (p *parser) declarator(linkage linkage) declarator {
 			}
 			continue
 		case ".attribute":
-			p.attribute()
+			d.managed = p.attribute() || d.managed
 			continue
 		case ".v2", ".v4":
 			d.vector = int(word[2] - '0')
@@ -121,7 +122,7 @@ func (d declarator) variable(name string, line int) *Variable {
 		align = max(d.kind.Size()*d.vector, 1)
 	}
 	return &Variable{
-		Name: name, Space: d.space, Type: d.kind, Vector: d.vector, Count: 1, Align: align, Extern: d.extern, Visible: d.visible,
+		Name: name, Space: d.space, Type: d.kind, Vector: d.vector, Count: 1, Align: align, Extern: d.extern, Visible: d.visible, Managed: d.managed,
 		Line: line, Register: -1,
 	}
 }

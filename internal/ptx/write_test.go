@@ -146,7 +146,12 @@ func (w *writer) variable(v *Variable, name string) {
 	} else if v.Visible {
 		w.WriteString(".visible ")
 	}
-	fmt.Fprintf(w, ".%s .align %d %s.%s %s%s", v.Space, v.Align, vector(v), v.Type, name, size(v))
+	if v.Managed {
+		w.WriteString(".global .attribute(.managed)")
+	} else {
+		fmt.Fprintf(w, ".%s", v.Space)
+	}
+	fmt.Fprintf(w, " .align %d %s.%s %s%s", v.Align, vector(v), v.Type, name, size(v))
 	if v.Init != nil {
 		w.WriteString(" = " + w.initial(v))
 	}

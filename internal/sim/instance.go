@@ -42,19 +42,19 @@ func (i *Instance) Place(p *Program, memory *mem.Memory) error {
 	return nil
 }
 
-// Symbol returns the address and the size of a variable or constant that Place has placed.
-func (i *Instance) Symbol(p *Program, name string) (address uint64, size int, known bool) {
+// Symbol returns a variable or constant that Place has placed, and its address; nil if there is none.
+func (i *Instance) Symbol(p *Program, name string) (address uint64, v *ptx.Variable) {
 	for n, v := range p.globals {
 		if v.Name == name {
-			return i.globals[n], v.Size(), true
+			return i.globals[n], v
 		}
 	}
 	for v, at := range p.constants.Variables() {
 		if v.Name == name {
-			return i.constants + uint64(at), v.Size(), true
+			return i.constants + uint64(at), v
 		}
 	}
-	return 0, 0, false
+	return 0, nil
 }
 
 // placeConstants fills the constant memory of a launch.

@@ -271,9 +271,10 @@ API CUresult cuModuleEnumerateFunctions(CUfunction *functions, unsigned most, CU
 
 API CUresult cuModuleGetGlobal_v2(CUdeviceptr *address, size_t *bytes, CUmodule module, const char *name) {
   if (module == NULL || name == NULL) return CUDA_ERROR_INVALID_VALUE;
-  uint64_t reply[2];
+  uint64_t reply[3];
   const CUresult status = call(REQUEST_GLOBAL, &module->id, sizeof module->id, name, strlen(name), reply, sizeof reply, NULL);
   if (status != CUDA_SUCCESS) return status;
+  if (reply[2] != 0) attuneOpenMemory(reply[0], reply[1]);
   if (address != NULL) *address = reply[0];
   if (bytes != NULL) *bytes = reply[1];
   return CUDA_SUCCESS;
@@ -284,14 +285,7 @@ API CUresult cuLibraryGetGlobal(CUdeviceptr *address, size_t *bytes, CUmodule li
 }
 
 API CUresult cuLibraryGetManaged(CUdeviceptr *address, size_t *bytes, CUmodule library, const char *name) {
-  CUdeviceptr at;
-  size_t size;
-  const CUresult status = cuModuleGetGlobal_v2(&at, &size, library, name);
-  if (status != CUDA_SUCCESS) return status;
-  attuneOpenMemory(at, size);
-  if (address != NULL) *address = at;
-  if (bytes != NULL) *bytes = size;
-  return CUDA_SUCCESS;
+  return cuModuleGetGlobal_v2(address, bytes, library, name);
 }
 
 // ---- attributes --------------------------------------------------------------------------------

@@ -102,6 +102,9 @@ static void registered() {
   CHECK(cudaHostUnregister(host.data()));
   host[5] = 1;
   cudaPointerAttributes attributes;
+  CHECK(cudaPointerGetAttributes(&attributes, counted));
+  if (attributes.type != cudaMemoryTypeManaged || attributes.hostPointer != counted || cudaFree(counted) == cudaSuccess) exit(1);
+  cudaGetLastError();
   CHECK(cudaPointerGetAttributes(&attributes, host.data()));
   wrong += attributes.type != cudaMemoryTypeUnregistered;
   printf("registered: %s\n", wrong ? "wrong" : "ok");

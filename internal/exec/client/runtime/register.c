@@ -112,7 +112,6 @@ API char __cudaInitModule(void **handle) {
     size_t bytes;
     if (e->host == NULL || e->managed == NULL || e->binary != binary || load(binary) != 0) continue;
     if (cuModuleGetGlobal_v2(&address, &bytes, binary->module, e->name) != 0) continue;
-    attuneOpenMemory(address, bytes);
     *e->managed = (void *)(uintptr_t)address;
   }
   return 1;
