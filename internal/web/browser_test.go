@@ -1,3 +1,5 @@
+//go:build !nobrowser
+
 package web
 
 import (
@@ -56,9 +58,11 @@ var (
 	startTheBrowser sync.Once
 )
 
-func closeBrowser() {
-	if theBrowser.close != nil {
-		theBrowser.close()
+func init() {
+	atEnd = func() {
+		if theBrowser.close != nil {
+			theBrowser.close()
+		}
 	}
 }
 

@@ -24,12 +24,15 @@ import (
 // testToken is the token of the servers in tests.
 const testToken = "0123456789abcdef0123"
 
+// atEnd runs after the tests.
+var atEnd = func() {}
+
 func TestMain(m *testing.M) {
 	if os.Getenv(childVariable) != "" {
 		os.Exit(child())
 	}
 	code := m.Run()
-	closeBrowser()
+	atEnd()
 	os.Exit(code)
 }
 
