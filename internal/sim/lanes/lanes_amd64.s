@@ -219,6 +219,102 @@ OPERATION(cvtF32F16)
 	STORE(R9, DI)
 	NEXT
 
+// Flushing of subnormals (.ftz): inputs and results that are subnormal become zeros of the same sign. Like
+// the chip, the processor flushes a result that is tiny after rounding with unbounded exponent.
+DATA ftz<>+0(SB)/4, $0x9FC0 // MXCSR with FTZ and DAZ
+GLOBL ftz<>(SB), RODATA|NOPTR, $4
+DATA plain<>+0(SB)/4, $0x1F80 // that of Go
+GLOBL plain<>(SB), RODATA|NOPTR, $4
+
+#define FTZ LDMXCSR ftz<>(SB)
+#define PLAIN LDMXCSR plain<>(SB)
+
+OPERATION(addFtzF32)
+	FTZ; TWO(VADDPS); PLAIN
+	CHIPNAN
+	STORE(R9, DI)
+	NEXT
+
+OPERATION(subFtzF32)
+	FTZ; TWO(VSUBPS); PLAIN
+	CHIPNAN
+	STORE(R9, DI)
+	NEXT
+
+OPERATION(mulFtzF32)
+	FTZ; TWO(VMULPS); PLAIN
+	CHIPNAN
+	STORE(R9, DI)
+	NEXT
+
+OPERATION(fmaFtzF32)
+	D; A; B; C
+	LOAD(R9, SI, Y0, Y1, Y2, Y3)
+	LOAD(R9, DX, Y4, Y5, Y6, Y7)
+	FTZ
+	VFMADD213PS 0(R9)(BX*1), Y4, Y0 // Y0 = Y0*Y4 + c
+	VFMADD213PS 32(R9)(BX*1), Y5, Y1
+	VFMADD213PS 64(R9)(BX*1), Y6, Y2
+	VFMADD213PS 96(R9)(BX*1), Y7, Y3
+	PLAIN
+	CHIPNAN
+	STORE(R9, DI)
+	NEXT
+
+// Flushes a register by a product with 1, which Y15 has.
+#define ONES BROADCAST($0x3F800000, X15, Y15)
+#define FLUSH(y0, y1, y2, y3) VMULPS Y15, y0, y0; VMULPS Y15, y1, y1; VMULPS Y15, y2, y2; VMULPS Y15, y3, y3
+
+#define MINMAXFTZ(name, compare, both) \
+	OPERATION(name); \
+	D; A; B; \
+	LOAD(R9, SI, Y0, Y1, Y2, Y3); \
+	LOAD(R9, DX, Y4, Y5, Y6, Y7); \
+	ONES; \
+	FTZ; FLUSH(Y0, Y1, Y2, Y3); FLUSH(Y4, Y5, Y6, Y7); PLAIN; \
+	CHOOSE(compare, both, Y0, Y4); CHOOSE(compare, both, Y1, Y5); CHOOSE(compare, both, Y2, Y6); CHOOSE(compare, both, Y3, Y7); \
+	CHIPNAN; \
+	STORE(R9, DI); \
+	NEXT
+
+MINMAXFTZ(minFtzF32, $17, VORPS)
+MINMAXFTZ(maxFtzF32, $30, VANDPS)
+
+// Changes the sign bits by the constant.
+#define SIGN(instruction, constant) \
+	BROADCAST(constant, X8, Y8); \
+	instruction Y8, Y0, Y0; instruction Y8, Y1, Y1; instruction Y8, Y2, Y2; instruction Y8, Y3, Y3; \
+	CHIPNAN; \
+	STORE(R9, DI)
+
+OPERATION(absF32)
+	D; A
+	LOAD(R9, SI, Y0, Y1, Y2, Y3)
+	SIGN(VPAND, $0x7FFFFFFF)
+	NEXT
+
+OPERATION(negF32)
+	D; A
+	LOAD(R9, SI, Y0, Y1, Y2, Y3)
+	SIGN(VPXOR, $0x80000000)
+	NEXT
+
+OPERATION(absFtzF32)
+	D; A
+	LOAD(R9, SI, Y0, Y1, Y2, Y3)
+	ONES
+	FTZ; FLUSH(Y0, Y1, Y2, Y3); PLAIN
+	SIGN(VPAND, $0x7FFFFFFF)
+	NEXT
+
+OPERATION(negFtzF32)
+	D; A
+	LOAD(R9, SI, Y0, Y1, Y2, Y3)
+	ONES
+	FTZ; FLUSH(Y0, Y1, Y2, Y3); PLAIN
+	SIGN(VPXOR, $0x80000000)
+	NEXT
+
 OPERATION(cvtF32S32)
 	D; A
 	VCVTDQ2PS 0(R9)(SI*1), Y0
@@ -266,6 +362,122 @@ COMPARE(eqF32, COMPARE_FLOATS($0), UNCHANGED)
 COMPARE(neuF32, COMPARE_FLOATS($4), UNCHANGED)
 COMPARE(ltF32, COMPARE_FLOATS($17), UNCHANGED)
 COMPARE(leF32, COMPARE_FLOATS($18), UNCHANGED)
+
+COMPARE(ltuF32, COMPARE_FLOATS($25), UNCHANGED)
+COMPARE(leuF32, COMPARE_FLOATS($26), UNCHANGED)
+
+// A comparison sees subnormals as zeros.
+#define COMPARE_FLUSHED(how) FTZ; COMPARE_FLOATS(how); PLAIN
+
+COMPARE(eqFtzF32, COMPARE_FLUSHED($0), UNCHANGED)
+COMPARE(neuFtzF32, COMPARE_FLUSHED($4), UNCHANGED)
+COMPARE(ltFtzF32, COMPARE_FLUSHED($17), UNCHANGED)
+COMPARE(leFtzF32, COMPARE_FLUSHED($18), UNCHANGED)
+COMPARE(ltuFtzF32, COMPARE_FLUSHED($25), UNCHANGED)
+COMPARE(leuFtzF32, COMPARE_FLUSHED($26), UNCHANGED)
+
+// Sets bit i of AX to the sign bit of lane i, of the low lanes in Y0 to Y3 and the high lanes in Y4 to Y7.
+#define SIGNS64 \
+	VMOVMSKPD Y0, AX; VMOVMSKPD Y1, BX; SHLL $4, BX; ORL BX, AX; \
+	VMOVMSKPD Y2, BX; SHLL $8, BX; ORL BX, AX; VMOVMSKPD Y3, BX; SHLL $12, BX; ORL BX, AX; \
+	VMOVMSKPD Y4, BX; SHLL $16, BX; ORL BX, AX; VMOVMSKPD Y5, BX; SHLL $20, BX; ORL BX, AX; \
+	VMOVMSKPD Y6, BX; SHLL $24, BX; ORL BX, AX; VMOVMSKPD Y7, BX; SHLL $28, BX; ORL BX, AX
+
+#define COMPARE64(name, instruction, first, second, finish) \
+	OPERATION(name); \
+	D; A; B; \
+	LOAD(R10, first, Y0, Y1, Y2, Y3); \
+	LOADMORE(R10, first, Y4, Y5, Y6, Y7); \
+	instruction 0(R10)(second*1), Y0, Y0; instruction 32(R10)(second*1), Y1, Y1; \
+	instruction 64(R10)(second*1), Y2, Y2; instruction 96(R10)(second*1), Y3, Y3; \
+	instruction 128(R10)(second*1), Y4, Y4; instruction 160(R10)(second*1), Y5, Y5; \
+	instruction 192(R10)(second*1), Y6, Y6; instruction 224(R10)(second*1), Y7, Y7; \
+	SIGNS64; \
+	finish; \
+	MOVL AX, (R11)(DI*1); \
+	NEXT
+
+COMPARE64(eq64, VPCMPEQQ, SI, DX, UNCHANGED)
+COMPARE64(ne64, VPCMPEQQ, SI, DX, NEGATED)
+COMPARE64(ltS64, VPCMPGTQ, DX, SI, UNCHANGED) // b > a
+COMPARE64(geS64, VPCMPGTQ, DX, SI, NEGATED)
+
+#define PREDICATES(name, instruction) \
+	OPERATION(name); \
+	D; A; B; \
+	MOVL (R11)(SI*1), AX; \
+	instruction (R11)(DX*1), AX; \
+	MOVL AX, (R11)(DI*1); \
+	NEXT
+
+PREDICATES(andPred, ANDL)
+PREDICATES(orPred, ORL)
+PREDICATES(xorPred, XORL)
+
+OPERATION(not32)
+	D; A
+	LOAD(R9, SI, Y0, Y1, Y2, Y3)
+	VPCMPEQD Y8, Y8, Y8
+	VPXOR Y8, Y0, Y0
+	VPXOR Y8, Y1, Y1
+	VPXOR Y8, Y2, Y2
+	VPXOR Y8, Y3, Y3
+	STORE(R9, DI)
+	NEXT
+
+OPERATION(cvtU32U16)
+	D; A
+	LOAD(R9, SI, Y0, Y1, Y2, Y3)
+	BROADCAST($0x0000FFFF, X8, Y8)
+	VPAND Y8, Y0, Y0
+	VPAND Y8, Y1, Y1
+	VPAND Y8, Y2, Y2
+	VPAND Y8, Y3, Y3
+	STORE(R9, DI)
+	NEXT
+
+// The high halves of the products of eight lanes at an offset. Products of even lanes have theirs in odd
+// lanes.
+#define HIGHPRODUCT(at, y) \
+	VMOVDQU at(R9)(SI*1), Y4; VMOVDQU at(R9)(DX*1), Y5; \
+	VPSRLQ $32, Y4, Y6; VPSRLQ $32, Y5, Y7; \
+	VPMULUDQ Y5, Y4, Y4; VPMULUDQ Y7, Y6, Y6; \
+	VPSRLQ $32, Y4, Y4; \
+	VPBLENDD $0xAA, Y6, Y4, y
+
+OPERATION(mulHiU32)
+	D; A; B
+	HIGHPRODUCT(0, Y0)
+	HIGHPRODUCT(32, Y1)
+	HIGHPRODUCT(64, Y2)
+	HIGHPRODUCT(96, Y3)
+	STORE(R9, DI)
+	NEXT
+
+// The low 64 bits of the products of four lanes: that of the low halves, and the sum of the mixed ones above.
+#define PRODUCT64(at, y) \
+	VMOVDQU at(R10)(SI*1), Y8; VMOVDQU at(R10)(DX*1), Y9; \
+	VPSRLQ $32, Y8, Y10; VPSRLQ $32, Y9, Y11; \
+	VPMULUDQ Y9, Y10, Y10; VPMULUDQ Y8, Y11, Y11; \
+	VPADDQ Y11, Y10, Y10; VPSLLQ $32, Y10, Y10; \
+	VPMULUDQ Y9, Y8, Y8; VPADDQ Y10, Y8, y
+
+OPERATION(mul64)
+	D; A; B
+	PRODUCT64(0, Y0)
+	PRODUCT64(32, Y1)
+	PRODUCT64(64, Y2)
+	PRODUCT64(96, Y3)
+	PRODUCT64(128, Y4)
+	PRODUCT64(160, Y5)
+	PRODUCT64(192, Y6)
+	PRODUCT64(224, Y7)
+	STORE(R10, DI)
+	VMOVDQU Y4, 128(R10)(DI*1)
+	VMOVDQU Y5, 160(R10)(DI*1)
+	VMOVDQU Y6, 192(R10)(DI*1)
+	VMOVDQU Y7, 224(R10)(DI*1)
+	NEXT
 
 // The predicate bits of eight lanes.
 DATA bits8<>+0(SB)/8, $0x0000000200000001
@@ -542,4 +754,33 @@ DATA table<>+416(SB)/8, $pack64<>(SB)
 DATA table<>+424(SB)/8, $unpack64<>(SB)
 DATA table<>+432(SB)/8, $fmaSatF32<>(SB)
 DATA table<>+440(SB)/8, $maxNaNF32<>(SB)
-GLOBL table<>(SB), RODATA|NOPTR, $448
+DATA table<>+448(SB)/8, $addFtzF32<>(SB)
+DATA table<>+456(SB)/8, $subFtzF32<>(SB)
+DATA table<>+464(SB)/8, $mulFtzF32<>(SB)
+DATA table<>+472(SB)/8, $fmaFtzF32<>(SB)
+DATA table<>+480(SB)/8, $minFtzF32<>(SB)
+DATA table<>+488(SB)/8, $maxFtzF32<>(SB)
+DATA table<>+496(SB)/8, $eqFtzF32<>(SB)
+DATA table<>+504(SB)/8, $neuFtzF32<>(SB)
+DATA table<>+512(SB)/8, $ltFtzF32<>(SB)
+DATA table<>+520(SB)/8, $leFtzF32<>(SB)
+DATA table<>+528(SB)/8, $ltuFtzF32<>(SB)
+DATA table<>+536(SB)/8, $leuFtzF32<>(SB)
+DATA table<>+544(SB)/8, $ltuF32<>(SB)
+DATA table<>+552(SB)/8, $leuF32<>(SB)
+DATA table<>+560(SB)/8, $absF32<>(SB)
+DATA table<>+568(SB)/8, $negF32<>(SB)
+DATA table<>+576(SB)/8, $absFtzF32<>(SB)
+DATA table<>+584(SB)/8, $negFtzF32<>(SB)
+DATA table<>+592(SB)/8, $mulHiU32<>(SB)
+DATA table<>+600(SB)/8, $mul64<>(SB)
+DATA table<>+608(SB)/8, $not32<>(SB)
+DATA table<>+616(SB)/8, $eq64<>(SB)
+DATA table<>+624(SB)/8, $ne64<>(SB)
+DATA table<>+632(SB)/8, $ltS64<>(SB)
+DATA table<>+640(SB)/8, $geS64<>(SB)
+DATA table<>+648(SB)/8, $cvtU32U16<>(SB)
+DATA table<>+656(SB)/8, $andPred<>(SB)
+DATA table<>+664(SB)/8, $orPred<>(SB)
+DATA table<>+672(SB)/8, $xorPred<>(SB)
+GLOBL table<>(SB), RODATA|NOPTR, $680

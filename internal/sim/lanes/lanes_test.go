@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
-	"unsafe"
 
 	"attune/internal/ptx"
 	"attune/internal/sim/arith"
@@ -96,7 +95,7 @@ func strideOf(t ptx.Type) uint32 {
 // assemblyMatchesLoops executes operations in assembly and in Go and compares the registers.
 func assemblyMatchesLoops(r *Registers, ops []Op) bool {
 	other := r.Clone()
-	runAssembly(&ops[0], len(ops), unsafe.SliceData(r.R32), unsafe.SliceData(r.R64), unsafe.SliceData(r.Preds))
+	r.Run(ops)
 	other.runLoops(ops)
 	return r.Equal(&other)
 }
@@ -184,4 +183,27 @@ func valueIn(r *Registers, stride, offset uint32, lane int) uint64 {
 		return r.at64(offset)[lane]
 	}
 	return uint64(*r.pred(offset) >> lane & 1)
+}
+
+// TestSmallestNormal checks results at the smallest normal number: .ftz flushes what is below it after
+// rounding with unbounded exponent.
+func TestSmallestNormal(t *testing.T) {
+	for _, c := range []struct{ a, b, c, want uint32 }{
+		{0x00800000, 0x3F800000, 0x00000000, 0x00800000}, // exact
+		{0x00800000, 0x3F7FFFFF, 0x00000000, 0},          // 2^-126 less an ulp of 24 bits
+		{0x80800000, 0x3F800000, 0x0D800000, 0x0D800000}, // 2^-100 less 2^-126
+		{0x8D800000, 0x01800000, 0x00800000, 0x00800000}, // 2^-126 less 2^-224
+		{0x0D800000, 0x01800000, 0x80800000, 0x80800000},
+		{0x80800000, 0x3F7FFFFF, 0x00000000, 0x80000000},
+		{0x00400000, 0x40000000, 0x00000000, 0}, // a subnormal source
+	} {
+		r := &Registers{R32: make([]V32, 4)}
+		for i, value := range []uint32{c.a, c.b, c.c} {
+			r.R32[i][7] = value
+		}
+		r.Run([]Op{{fmaFtzF32, 3 * Stride32, 0, Stride32, 2 * Stride32}})
+		if got := r.R32[3][7]; got != c.want {
+			t.Errorf("%#x * %#x + %#x = %#x, want %#x", c.a, c.b, c.c, got, c.want)
+		}
+	}
 }

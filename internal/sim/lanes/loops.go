@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/bits"
 
+	"attune/internal/ptx"
 	"attune/internal/sim/arith"
 )
 
@@ -71,6 +72,35 @@ var loops = [codes]func(r *Registers, o *Op){
 	fmaSatF32:  fmaSatF32Loop,
 	maxNaNF32:  maxNaNF32Loop,
 	cvtU32U64:  cvtU32U64Loop,
+	addFtzF32:  arithLoop("add", "ftz", "f32"),
+	subFtzF32:  arithLoop("sub", "ftz", "f32"),
+	mulFtzF32:  arithLoop("mul", "ftz", "f32"),
+	fmaFtzF32:  arithLoop("fma", "rn", "ftz", "f32"),
+	minFtzF32:  arithLoop("min", "ftz", "f32"),
+	maxFtzF32:  arithLoop("max", "ftz", "f32"),
+	eqFtzF32:   arithLoop("setp", "eq", "ftz", "f32"),
+	neuFtzF32:  arithLoop("setp", "neu", "ftz", "f32"),
+	ltFtzF32:   arithLoop("setp", "lt", "ftz", "f32"),
+	leFtzF32:   arithLoop("setp", "le", "ftz", "f32"),
+	ltuFtzF32:  arithLoop("setp", "ltu", "ftz", "f32"),
+	leuFtzF32:  arithLoop("setp", "leu", "ftz", "f32"),
+	ltuF32:     arithLoop("setp", "ltu", "f32"),
+	leuF32:     arithLoop("setp", "leu", "f32"),
+	absF32:     arithLoop("abs", "f32"),
+	negF32:     arithLoop("neg", "f32"),
+	absFtzF32:  arithLoop("abs", "ftz", "f32"),
+	negFtzF32:  arithLoop("neg", "ftz", "f32"),
+	mulHiU32:   mulHiU32Loop,
+	mul64:      mul64Loop,
+	not32:      not32Loop,
+	eq64:       eq64Loop,
+	ne64:       ne64Loop,
+	ltS64:      ltS64Loop,
+	geS64:      geS64Loop,
+	cvtU32U16:  cvtU32U16Loop,
+	andPred:    andPredLoop,
+	orPred:     orPredLoop,
+	xorPred:    xorPredLoop,
 }
 
 func mov32Loop(r *Registers, o *Op) { *r.at32(o.D) = *r.at32(o.A) }
@@ -531,4 +561,81 @@ func leF32Loop(r *Registers, o *Op) {
 		}
 	}
 	*r.pred(o.D) = p
+}
+
+// arithLoop is the loop of an operation on f32 whose special cases are those of package arith.
+func arithLoop(opcode string, modifiers ...string) func(r *Registers, o *Op) {
+	op, err := arith.Lookup(opcode, modifiers)
+	if err != nil {
+		panic("BUG: " + err.Error())
+	}
+	return func(r *Registers, o *Op) {
+		var result V32
+		sources := [3]*V32{&V32{}, &V32{}, &V32{}}
+		for i, at := range []uint32{o.A, o.B, o.C}[:len(op.Args)] {
+			sources[i] = r.at32(at)
+		}
+		bits := uint32(0)
+		for i := range result {
+			result[i] = uint32(op.Func(uint64(sources[0][i]), uint64(sources[1][i]), uint64(sources[2][i]), 0))
+			bits |= result[i] & 1 << i
+		}
+		if op.Result == ptx.Pred {
+			*r.pred(o.D) = bits
+		} else {
+			*r.at32(o.D) = result
+		}
+	}
+}
+
+func mulHiU32Loop(r *Registers, o *Op) {
+	d, a, b := r.at32(o.D), r.at32(o.A), r.at32(o.B)
+	for i := range d {
+		d[i] = uint32(uint64(a[i]) * uint64(b[i]) >> 32)
+	}
+}
+
+func mul64Loop(r *Registers, o *Op) {
+	d, a, b := r.at64(o.D), r.at64(o.A), r.at64(o.B)
+	for i := range d {
+		d[i] = a[i] * b[i]
+	}
+}
+
+func not32Loop(r *Registers, o *Op) {
+	d, a := r.at32(o.D), r.at32(o.A)
+	for i := range d {
+		d[i] = ^a[i]
+	}
+}
+
+func cvtU32U16Loop(r *Registers, o *Op) {
+	d, a := r.at32(o.D), r.at32(o.A)
+	for i := range d {
+		d[i] = a[i] & 0xFFFF
+	}
+}
+
+func andPredLoop(r *Registers, o *Op) { *r.pred(o.D) = *r.pred(o.A) & *r.pred(o.B) }
+func orPredLoop(r *Registers, o *Op)  { *r.pred(o.D) = *r.pred(o.A) | *r.pred(o.B) }
+func xorPredLoop(r *Registers, o *Op) { *r.pred(o.D) = *r.pred(o.A) ^ *r.pred(o.B) }
+
+// compare64 sets the bits of the lanes for which a comparison holds.
+func compare64(r *Registers, o *Op, holds func(a, b uint64) bool) {
+	a, b, bits := r.at64(o.A), r.at64(o.B), uint32(0)
+	for i := range a {
+		if holds(a[i], b[i]) {
+			bits |= 1 << i
+		}
+	}
+	*r.pred(o.D) = bits
+}
+
+func eq64Loop(r *Registers, o *Op) { compare64(r, o, func(a, b uint64) bool { return a == b }) }
+func ne64Loop(r *Registers, o *Op) { compare64(r, o, func(a, b uint64) bool { return a != b }) }
+func ltS64Loop(r *Registers, o *Op) {
+	compare64(r, o, func(a, b uint64) bool { return int64(a) < int64(b) })
+}
+func geS64Loop(r *Registers, o *Op) {
+	compare64(r, o, func(a, b uint64) bool { return int64(a) >= int64(b) })
 }
