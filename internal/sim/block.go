@@ -28,6 +28,7 @@ type block struct {
 	changedMaps map[uint64]bool      // tensor maps in global memory that the block has changed since the last fence
 	locations   order.Locations      // what strong accesses have published in shared memory
 	landings    [32]uint32           // epochs of the bulk copies into shared memory (access_async.go)
+	spareLoads  []*bulkLoad          // to be used again
 	outgoing    []outgoingCopy       // from its shared memory to other blocks of its cluster
 
 	warpgroups []warpgroup

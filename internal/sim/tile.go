@@ -194,24 +194,24 @@ func (w *warp) beginReads(p *pendingProduct, group *[groupWarps]*pendingProduct)
 	}
 	me, stamp := w.observer(p.op, allLanes, order.WarpRead), w.readStamp(p)
 	me.Together(&clocks)
-	var ordered order.Access
-	w.readMatrix(p.op, &p.b.sharedMatrix, &me, &stamp, &ordered)
+	reads := w.block.shared.Shadow.NewReads(&me, &stamp)
+	w.readMatrix(p.op, &p.b.sharedMatrix, &me, &stamp, &reads)
 	for _, q := range group {
 		if q != nil {
-			w.readMatrix(p.op, &q.a, &me, &stamp, &ordered)
+			w.readMatrix(p.op, &q.a, &me, &stamp, &reads)
 		}
 	}
+	reads.Close()
 }
 
-// readMatrix checks the read of one matrix. ordered is a write that an earlier read found to be in
-// order.
-func (w *warp) readMatrix(o *op, m *sharedMatrix, me *order.Observer, stamp, ordered *order.Access) {
+// readMatrix checks the read of one matrix.
+func (w *warp) readMatrix(o *op, m *sharedMatrix, me *order.Observer, stamp *order.Access, reads *order.Reads) {
 	s := &w.block.shared
 	whole := m.within(s) && s.First%order.Granule == 0
 	for _, address := range m.runs {
 		if whole {
 			at := uint64(address) - s.First
-			if mem.AllWritten16(s.Marks[at:at+runBytes]) && s.Shadow.ReadGranule(int(at)/order.Granule, me, stamp, ordered) {
+			if mem.AllWritten16(s.Marks[at:at+runBytes]) && reads.Granule(int(at)/order.Granule) {
 				continue
 			}
 		}
@@ -225,11 +225,12 @@ func (w *warp) endReads(p *pendingProduct) {
 	if !w.block.launch.options.Checks {
 		return
 	}
-	s, g, stamp := &w.block.shared, w.warpgroup(), w.readStamp(p)
+	s, g := &w.block.shared, w.warpgroup()
+	settled := s.Shadow.NewSettled(w.readStamp(p))
 	settle := func(m *sharedMatrix) {
 		for _, address := range m.runs {
 			if s.Holds(uint64(address), runBytes) {
-				s.Shadow.SettleReads(int(uint64(address)-s.First), runBytes, &stamp)
+				settled.Range(int(uint64(address)-s.First), runBytes)
 			}
 		}
 	}
@@ -238,4 +239,5 @@ func (w *warp) endReads(p *pendingProduct) {
 		g.ended = endedRead{p.step, p.b}
 		settle(&p.b.sharedMatrix)
 	}
+	settled.Close()
 }

@@ -31,7 +31,9 @@ func checkAssembly(t *testing.T, in *Instruction, with, without *Product, a, b, 
 	without.Multiply(&s, want, a, b, c)
 	with.Multiply(&s, got, a, b, c)
 	compareMatrices(t, in.Text+" in assembly", got, want, in.Shape.N)
-	for _, p := range []*Product{with, without} {
+	narrow := *with
+	narrow.useWide = false
+	for _, p := range []*Product{with, &narrow, without} {
 		var prepared Operand
 		p.Prepare(&prepared, b)
 		for range 2 {
@@ -126,8 +128,11 @@ func FuzzAssembly(f *testing.F) {
 		draw := func(n int, t Type, given []byte) []uint32 {
 			m := make([]uint32, n)
 			for i := range m {
-				if m[i] = drawModerate(random, t); random.IntN(64) < wild {
+				switch m[i] = drawModerate(random, t); {
+				case random.IntN(64) < wild:
 					m[i] = drawElement(random, t)
+				case seed%4 == 3: // few bits, so that most products need not be truncated
+					m[i] &= 0xBE << (t.word() - 8)
 				}
 			}
 			for i, code := range given[:min(len(given), n)] {

@@ -28,6 +28,7 @@ type Product struct {
 	termIndexes    []int // index in such a row of each k
 	narrowProducts bool  // float32 holds every product of two elements exactly
 	useAssembly    bool  // the host has the assembly; tests clear it
+	useWide        bool  // the host has stepWide; tests clear it
 	exact          bool  // floating point in mode Exact
 	// multiplyOther computes the product if exact is false.
 	multiplyOther func(p *Product, s *Scratch, d, a, b, c []uint32)
@@ -40,6 +41,7 @@ type Scratch struct {
 	wideA, wideB         decodedRows[float64]
 	integersA, integersB []int32
 	sums                 []uint32
+	widened              assemblyRows
 	operandA, operandB   Operand
 }
 
@@ -49,10 +51,11 @@ type Operand struct {
 	words       []uint32 // encoded elements; nil if no product will need them again
 	ownWords    []uint32 // backing store of words after Prepare
 	narrow      decodedRows[float32]
-	plain       decodedRows[float32] // before it is interleaved
+	assembly    assemblyRows
+	plain       assemblyRows // before it is interleaved
 	wide        decodedRows[float64]
-	interleaved bool // of B: narrow is in the interleaved order of the assembly
-	fits        bool // of A: the assembly can process narrow
+	interleaved bool // of B: assembly is valid
+	fits        bool // of A: assembly is valid
 	wideDecoded bool // wide is valid as well
 }
 
@@ -75,7 +78,7 @@ func (in *Instruction) Product(chip Chip, mode Mode) (*Product, error) {
 	for k := range p.k {
 		p.termIndexes = append(p.termIndexes, p.plan.termIndex(k))
 	}
-	p.useAssembly = haveAssembly
+	p.useAssembly, p.useWide = haveAssembly, haveWide
 	p.narrowProducts = in.A == F16 || in.A.is8BitFloat()
 	switch {
 	case mode == Skip:

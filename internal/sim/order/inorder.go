@@ -134,11 +134,16 @@ func (s *Shadow) asyncInOrder(offset, size int, o *Observer, stamp *Access, writ
 		return false
 	}
 	granules := s.cells[offset/Granule : (offset+size)/Granule]
+	var known *cell // the last granule that is in order
 	for i := range granules {
 		if c := &granules[i]; c.isOne() {
+			if known != nil && *c == *known {
+				continue
+			}
 			if !s.isBeforeAsync(c, o, writes) {
 				return false
 			}
+			known = c
 			continue
 		}
 		words := s.separate(&granules[i])
@@ -148,22 +153,34 @@ func (s *Shadow) asyncInOrder(offset, size int, o *Observer, stamp *Access, writ
 			}
 		}
 	}
-	by := Observer{Access: *stamp, clock: o.clock}
-	for i := range granules {
-		switch c := &granules[i]; {
-		case writes:
-			s.forgetAll(c)
-			c.write = *stamp
-		case c.isOne():
-			s.record(c, &by, 0)
-		default:
-			words := s.words(c)
-			for j := range words {
-				s.record(&words[j], &by, 0)
+	if writes {
+		for i := range granules {
+			if c := &granules[i]; c.parts|uint32(c.many) != 0 {
+				s.forgetAll(c)
 			}
-			s.unite(c)
+			granules[i] = cell{write: *stamp}
 		}
+		return true
 	}
+	by := Observer{Access: *stamp, clock: o.clock}
+	m := memo{shadow: s}
+	for i := range granules {
+		c := &granules[i]
+		if c.isOne() {
+			if !m.repeat(c) {
+				m.begin(c)
+				s.record(c, &by, 0)
+				m.end(c)
+			}
+			continue
+		}
+		words := s.words(c)
+		for j := range words {
+			s.record(&words[j], &by, 0)
+		}
+		s.unite(c)
+	}
+	m.forget()
 	return true
 }
 
