@@ -12,7 +12,9 @@ func stepWide(*uint32, *float32, *int16, *float32, *int16, *int32, *int32, *step
 	panic("BUG: there is no assembly")
 }
 
-func decodeTableRow(*float32, *int16, *uint32, int, *element, *int32) { panic("BUG: there is no assembly") }
+func decodeTableRow(*float32, *int16, *uint32, int, *element, *int32) {
+	panic("BUG: there is no assembly")
+}
 
 func decodeTableColumns(*float32, *int16, *uint32, int, int, *element, *int32) {
 	panic("BUG: there is no assembly")

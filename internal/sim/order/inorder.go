@@ -137,7 +137,7 @@ func (s *Shadow) asyncInOrder(offset, size int, o *Observer, stamp *Access, writ
 	var known *cell // the last granule that is in order
 	for i := range granules {
 		if c := &granules[i]; c.isOne() {
-			if known != nil && *c == *known {
+			if known != nil && c.equals(known) {
 				continue
 			}
 			if !s.isBeforeAsync(c, o, writes) {
