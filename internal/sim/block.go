@@ -34,6 +34,7 @@ type block struct {
 	warpgroups []warpgroup
 	tiles      tiles
 	operands   *keptOperands
+	fragments  map[countedFragment]*count.Counters // of one wmma.load or wmma.store each
 
 	undefinedStores map[uint32]undefinedStore // by the address of a byte of shared memory
 
@@ -63,7 +64,7 @@ type block struct {
 
 func (r *launch) newBlock() *block {
 	threads := r.threads[0] * r.threads[1] * r.threads[2]
-	b := &block{launch: r, mbarriers: map[uint32]*mbarrier{}, tiles: tiles{}, operands: &keptOperands{}, marks: make(marks, len(r.program.ops)), executed: make([]uint64, len(r.executed))}
+	b := &block{launch: r, mbarriers: map[uint32]*mbarrier{}, tiles: tiles{}, operands: &keptOperands{}, fragments: map[countedFragment]*count.Counters{}, marks: make(marks, len(r.program.ops)), executed: make([]uint64, len(r.executed))}
 	n := (threads + 31) / 32
 	for i := range n {
 		w := &warp{block: b, index: i, sharing: everyLane, isNew: true}

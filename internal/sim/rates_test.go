@@ -175,6 +175,85 @@ func BenchmarkRateMmaF16(b *testing.B) {
 	benchmarkTensor(b, "mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16", 2)
 }
 
+// wmmaKind is a shape and the types of a product by wmma: the registers of A, B and C, and the bytes of an
+// element of A.
+type wmmaKind struct {
+	shape, mma, a, c string
+	registers        [3]int
+	file             [3]string // of the registers
+	bytes            int
+}
+
+// wmmaText is the inner loop of a matrix product by wmma: each warp loads two fragments of A and two of B
+// from shared memory, and multiplies each by each.
+func wmmaText(k wmmaKind, steps int) string {
+	var text strings.Builder
+	list := func(matrix, fragment int) string {
+		var names []string
+		for i := range k.registers[matrix] {
+			names = append(names, fmt.Sprintf("%%%s%d", k.file[matrix], fragment*k.registers[matrix]+i))
+		}
+		return strings.Join(names, ",")
+	}
+	text.WriteString(`
+	mov.u32 %r50, s;
+	mad.lo.u32 %r53, %r0, 4, %r50;
+	mov.u32 %r54, 0;
+FILL:
+	mad.lo.u32 %r55, %r54, 512, %r53;
+	mad.lo.u32 %r56, %r55, 0x9E3779B1, %r54;
+	and.b32 %r56, %r56, 0x807F807F;
+	or.b32 %r56, %r56, 0x3F003F00; // of moderate size in every type
+	st.shared.u32 [%r55], %r56;
+	add.u32 %r54, %r54, 1;
+	setp.lt.u32 %p1, %r54, 24;
+	@%p1 bra FILL;
+	bar.sync 0;
+	mov.u32 %r54, 0;
+	shr.u32 %r52, %r0, 6; // two warps read the same A
+	mad.lo.u32 %r52, %r52, 768, %r50;
+	mov.u32 %r48, 48;
+`)
+	for i := range 4 {
+		fmt.Fprintf(&text, "wmma.load.c.sync.aligned.row.%s.shared.%s {%s}, [%%r50], %%r48;\n", k.shape, k.c, list(2, i))
+	}
+	text.WriteString("LOOP:\n")
+	for i := range 2 {
+		fmt.Fprintf(&text, "wmma.load.a.sync.aligned.row.%s.shared.%s {%s}, [%%r52+%d], %%r48;\n", k.shape, k.a, list(0, i), 384*i*k.bytes)
+		fmt.Fprintf(&text, "wmma.load.b.sync.aligned.col.%s.shared.%s {%s}, [%%r50+%d], %%r48;\n", k.shape, k.a, list(1, i), 6144+384*i*k.bytes)
+	}
+	for i := range 4 {
+		fmt.Fprintf(&text, "wmma.mma.sync.aligned.row.col.%s.%s {%s}, {%s}, {%s}, {%s};\n", k.shape, k.mma, list(2, i), list(0, i/2), list(1, i%2), list(2, i))
+	}
+	fmt.Fprintf(&text, `
+	add.u32 %%r54, %%r54, 1;
+	setp.lt.u32 %%p1, %%r54, %d;
+	@%%p1 bra LOOP;
+	shr.u32 %%r52, %%r0, 5;
+	mul.wide.u32 %%rd5, %%r52, 2048;
+	add.s64 %%rd5, %%rd0, %%rd5;
+`, steps)
+	for i := range 4 {
+		fmt.Fprintf(&text, "wmma.store.d.sync.aligned.row.%s.global.%s [%%rd5+%d], {%s}, %%r48;\n", k.shape, k.c, 8192*i, list(2, i))
+	}
+	return ".reg .b32 %a<16>;\n.reg .b32 %b<16>;\n.reg .b32 %c<32>;\n.reg .f64 %xa<2>;\n.reg .f64 %xb<2>;\n.reg .f64 %xc<8>;\n" + text.String() + "ret;"
+}
+
+func BenchmarkRateWmma(b *testing.B) {
+	words := [3]string{"a", "b", "c"}
+	for name, k := range map[string]wmmaKind{
+		"F16":  {"m16n16k16", "f32.f32", "f16", "f32", [3]int{8, 8, 8}, words, 2},
+		"BF16": {"m16n16k16", "f32.bf16.bf16.f32", "bf16", "f32", [3]int{4, 4, 8}, words, 2},
+		"TF32": {"m16n16k8", "f32.tf32.tf32.f32", "tf32", "f32", [3]int{4, 4, 8}, words, 4},
+		"S8":   {"m16n16k16", "s32.s8.s8.s32", "s8", "s32", [3]int{2, 2, 8}, words, 1},
+		"F64":  {"m8n8k4", "f64.f64.f64.f64.rn", "f64", "f64", [3]int{1, 1, 2}, [3]string{"xa", "xb", "xc"}, 8},
+	} {
+		b.Run(name, func(b *testing.B) {
+			benchmarkRate(b, "sm_90", ".shared .align 32 .b8 s[12288];", wmmaText(k, 64), 1, 128, 16384)
+		})
+	}
+}
+
 // BenchmarkRateWgmma runs the FP8 product of matmul_test.go.
 func BenchmarkRateWgmma(b *testing.B) {
 	x := newMatmul(b, 512, 512, 1024)

@@ -33,7 +33,7 @@ func (s *Shadow) ReadFour(offset int, o *Observer) bool {
 	if c.isApart() {
 		by, words := *o, s.words(c)
 		for i := range words {
-			if w := &words[i]; w.parts != 0 || !w.readInOrder(&by) {
+			if w := &words[i]; w.parts != 0 || !s.readInOrder(w, &by) {
 				return false
 			}
 			by.Lane++
@@ -111,5 +111,5 @@ func (o *Observer) warpKnowsWrite(w *Access) bool {
 func (s *Shadow) readGranule(offset int, o *Observer) bool {
 	c := &s.cells[offset/Granule]
 	known := c.isOne() && o.knowsWrite(&c.write) || c.parts == spreadWrite && o.warpKnowsWrite(&c.write)
-	return known && c.many == 0 && c.recordRead(o)
+	return known && s.recordInOrder(c, o)
 }
