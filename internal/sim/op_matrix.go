@@ -345,7 +345,7 @@ func runLoadMatrix(w *warp, o *op, mask uint32) {
 	for row := range rows {
 		var data []byte
 		if win != nil {
-			data = win.readRow(w.addr[row])
+			data = win.readRow(w.addr[row], count.MatrixRowBytes)
 		}
 		if data == nil {
 			data = w.access(o, accessInfo{space: ptx.Shared, bytes: count.MatrixRowBytes, flags: order.WarpWide, carries: true}, w.addr[row], allLanes, mem.Read)
@@ -511,9 +511,16 @@ func runFragmentLoad(w *warp, o *op, mask uint32) {
 	w.countFragment(o, p.d, mem.Read)
 	matrix := resized(&w.mats.d, p.d.Words())
 	bits := unitBits(m.in.Type)
+	win := w.openRows(o)
 	w.memoryRows(o, p.d, func(address uint64, space ptx.Space, first, step, n int) {
 		a := accessInfo{space: space, bytes: n * bits / 8, flags: order.WarpWide}
-		data := w.accessRun(o, a, address, mem.Read)
+		var data []byte
+		if win != nil && space == ptx.Shared {
+			data = win.readRow(address, a.bytes)
+		}
+		if data == nil {
+			data = w.accessRun(o, a, address, mem.Read)
+		}
 		spreadUnits(matrix, data, bits, first, step, n)
 	})
 	w.scatterMatrix(p.d, m.d, matrix)

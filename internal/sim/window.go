@@ -79,11 +79,10 @@ func (w *warp) openRows(o *op) *window {
 	return &w.window
 }
 
-// readRow is readLane for a row of a matrix, in a window of openRows.
-func (win *window) readRow(address uint64) []byte {
-	const n = count.MatrixRowBytes
+// readRow is readLane for n bytes, a multiple of 16, in a window of openRows.
+func (win *window) readRow(address uint64, n int) []byte {
 	at := int(address - win.first)
-	if address%n != 0 || at < 0 || at > len(win.data)-n || !mem.AllWritten16(win.marks[at:at+n]) || !win.shadow.ReadInOrder(at, n, &win.me) {
+	if (address|uint64(n))%count.MatrixRowBytes != 0 || at < 0 || at > len(win.data)-n || !mem.IsWritten(win.marks[at:at+n]) || !win.shadow.ReadInOrder(at, n, &win.me) {
 		return nil
 	}
 	return win.data[at : at+n]

@@ -30,6 +30,7 @@ type Product struct {
 	useAssembly    bool  // the host has the assembly; tests clear it
 	useWide        bool  // the host has stepWide; tests clear it
 	exact          bool  // floating point in mode Exact
+	integers       bool  // elements are integers of 8 or 4 bits
 	// multiplyOther computes the product if exact is false.
 	multiplyOther func(p *Product, s *Scratch, d, a, b, c []uint32)
 }
@@ -40,6 +41,7 @@ type Scratch struct {
 	narrowA, narrowB     decodedRows[float32]
 	wideA, wideB         decodedRows[float64]
 	integersA, integersB []int32
+	totals               []int32
 	sums                 []uint32
 	widened              assemblyRows
 	operandA, operandB   Operand
@@ -52,6 +54,7 @@ type Operand struct {
 	ownWords    []uint32 // backing store of words after Prepare
 	narrow      decodedRows[float32]
 	assembly    assemblyRows
+	integers    []int16      // for integersAssembly; valid where words are needed
 	plain       assemblyRows // before it is interleaved
 	wide        decodedRows[float64]
 	interleaved bool // of B: assembly is valid
@@ -88,7 +91,7 @@ func (in *Instruction) Product(chip Chip, mode Mode) (*Product, error) {
 	case in.A == B1:
 		p.multiplyOther = (*Product).multiplyBits
 	case in.D == S32:
-		p.multiplyOther = (*Product).multiplyIntegers
+		p.multiplyOther, p.integers = (*Product).multiplyIntegers, true
 	case mode == F64Sum:
 		p.multiplyOther = (*Product).multiplySequential64
 	case mode == F32Sum:
@@ -144,6 +147,9 @@ func (p *Product) Prepare(o *Operand, b []uint32) {
 		o.ownWords = append(o.ownWords[:0], b...)
 		o.words = o.ownWords
 	}
+	if p.addsIntegers() {
+		o.integers = p.interleaveIntegers(o.integers, b)
+	}
 }
 
 // PrepareA decodes A for MultiplyOperands.
@@ -156,6 +162,9 @@ func (p *Product) PrepareA(o *Operand, a []uint32) {
 		o.ownWords = append(o.ownWords[:0], a...)
 		o.words = o.ownWords
 	}
+	if p.addsIntegers() {
+		o.integers = decodeIntegers(o.integers, a[:p.m*p.k], p.a)
+	}
 }
 
 // MultiplyPrepared is Multiply with a B that Prepare of the same Product has decoded.
@@ -167,6 +176,11 @@ func (p *Product) MultiplyPrepared(s *Scratch, d, a []uint32, b *Operand, c []ui
 		s.operandA.words = nil
 		return
 	}
+	if p.addsIntegers() {
+		s.operandA.integers = decodeIntegers(s.operandA.integers, a[:p.m*p.k], p.a)
+		p.multiplyIntegersAssembly(s, d, s.operandA.integers, b.integers, c)
+		return
+	}
 	p.multiplyOther(p, s, d, a, b.words, c)
 }
 
@@ -175,6 +189,10 @@ func (p *Product) MultiplyPrepared(s *Scratch, d, a []uint32, b *Operand, c []ui
 func (p *Product) MultiplyOperands(s *Scratch, d []uint32, a, b *Operand, c []uint32) {
 	if p.exact {
 		p.multiplyExact(s, d, a, b, c)
+		return
+	}
+	if p.addsIntegers() {
+		p.multiplyIntegersAssembly(s, d, a.integers, b.integers, c)
 		return
 	}
 	p.multiplyOther(p, s, d, a.words, b.words, c)

@@ -28,6 +28,12 @@ func decodeTableRow(values *float32, exponents *int16, codes *uint32, n int, tab
 //go:noescape
 func decodeTableColumns(values *float32, exponents *int16, codes *uint32, n, stride int, table *element, bounds *int32)
 
+// integersAssembly sets the sums of eight columns, which lie stride bytes apart, to the products of rows of
+// k elements, an even number. b has pairs of terms of the eight columns.
+//
+//go:noescape
+func integersAssembly(sums *int32, a, b *int16, rows, k, stride int)
+
 // decodeAssembly decodes n elements, a multiple of 8. It returns other than zero if an exponent is out
 // of the bounds of stepAssembly.
 //

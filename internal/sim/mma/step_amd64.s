@@ -541,6 +541,36 @@ DATA ·firstLanes+48(SB)/8, $0x0000000d0000000c
 DATA ·firstLanes+56(SB)/8, $0x0000000f0000000e
 GLOBL ·firstLanes(SB), RODATA|NOPTR, $64
 
+// func integersAssembly(sums *int32, a, b *int16, rows, k, stride int)
+TEXT ·integersAssembly(SB), NOSPLIT, $0-48
+	MOVQ sums+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), R8
+	MOVQ rows+24(FP), R11
+	MOVQ k+32(FP), R10
+	MOVQ stride+40(FP), R12
+
+rows:
+	VPXOR Y0, Y0, Y0
+	MOVQ R8, AX
+	XORQ CX, CX
+
+pairs:
+	VPBROADCASTD (SI)(CX*2), Y1
+	VPMADDWD (AX), Y1, Y1
+	VPADDD Y1, Y0, Y0
+	ADDQ $32, AX
+	ADDQ $2, CX
+	CMPQ CX, R10
+	JLT  pairs
+	VMOVDQU Y0, (DI)
+	ADDQ R12, DI
+	LEAQ (SI)(R10*2), SI
+	SUBQ $1, R11
+	JNE  rows
+	VZEROUPPER
+	RET
+
 // func decodeAssembly(values *float32, exponents *int16, codes *uint32, n int, p *decodePlan) (wide uint32)
 //
 // decodeShifted for eight elements at a time.

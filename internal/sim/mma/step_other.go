@@ -25,3 +25,5 @@ func decodeAssembly(*float32, *int16, *uint32, int, *decodePlan) uint32 {
 }
 
 func encodeAssembly(*uint32, *uint32, int) uint32 { panic("BUG: there is no assembly") }
+
+func integersAssembly(*int32, *int16, *int16, int, int, int) { panic("BUG: there is no assembly") }
