@@ -200,6 +200,9 @@ func (s *Shadow) wroteSince(c *cell) bool {
 	if c.many == 0 {
 		return c.since.Flags&wrote != 0
 	}
+	if !s.wrote[c.many-1] {
+		return false
+	}
 	list := s.uses[c.many-1]
 	for i := range list {
 		if list[i].Flags&wrote != 0 {

@@ -45,6 +45,7 @@ type Shadow struct {
 	freeApart []uint32
 	uses      [][]use // tables of cells with several uses
 	holders   []int32 // of each table: the cells that have it; one that several have never changes
+	wrote     []bool  // of each table: it may have strong writes
 	freeUses  []int32
 	split     [][4]cell
 	freeSplit []uint32
@@ -61,7 +62,7 @@ func (s *Shadow) Reset(size int) {
 		s.cells = s.cells[:n]
 		clear(s.cells)
 	}
-	s.uses, s.holders, s.freeUses, s.split, s.freeSplit = s.uses[:0], s.holders[:0], s.freeUses[:0], s.split[:0], s.freeSplit[:0]
+	s.uses, s.holders, s.wrote, s.freeUses, s.split, s.freeSplit = s.uses[:0], s.holders[:0], s.wrote[:0], s.freeUses[:0], s.split[:0], s.freeSplit[:0]
 	s.apart, s.freeApart = s.apart[:0], s.freeApart[:0]
 }
 
@@ -313,10 +314,10 @@ func (s *Shadow) newUses() int32 {
 	if n := len(s.freeUses); n > 0 {
 		index := s.freeUses[n-1]
 		s.freeUses = s.freeUses[:n-1]
-		s.uses[index], s.holders[index] = s.uses[index][:0], 1
+		s.uses[index], s.holders[index], s.wrote[index] = s.uses[index][:0], 1, false
 		return index
 	}
-	s.holders = append(s.holders, 1)
+	s.holders, s.wrote = append(s.holders, 1), append(s.wrote, false)
 	if len(s.uses) < cap(s.uses) {
 		s.uses = s.uses[:len(s.uses)+1]
 		s.uses[len(s.uses)-1] = s.uses[len(s.uses)-1][:0]
@@ -343,11 +344,15 @@ func (s *Shadow) record(c *cell, o *Observer, extra Flags) {
 		default:
 			table := s.newUses()
 			s.uses[table] = append(s.uses[table], c.since, now)
+			s.wrote[table] = (c.since.Flags|now.Flags)&wrote != 0
 			c.many = table + 1
 		}
 		return
 	}
 	list := s.ownUses(c)
+	if now.Flags&wrote != 0 {
+		s.wrote[c.many-1] = true
+	}
 	for i := len(list) - 1; i >= 0; i-- {
 		if list[i].merge(&now) {
 			return
@@ -355,7 +360,7 @@ func (s *Shadow) record(c *cell, o *Observer, extra Flags) {
 	}
 	// A use that the new one replaces gives up its place. Others that it replaces may stay.
 	for i := range list {
-		if o.replaces(&now, &list[i]) {
+		if (list[i].Block == o.Block || o.clock.blocks != nil) && o.replaces(&now, &list[i]) {
 			list[i] = now
 			return
 		}
@@ -514,6 +519,7 @@ func (s *Shadow) ownUses(c *cell) []use {
 	if shared := c.many; s.holders[shared-1] > 1 {
 		c.many = s.newUses() + 1
 		s.uses[c.many-1] = append(s.uses[c.many-1], s.uses[shared-1]...)
+		s.wrote[c.many-1] = s.wrote[shared-1]
 		s.drop(shared)
 	}
 	return s.uses[c.many-1]
