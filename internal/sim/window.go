@@ -247,6 +247,32 @@ func (w *warp) storeFour(win *window, m *memOp, mask uint32) (done, changed bool
 	return true, before != *data
 }
 
+// storePair is storeFour for two neighbouring lanes that store eight neighbouring bytes each.
+func (w *warp) storePair(win *window, m *memOp, mask uint32) (done, changed bool) {
+	lane := firstLane(mask) & 30
+	if win == nil || win.size != 8 || mask>>lane&3 != 3 || w.addr[lane+1] != w.addr[lane]+8 {
+		return false, false
+	}
+	at := w.offset(win, w.addr[lane])
+	if at%order.Granule != 0 || at+order.Granule > len(win.data) {
+		return false, false
+	}
+	if win.marks != nil && !mem.IsPlain(win.marks[at:at+order.Granule]) {
+		return false, false
+	}
+	if win.me.Lane = uint8(lane); !win.shadow.WritePair(at, &win.me) {
+		return false, false
+	}
+	if win.marks != nil {
+		setWritten(win.marks[at : at+order.Granule])
+	}
+	data := (*[order.Granule]byte)(win.data[at:])
+	before := *data
+	w.putElements(m, lane, data[:8])
+	w.putElements(m, lane+1, data[8:])
+	return true, before != *data
+}
+
 const writtenWord = 0x01010101 * uint32(mem.Written)
 
 // allWritten reports whether all marks of some words are Written.
