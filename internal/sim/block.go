@@ -33,6 +33,7 @@ type block struct {
 
 	warpgroups []warpgroup
 	tiles      tiles
+	moment     uint64 // in which products are computed (tile.go)
 	operands   *keptOperands
 	fragments  map[countedFragment]*count.Counters // of one wmma.load or wmma.store each
 

@@ -82,6 +82,14 @@ type tile struct {
 	sharedMatrix
 	raw   []byte
 	ready mma.Operand
+
+	checked tileCheck // when its bytes were compared last
+}
+
+// tileCheck is a moment in which products are computed: shared memory does not change in it.
+type tileCheck struct {
+	block  *block
+	moment uint64
 }
 
 // tileKey determines the location and the layout of a B.
@@ -138,6 +146,11 @@ func (w *warp) collect(m *sharedMatrix) []byte {
 
 // prepareTile prepares a tile for the arithmetic, unless its bytes are the same as the last time.
 func (w *warp) prepareTile(t *tile, plan *matrixPlan) {
+	now := tileCheck{w.block, w.block.moment}
+	if t.checked == now {
+		return
+	}
+	t.checked = now
 	raw := w.collect(&t.sharedMatrix)
 	if bytes.Equal(raw, t.raw) {
 		return
@@ -235,8 +248,8 @@ func (w *warp) endReads(p *pendingProduct) {
 		}
 	}
 	settle(&p.a)
-	if g.ended != (endedRead{p.step, p.b}) {
-		g.ended = endedRead{p.step, p.b}
+	if ended := &g.ended[p.step%endedReads]; *ended != (endedRead{p.step, p.b}) {
+		*ended = endedRead{p.step, p.b}
 		settle(&p.b.sharedMatrix)
 	}
 	settled.Close()
