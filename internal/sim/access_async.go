@@ -172,7 +172,19 @@ func (w *warp) checkRun(a *asyncAccess, pieces []mem.Piece) {
 	a.known = nil
 	n := runLength(pieces)
 	b, address := w.lastBuffer, pieces[0].Global
-	if n == pieces[0].Size || b == nil || !b.Holds(address, n) || !w.block.launch.options.Checks {
+	if n <= mem.UnitBytes {
+		return
+	}
+	if b == nil || !b.Holds(address, n) {
+		b = w.block.launch.memory.Find(address)
+	}
+	if b == nil || !b.Holds(address, n) {
+		return
+	}
+	w.lastBuffer = b
+	if !w.block.launch.options.Checks {
+		w.block.lockUnchecked(b, int(address-b.Base), n, mem.Read)
+		a.known, a.at = b.Data[address-b.Base:][:n], address
 		return
 	}
 	offset := int(address - b.Base)
@@ -191,8 +203,11 @@ func (w *warp) checkRun(a *asyncAccess, pieces []mem.Piece) {
 // checked by itself.
 func (w *warp) checkTarget(a *asyncAccess, l *bulkLoad) bool {
 	s := &l.owner.shared
-	if !w.block.launch.options.Checks || l.update != nil || l.op.sync.bulk.fromShared || !l.isContiguous() || !s.Holds(l.first, l.bytes) {
+	if l.update != nil || l.op.sync.bulk.fromShared || !l.isContiguous() || !s.Holds(l.first, l.bytes) {
 		return false
+	}
+	if !w.block.launch.options.Checks {
+		return true
 	}
 	offset := int(l.first - s.First)
 	marks := s.Marks[offset : offset+l.bytes]

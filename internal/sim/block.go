@@ -28,11 +28,14 @@ type block struct {
 	changedMaps map[uint64]bool      // tensor maps in global memory that the block has changed since the last fence
 	locations   order.Locations      // what strong accesses have published in shared memory
 	landings    [32]uint32           // epochs of the bulk copies into shared memory (access_async.go)
+	spareLoads  []*bulkLoad          // to be used again
 	outgoing    []outgoingCopy       // from its shared memory to other blocks of its cluster
 
 	warpgroups []warpgroup
 	tiles      tiles
+	moment     uint64 // in which products are computed (tile.go)
 	operands   *keptOperands
+	fragments  map[countedFragment]*count.Counters // of one wmma.load or wmma.store each
 
 	undefinedStores map[uint32]undefinedStore // by the address of a byte of shared memory
 
@@ -62,7 +65,7 @@ type block struct {
 
 func (r *launch) newBlock() *block {
 	threads := r.threads[0] * r.threads[1] * r.threads[2]
-	b := &block{launch: r, mbarriers: map[uint32]*mbarrier{}, tiles: tiles{}, operands: &keptOperands{}, marks: make(marks, len(r.program.ops)), executed: make([]uint64, len(r.executed))}
+	b := &block{launch: r, mbarriers: map[uint32]*mbarrier{}, tiles: tiles{}, operands: &keptOperands{}, fragments: map[countedFragment]*count.Counters{}, marks: make(marks, len(r.program.ops)), executed: make([]uint64, len(r.executed))}
 	n := (threads + 31) / 32
 	for i := range n {
 		w := &warp{block: b, index: i, sharing: everyLane, isNew: true}

@@ -215,8 +215,8 @@ func (w *warp) addressesOf(m *memOp) [32]uint64 {
 }
 
 // bulkPieces returns what a lane's copy moves: one piece, or the pieces of a tensor's box. total is
-// the number of bytes that an mbarrier counts.
-func (w *warp) bulkPieces(o *op, lane int, shared, global uint64) (pieces []mem.Piece, tensor *mem.TensorMap, total int) {
+// the number of bytes that an mbarrier counts. The pieces may take the place of a spare list.
+func (w *warp) bulkPieces(o *op, lane int, shared, global uint64, spare []mem.Piece) (pieces []mem.Piece, tensor *mem.TensorMap, total int) {
 	b := o.sync.bulk
 	if b.rank > 0 {
 		tensor = w.tensorMap(o, global, lane)
@@ -230,6 +230,11 @@ func (w *warp) bulkPieces(o *op, lane int, shared, global uint64) (pieces []mem.
 		w.checkBox(o, tensor, at, shared, lane)
 		if w.exceedsShared(o, tensor.BoxBytes(), lane) {
 			return nil, nil, 0
+		}
+		if b.load {
+			if list, ok := tensor.AppendRows(spare, at, shared); ok {
+				return list, tensor, tensor.BoxBytes()
+			}
 		}
 		return tensor.Pieces(at, shared, !b.load), tensor, tensor.BoxBytes()
 	}
@@ -359,47 +364,42 @@ func (w *warp) startLoads(o *op, lane int, bar *mbarrier, to, from uint64) {
 	}
 }
 
+// newLoad returns a load without pieces.
+func (b *block) newLoad() *bulkLoad {
+	n := len(b.spareLoads)
+	if n == 0 {
+		return &bulkLoad{}
+	}
+	l := b.spareLoads[n-1]
+	b.spareLoads = b.spareLoads[:n-1]
+	*l = bulkLoad{pieces: l.pieces[:0], data: l.data[:0]}
+	return l
+}
+
 // startLoad starts a copy into the shared memory of a block.
 func (w *warp) startLoad(o *op, lane int, bar *mbarrier, owner *block, to, from uint64) {
-	b := o.sync.bulk
-	pieces, _, total := w.bulkPieces(o, lane, to, from)
-	l := &bulkLoad{op: o, owner: owner, pieces: pieces, bytes: total, stamp: bar.landingStamp(o.number), update: b.update, size: b.typed.Size()}
+	b, l := o.sync.bulk, w.block.newLoad()
+	l.op, l.owner, l.stamp, l.update, l.size = o, owner, bar.landingStamp(o.number), b.update, b.typed.Size()
+	l.pieces, _, l.bytes = w.bulkPieces(o, lane, to, from, l.pieces)
 	l.stamp.Flags |= order.Pending
-	w.counters.AsyncBytes += uint64(total)
+	w.counters.AsyncBytes += uint64(l.bytes)
 	w.counters.BulkLoads++
-	sector := ^uint64(0)
-	now := w.observer(o, lane, order.Async)
-	reads := asyncAccess{op: o, lane: lane, stamp: now.Access}
+	reads := asyncAccess{op: o, lane: lane, stamp: w.observer(o, lane, order.Async).Access}
 	writes := asyncAccess{op: o, lane: lane, stamp: l.stamp, writes: true}
 	if b.update != nil {
 		writes.stamp.Flags |= order.Strong
 	}
-	if total > 0 {
-		l.data = make([]byte, 0, total)
+	if l.whole = w.checkTarget(&writes, l); !l.whole {
+		l.divideRows(0, len(l.pieces))
 	}
-	l.whole = w.checkTarget(&writes, l)
-	for i := range pieces {
-		p := &pieces[i]
-		l.data = append(l.data, make([]byte, p.Size)...)
-		into := l.data[len(l.data)-p.Size:]
-		switch {
-		case p.Outside:
-			copy(into, p.From)
-			p.From = nil
-		case b.fromShared:
-			p.From = w.accessAsyncShared(&reads, w.block, p.Global, p.Size)
-			copy(into, p.From)
-		default:
-			sector = count.AddBulk(&w.counters.BulkLoadBytes, p.Global, p.Size, sector)
-			if p.Global-reads.at >= uint64(len(reads.known)) {
-				w.checkRun(&reads, pieces[i:])
-			}
-			p.From, p.Source = w.accessAsyncGlobal(&reads, p.Global, p.Size)
-			copy(into, p.From)
-		}
+	l.data = slices.Grow(l.data, l.bytes)
+	sector := ^uint64(0)
+	for i := 0; i < len(l.pieces); i++ {
+		sector = w.readPiece(l, i, &reads, sector)
 		if l.whole {
 			continue
 		}
+		p := &l.pieces[i]
 		data := w.accessAsyncShared(&writes, owner, p.Shared, p.Size)
 		if data == nil {
 			p.Size = -p.Size // the piece has no target
@@ -411,6 +411,48 @@ func (w *warp) startLoad(o *op, lane int, bar *mbarrier, owner *block, to, from 
 	if b.fromShared && owner != w.block && w.block.launch.options.Checks {
 		w.block.outgoing = append(w.block.outgoing, outgoingCopy{l, lane + w.index*32})
 	}
+}
+
+// readPiece reads a piece of a load. A row whose read is not in order is divided into units first. sector
+// is the last sector of global memory that was read.
+func (w *warp) readPiece(l *bulkLoad, i int, reads *asyncAccess, sector uint64) uint64 {
+	p := &l.pieces[i]
+	if !p.Outside && !l.op.sync.bulk.fromShared && p.Global-reads.at >= uint64(len(reads.known)) {
+		if w.checkRun(reads, l.pieces[i:]); len(reads.known) == 0 && p.Size > mem.UnitBytes {
+			l.divideRows(i, i+1)
+			p = &l.pieces[i]
+		}
+	}
+	at := len(l.data)
+	l.data = l.data[:at+p.Size]
+	into := l.data[at:]
+	switch {
+	case p.Outside:
+		copy(into, p.From)
+		p.From = nil
+		return sector
+	case l.op.sync.bulk.fromShared:
+		p.From = w.accessAsyncShared(reads, w.block, p.Global, p.Size)
+	default:
+		sector = count.AddBulk(&w.counters.BulkLoadBytes, p.Global, p.Size, sector)
+		p.From, p.Source = w.accessAsyncGlobal(reads, p.Global, p.Size)
+	}
+	if copy(into, p.From) < len(into) {
+		clear(into)
+	}
+	return sector
+}
+
+// divideRows divides the rows in a range of the pieces into their units.
+func (l *bulkLoad) divideRows(first, end int) {
+	if l.op.sync.bulk.rank == 0 || first == end || l.pieces[first].Size <= mem.UnitBytes {
+		return
+	}
+	var units []mem.Piece
+	for i := first; i < end; i++ {
+		units = l.pieces[i].AppendUnits(units)
+	}
+	l.pieces = slices.Replace(l.pieces, first, end, units...)
 }
 
 // outgoingCopy is a copy from a block's shared memory to another block of its cluster, and the
@@ -439,7 +481,7 @@ func (b *block) checkOutgoing(end *order.Observer) {
 func (w *warp) finishLoads(o *op, bar *mbarrier) {
 	for phase := bar.phase; len(bar.loads) > 0 && bar.pending == 0 && bar.phase == phase; {
 		l := bar.loads[0]
-		bar.loads = bar.loads[1:]
+		bar.loads = slices.Delete(bar.loads, 0, 1)
 		w.landLoad(l, bar)
 		bar.tx -= int32(l.bytes)
 		if bar.tx < 0 {
@@ -447,6 +489,9 @@ func (w *warp) finishLoads(o *op, bar *mbarrier) {
 				return fmt.Sprintf("%d more bytes have landed at the mbarrier than were expected in this phase", -bar.tx)
 			})
 			bar.tx = 0
+		}
+		if !l.op.sync.bulk.fromShared {
+			w.block.spareLoads = append(w.block.spareLoads, l)
 		}
 		w.endPhase(bar)
 		bar.store(&bar.owner.shared)
@@ -460,10 +505,11 @@ func (w *warp) landLoad(l *bulkLoad, bar *mbarrier) {
 	bar.landed = true
 	l.landed = bar.landingStamp(l.op.number)
 	at, changed := 0, false
-	if l.whole {
+	if l.whole && w.block.launch.options.Checks {
 		s.Shadow.SettleAsync(int(l.first-s.First), l.bytes, l.stamp, l.landed.Epoch)
 	}
-	for _, p := range l.pieces {
+	for i := range l.pieces {
+		p := &l.pieces[i]
 		if p.Size < 0 {
 			at -= p.Size
 			continue
@@ -471,7 +517,13 @@ func (w *warp) landLoad(l *bulkLoad, bar *mbarrier) {
 		offset := int(p.Shared - s.First)
 		data := l.data[at : at+p.Size]
 		at += p.Size
-		merge(s.Data[offset:offset+p.Size], data, l.update, l.size)
+		if p.Swizzle != 0 {
+			for unit := 0; unit < p.Size; unit += mem.UnitBytes {
+				copy(s.Data[p.Unit(unit)-s.First:][:mem.UnitBytes], data[unit:unit+mem.UnitBytes])
+			}
+		} else {
+			merge(s.Data[offset:offset+p.Size], data, l.update, l.size)
+		}
 		if w.block.launch.options.Checks {
 			if !l.whole {
 				s.Shadow.SettleAsync(offset, p.Size, l.stamp, l.landed.Epoch)

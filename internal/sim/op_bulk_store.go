@@ -64,7 +64,7 @@ func runBulkStore(w *warp, o *op, mask uint32) {
 
 func (w *warp) startStore(o *op, lane int, to, from uint64) {
 	b := o.sync.bulk
-	pieces, tensor, total := w.bulkPieces(o, lane, from, to)
+	pieces, tensor, total := w.bulkPieces(o, lane, from, to, nil)
 	me := w.observer(o, lane, order.Async|order.Pending)
 	s := &bulkStore{op: o, lane: lane, group: w.bulk.groups[lane], pieces: pieces, stamp: me.Access, update: b.update, size: b.typed.Size()}
 	if tensor != nil && b.reduce != "" {

@@ -345,7 +345,7 @@ func runLoadMatrix(w *warp, o *op, mask uint32) {
 	for row := range rows {
 		var data []byte
 		if win != nil {
-			data = win.readRow(w.addr[row])
+			data = win.readRow(w.addr[row], count.MatrixRowBytes)
 		}
 		if data == nil {
 			data = w.access(o, accessInfo{space: ptx.Shared, bytes: count.MatrixRowBytes, flags: order.WarpWide, carries: true}, w.addr[row], allLanes, mem.Read)
@@ -510,19 +510,48 @@ func runFragmentLoad(w *warp, o *op, mask uint32) {
 	m, p := o.mat, w.block.launch.plans[o.number]
 	w.countFragment(o, p.d, mem.Read)
 	matrix := resized(&w.mats.d, p.d.Words())
-	bits, each := unitBits(m.in.Type), max(1, m.in.Type.Bits()/32)
+	bits := unitBits(m.in.Type)
+	win := w.openRows(o)
 	w.memoryRows(o, p.d, func(address uint64, space ptx.Space, first, step, n int) {
 		a := accessInfo{space: space, bytes: n * bits / 8, flags: order.WarpWide}
-		data := w.accessRun(o, a, address, mem.Read)
-		for i := range n * each {
-			value := uint32(0)
-			if data != nil {
-				value = unit(data, bits/each, i)
-			}
-			matrix[(first+i/each*step)*each+i%each] = value
+		var data []byte
+		if win != nil && space == ptx.Shared {
+			data = win.readRow(address, a.bytes)
 		}
+		if data == nil {
+			data = w.accessRun(o, a, address, mem.Read)
+		}
+		spreadUnits(matrix, data, bits, first, step, n)
 	})
 	w.scatterMatrix(p.d, m.d, matrix)
+}
+
+// spreadUnits reads n units of a line in memory into a matrix's slice, step units apart. Units beyond the
+// data are zero.
+func spreadUnits(matrix []uint32, data []byte, bits, first, step, n int) {
+	switch {
+	case len(data) < n*bits/8:
+		for i := range n * max(1, bits/32) {
+			each := max(1, bits/32)
+			matrix[(first+i/each*step)*each+i%each] = 0
+		}
+	case bits == 16:
+		for at := first; len(data) >= 2; at, data = at+step, data[2:] {
+			matrix[at] = uint32(binary.LittleEndian.Uint16(data))
+		}
+	case bits == 32:
+		for at := first; len(data) >= 4; at, data = at+step, data[4:] {
+			matrix[at] = binary.LittleEndian.Uint32(data)
+		}
+	case bits == 64:
+		for at := first; len(data) >= 8; at, data = at+step, data[8:] {
+			matrix[2*at], matrix[2*at+1] = binary.LittleEndian.Uint32(data), binary.LittleEndian.Uint32(data[4:])
+		}
+	default:
+		for i := range n {
+			matrix[first+i*step] = unit(data, bits, i)
+		}
+	}
 }
 
 func runFragmentStore(w *warp, o *op, mask uint32) {
@@ -555,9 +584,32 @@ func (w *warp) accessRun(o *op, a accessInfo, address uint64, d mem.Direction) [
 	return w.access(o, a, address, allLanes, d)
 }
 
+// countedFragment is what the counts of a wmma.load or wmma.store depend on: of the address the place in
+// a row of banks, which has whole sectors.
+type countedFragment struct {
+	in     *mma.Instruction
+	space  ptx.Space
+	place  uint64
+	stride int64
+}
+
+// maxCountedFragments bounds the number of counts that are kept.
+const maxCountedFragments = 1024
+
 // countFragment counts a wmma.load or wmma.store.
 func (w *warp) countFragment(o *op, f *mma.Fragment, d mem.Direction) {
-	in, r := o.mat.in, w.fragmentRuns(o, f)
-	lines := count.Lines{Space: r.space, Base: r.base, Stride: r.stride, Count: r.lines, Bytes: r.n * unitBits(in.Type) / 8}
-	w.counters.Fragment(in, o.mat.addr.space, lines, d)
+	const bankRow = 128
+	in, r, known := o.mat.in, w.fragmentRuns(o, f), w.block.fragments
+	key := countedFragment{in, r.space, r.base % bankRow, r.stride}
+	c := known[key]
+	if c == nil {
+		if len(known) >= maxCountedFragments {
+			clear(known)
+		}
+		c = &count.Counters{}
+		lines := count.Lines{Space: r.space, Base: r.base, Stride: r.stride, Count: r.lines, Bytes: r.n * unitBits(in.Type) / 8}
+		c.Fragment(in, o.mat.addr.space, lines, d)
+		known[key] = c
+	}
+	w.counters.Add(c)
 }

@@ -258,6 +258,12 @@ func (w *warp) touchBarrier(o *op, b *mbarrier, lanes uint32) {
 		d = mem.Read
 	}
 	shadow := &b.owner.shared.Shadow
+	if d == mem.Read && lanes&(lanes-1) != 0 && w.clocks.Separate() == 0 {
+		me := w.clocks.Observer(o.number, allLanes, lanes, order.Strong)
+		if _, bad := shadow.Read(b.offset, 8, &me); !bad {
+			return
+		}
+	}
 	for m := lanes; m != 0; m &= m - 1 {
 		lane := firstLane(m)
 		me := w.observer(o, lane, order.Strong)

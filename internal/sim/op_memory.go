@@ -397,6 +397,11 @@ func runStore(w *warp, o *op, mask uint32) {
 				l &^= 14 << lane
 				continue
 			}
+			if done, differ := w.storePair(win, m, l); done {
+				changed = changed || differ
+				l &^= 2 << lane
+				continue
+			}
 			w.putElements(m, lane, w.value[:])
 			if win != nil {
 				if data := w.writeLane(win, w.addr[lane], lane); data != nil {

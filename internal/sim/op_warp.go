@@ -297,14 +297,68 @@ func runShuffle(w *warp, mask uint32) {
 	var from lanes.V32
 	for _, p := range w.participants {
 		values := &p.frame.R32[p.op.sync.a.index]
+		if p.lanes == everyLane {
+			from = *values
+			continue
+		}
 		for m := p.lanes; m != 0; m &= m - 1 {
 			lane := firstLane(m)
 			from[lane] = values[lane]
 		}
 	}
 	for _, p := range w.participants {
-		w.shuffle(p, &from, mask)
+		if !w.shuffleWhole(p, &from) {
+			w.shuffle(p, &from, mask)
+		}
 	}
+}
+
+// shuffleSources are the sources of the lanes of a shuffle whose other operands are the same in all lanes.
+type shuffleSources struct {
+	kind   string // empty for none
+	b, c   uint32
+	source [32]uint8
+	inside uint32 // lanes whose source is inside the segment
+}
+
+// shuffleWhole is shuffle for a whole warp whose other operands are the same in all lanes. It reports
+// whether it is one.
+func (w *warp) shuffleWhole(p participant, from *lanes.V32) bool {
+	s := p.op.sync
+	where, limit := &p.frame.R32[s.b.index], &p.frame.R32[s.mask.index]
+	if p.lanes != everyLane || p.frame.R32[s.member.index][0] != everyLane || !isUniform(where) || !isUniform(limit) {
+		return false
+	}
+	known := &w.shuffled
+	if b, c := where[0]&31, limit[0]; known.kind != s.kind || known.b != b || known.c != c {
+		*known = shuffleSources{kind: s.kind, b: b, c: c}
+		for lane := range known.source {
+			source, inside := shuffleSource(s.kind, uint32(lane), b, c)
+			if known.source[lane] = uint8(lane); inside {
+				known.source[lane] = uint8(source)
+				known.inside |= 1 << lane
+			}
+		}
+	}
+	if s.dst.file == file32 {
+		to := &p.frame.R32[s.dst.index]
+		for lane, source := range &known.source {
+			to[lane] = from[source&31]
+		}
+	}
+	if s.pair >= 0 {
+		p.frame.Preds[s.pair] = known.inside
+	}
+	return true
+}
+
+// isUniform reports whether a register has one value in all lanes.
+func isUniform(v *lanes.V32) bool {
+	different := uint32(0)
+	for _, x := range v {
+		different |= x ^ v[0]
+	}
+	return different == 0
 }
 
 func (w *warp) shuffle(p participant, from *lanes.V32, mask uint32) {

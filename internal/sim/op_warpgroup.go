@@ -21,10 +21,13 @@ type warpgroup struct {
 	steps []groupStep
 	base  int // number of steps before these, which all warps have executed
 
-	ended endedRead // the last B whose reads have ended
+	ended [endedReads]endedRead // the last Bs whose reads have ended, by their steps
 
 	diverged bool // the warps do different things, which has been reported; they are not compared any more
 }
+
+// endedReads is more than the products that warps have in flight together.
+const endedReads = 32
 
 // endedRead is a B that a product has read.
 type endedRead struct {

@@ -494,6 +494,7 @@ func (w *warp) computeProducts(step int) {
 	if w.warpgroup().diverged {
 		return
 	}
+	w.block.moment++
 	for _, other := range w.siblings() {
 		for i, p := range other.wgmma.open {
 			if p.step > step {
@@ -539,6 +540,7 @@ func (w *warp) computeProduct(p *pendingProduct, later []*pendingProduct) {
 // deliverProduct gives the warp the result of a product that is no longer in flight.
 func (w *warp) deliverProduct(p *pendingProduct) {
 	if !p.computed {
+		w.block.moment++
 		w.computeProduct(p, w.wgmma.open)
 	}
 	g := p.op.wgmma.product

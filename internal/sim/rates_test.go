@@ -77,6 +77,135 @@ func BenchmarkRateReduction(b *testing.B) {
 	benchmarkRate(b, "", ".shared .align 16 .b8 s[1024];", reductionText(), 64, 256, 64*256*reductionRounds)
 }
 
+// sortText sorts 1024 words of shared memory with a bitonic network; each of 512 threads compares two words.
+func sortText() string {
+	var text strings.Builder
+	text.WriteString(`
+	mov.u32 %r50, s;
+	mad.lo.u32 %r51, %r0, 4, %r50;
+	mad.lo.u32 %r52, %r63, 0x9E3779B1, 12345;
+	st.shared.u32 [%r51], %r52;
+	xor.b32 %r52, %r52, 0x5A5A5A5A;
+	st.shared.u32 [%r51+2048], %r52;`)
+	for size := 2; size <= 1024; size *= 2 {
+		fmt.Fprintf(&text, "and.b32 %%r40, %%r0, %d;\n setp.ne.u32 %%p1, %%r40, 0;\n", size/2)
+		for stride := size / 2; stride > 0; stride /= 2 {
+			fmt.Fprintf(&text, `
+	bar.sync 0;
+	and.b32 %%r41, %%r0, %d;
+	shl.b32 %%r42, %%r0, 1;
+	sub.u32 %%r42, %%r42, %%r41;
+	mad.lo.u32 %%r43, %%r42, 4, %%r50;
+	ld.shared.u32 %%r44, [%%r43];
+	ld.shared.u32 %%r45, [%%r43+%d];
+	setp.gt.u32 %%p2, %%r44, %%r45;
+	xor.pred %%p3, %%p1, %%p2;
+	@!%%p3 bra KEEP%d_%d;
+	st.shared.u32 [%%r43], %%r45;
+	st.shared.u32 [%%r43+%d], %%r44;
+KEEP%d_%d:`, stride-1, 4*stride, size, stride, 4*stride, size, stride)
+		}
+	}
+	return text.String() + `
+	bar.sync 0;
+	ld.shared.u32 %r1, [%r51];
+	st.global.u32 [%rd31], %r1;
+	ret;`
+}
+
+func BenchmarkRateSort(b *testing.B) {
+	benchmarkRate(b, "", ".shared .align 16 .b8 s[4096];", sortText(), 8, 512, 16)
+}
+
+// stencilText adds the neighbours of each point of a plane with rows of 256 words, plane by plane, with the
+// plane in shared memory and the points of a column in registers.
+func stencilText(planes int) string {
+	return `
+	mov.u32 %r50, s;
+	mad.lo.u32 %r51, %r0, 4, %r50;
+	mad.wide.u32 %rd2, %r0, 4, %rd1;
+	setp.eq.u32 %p2, %r0, 0;
+	mov.u32 %r2, 0;
+	mov.f32 %f9, 0f3E800000;
+	ld.global.f32 %f1, [%rd2];
+	ld.global.f32 %f2, [%rd2+1024];
+LOOP:
+	ld.global.f32 %f3, [%rd2+2048];
+	bar.sync 0;
+	st.shared.f32 [%r51+16], %f2;
+	@%p2 st.shared.f32 [%r51+12], %f9;
+	bar.sync 0;
+	ld.shared.f32 %f4, [%r51+12];
+	ld.shared.f32 %f5, [%r51+16];
+	mul.f32 %f6, %f9, %f1;
+	fma.rn.f32 %f6, %f9, %f3, %f6;
+	fma.rn.f32 %f6, %f9, %f4, %f6;
+	fma.rn.f32 %f6, %f9, %f5, %f6;
+	ld.global.f32 %f7, [%rd2+1028];
+	fma.rn.f32 %f6, %f9, %f7, %f6;
+	st.global.f32 [%rd31], %f6;
+	mov.f32 %f1, %f2;
+	mov.f32 %f2, %f3;
+	add.s64 %rd2, %rd2, 1024;
+	add.u32 %r2, %r2, 1;
+	setp.lt.u32 %p1, %r2, ` + fmt.Sprint(planes) + `;
+	@%p1 bra LOOP;
+	ret;`
+}
+
+func BenchmarkRateStencil(b *testing.B) {
+	benchmarkRate(b, "", ".shared .align 16 .b8 s[1056];", stencilText(32), 16, 256, 256*36)
+}
+
+// scanText scans words of global memory by shuffles in warps, then over the warps of the block.
+func scanText(rounds int) string {
+	var text strings.Builder
+	up := func() {
+		for distance := 1; distance < 32; distance *= 2 {
+			fmt.Fprintf(&text, "shfl.sync.up.b32 %%r5|%%p2, %%r4, %d, 0, -1;\n @%%p2 add.u32 %%r4, %%r4, %%r5;\n", distance)
+		}
+	}
+	text.WriteString(`
+	mov.u32 %r50, s;
+	and.b32 %r40, %r0, 31;
+	shr.u32 %r41, %r0, 5;
+	mad.lo.u32 %r51, %r41, 4, %r50;
+	mad.lo.u32 %r52, %r40, 4, %r50;
+	setp.eq.u32 %p3, %r40, 31;
+	setp.ne.u32 %p4, %r41, 0;
+	mad.wide.u32 %rd2, %r63, 16, %rd1;
+	mov.u32 %r2, 0;
+LOOP:
+	ld.global.v4.u32 {%r6, %r7, %r8, %r9}, [%rd2];
+	add.u32 %r7, %r6, %r7;
+	add.u32 %r8, %r7, %r8;
+	add.u32 %r4, %r8, %r9;
+`)
+	up()
+	text.WriteString(`
+	bar.sync 0;
+	@%p3 st.shared.u32 [%r51], %r4;
+	bar.sync 0;
+	mov.u32 %r10, %r4;
+	ld.shared.u32 %r4, [%r52];
+`)
+	up()
+	fmt.Fprintf(&text, `
+	sub.u32 %%r11, %%r41, 1;
+	shfl.sync.idx.b32 %%r12, %%r4, %%r11, 31, -1;
+	@%%p4 add.u32 %%r10, %%r10, %%r12;
+	add.u32 %%r2, %%r2, 1;
+	setp.lt.u32 %%p1, %%r2, %d;
+	@%%p1 bra LOOP;
+	st.global.u32 [%%rd31], %%r10;
+	ret;`, rounds)
+	return text.String()
+}
+
+func BenchmarkRateScan(b *testing.B) {
+	benchmarkRate(b, "", ".shared .align 16 .b8 s[128];", scanText(16), 4, 1024, 4*4096)
+}
+
 // gemmText multiplies tiles of 32x32 words, each thread one element of the result. In out and in the
 // tiles lie one after another.
 func gemmText(steps int) string {
@@ -173,6 +302,85 @@ func BenchmarkRateMmaF32(b *testing.B) {
 
 func BenchmarkRateMmaF16(b *testing.B) {
 	benchmarkTensor(b, "mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16", 2)
+}
+
+// wmmaKind is a shape and the types of a product by wmma: the registers of A, B and C, and the bytes of an
+// element of A.
+type wmmaKind struct {
+	shape, mma, a, c string
+	registers        [3]int
+	file             [3]string // of the registers
+	bytes            int
+}
+
+// wmmaText is the inner loop of a matrix product by wmma: each warp loads two fragments of A and two of B
+// from shared memory, and multiplies each by each.
+func wmmaText(k wmmaKind, steps int) string {
+	var text strings.Builder
+	list := func(matrix, fragment int) string {
+		var names []string
+		for i := range k.registers[matrix] {
+			names = append(names, fmt.Sprintf("%%%s%d", k.file[matrix], fragment*k.registers[matrix]+i))
+		}
+		return strings.Join(names, ",")
+	}
+	text.WriteString(`
+	mov.u32 %r50, s;
+	mad.lo.u32 %r53, %r0, 4, %r50;
+	mov.u32 %r54, 0;
+FILL:
+	mad.lo.u32 %r55, %r54, 512, %r53;
+	mad.lo.u32 %r56, %r55, 0x9E3779B1, %r54;
+	and.b32 %r56, %r56, 0x807F807F;
+	or.b32 %r56, %r56, 0x3F003F00; // of moderate size in every type
+	st.shared.u32 [%r55], %r56;
+	add.u32 %r54, %r54, 1;
+	setp.lt.u32 %p1, %r54, 24;
+	@%p1 bra FILL;
+	bar.sync 0;
+	mov.u32 %r54, 0;
+	shr.u32 %r52, %r0, 6; // two warps read the same A
+	mad.lo.u32 %r52, %r52, 768, %r50;
+	mov.u32 %r48, 48;
+`)
+	for i := range 4 {
+		fmt.Fprintf(&text, "wmma.load.c.sync.aligned.row.%s.shared.%s {%s}, [%%r50], %%r48;\n", k.shape, k.c, list(2, i))
+	}
+	text.WriteString("LOOP:\n")
+	for i := range 2 {
+		fmt.Fprintf(&text, "wmma.load.a.sync.aligned.row.%s.shared.%s {%s}, [%%r52+%d], %%r48;\n", k.shape, k.a, list(0, i), 384*i*k.bytes)
+		fmt.Fprintf(&text, "wmma.load.b.sync.aligned.col.%s.shared.%s {%s}, [%%r50+%d], %%r48;\n", k.shape, k.a, list(1, i), 6144+384*i*k.bytes)
+	}
+	for i := range 4 {
+		fmt.Fprintf(&text, "wmma.mma.sync.aligned.row.col.%s.%s {%s}, {%s}, {%s}, {%s};\n", k.shape, k.mma, list(2, i), list(0, i/2), list(1, i%2), list(2, i))
+	}
+	fmt.Fprintf(&text, `
+	add.u32 %%r54, %%r54, 1;
+	setp.lt.u32 %%p1, %%r54, %d;
+	@%%p1 bra LOOP;
+	shr.u32 %%r52, %%r0, 5;
+	mul.wide.u32 %%rd5, %%r52, 2048;
+	add.s64 %%rd5, %%rd0, %%rd5;
+`, steps)
+	for i := range 4 {
+		fmt.Fprintf(&text, "wmma.store.d.sync.aligned.row.%s.global.%s [%%rd5+%d], {%s}, %%r48;\n", k.shape, k.c, 8192*i, list(2, i))
+	}
+	return ".reg .b32 %a<16>;\n.reg .b32 %b<16>;\n.reg .b32 %c<32>;\n.reg .f64 %xa<2>;\n.reg .f64 %xb<2>;\n.reg .f64 %xc<8>;\n" + text.String() + "ret;"
+}
+
+func BenchmarkRateWmma(b *testing.B) {
+	words := [3]string{"a", "b", "c"}
+	for name, k := range map[string]wmmaKind{
+		"F16":  {"m16n16k16", "f32.f32", "f16", "f32", [3]int{8, 8, 8}, words, 2},
+		"BF16": {"m16n16k16", "f32.bf16.bf16.f32", "bf16", "f32", [3]int{4, 4, 8}, words, 2},
+		"TF32": {"m16n16k8", "f32.tf32.tf32.f32", "tf32", "f32", [3]int{4, 4, 8}, words, 4},
+		"S8":   {"m16n16k16", "s32.s8.s8.s32", "s8", "s32", [3]int{2, 2, 8}, words, 1},
+		"F64":  {"m8n8k4", "f64.f64.f64.f64.rn", "f64", "f64", [3]int{1, 1, 2}, [3]string{"xa", "xb", "xc"}, 8},
+	} {
+		b.Run(name, func(b *testing.B) {
+			benchmarkRate(b, "sm_90", ".shared .align 32 .b8 s[12288];", wmmaText(k, 64), 1, 128, 16384)
+		})
+	}
 }
 
 // BenchmarkRateWgmma runs the FP8 product of matmul_test.go.

@@ -82,6 +82,14 @@ type tile struct {
 	sharedMatrix
 	raw   []byte
 	ready mma.Operand
+
+	checked tileCheck // when its bytes were compared last
+}
+
+// tileCheck is a moment in which products are computed: shared memory does not change in it.
+type tileCheck struct {
+	block  *block
+	moment uint64
 }
 
 // tileKey determines the location and the layout of a B.
@@ -138,6 +146,11 @@ func (w *warp) collect(m *sharedMatrix) []byte {
 
 // prepareTile prepares a tile for the arithmetic, unless its bytes are the same as the last time.
 func (w *warp) prepareTile(t *tile, plan *matrixPlan) {
+	now := tileCheck{w.block, w.block.moment}
+	if t.checked == now {
+		return
+	}
+	t.checked = now
 	raw := w.collect(&t.sharedMatrix)
 	if bytes.Equal(raw, t.raw) {
 		return
@@ -194,24 +207,24 @@ func (w *warp) beginReads(p *pendingProduct, group *[groupWarps]*pendingProduct)
 	}
 	me, stamp := w.observer(p.op, allLanes, order.WarpRead), w.readStamp(p)
 	me.Together(&clocks)
-	var ordered order.Access
-	w.readMatrix(p.op, &p.b.sharedMatrix, &me, &stamp, &ordered)
+	reads := w.block.shared.Shadow.NewReads(&me, &stamp)
+	w.readMatrix(p.op, &p.b.sharedMatrix, &me, &stamp, &reads)
 	for _, q := range group {
 		if q != nil {
-			w.readMatrix(p.op, &q.a, &me, &stamp, &ordered)
+			w.readMatrix(p.op, &q.a, &me, &stamp, &reads)
 		}
 	}
+	reads.Close()
 }
 
-// readMatrix checks the read of one matrix. ordered is a write that an earlier read found to be in
-// order.
-func (w *warp) readMatrix(o *op, m *sharedMatrix, me *order.Observer, stamp, ordered *order.Access) {
+// readMatrix checks the read of one matrix.
+func (w *warp) readMatrix(o *op, m *sharedMatrix, me *order.Observer, stamp *order.Access, reads *order.Reads) {
 	s := &w.block.shared
 	whole := m.within(s) && s.First%order.Granule == 0
 	for _, address := range m.runs {
 		if whole {
 			at := uint64(address) - s.First
-			if mem.AllWritten16(s.Marks[at:at+runBytes]) && s.Shadow.ReadGranule(int(at)/order.Granule, me, stamp, ordered) {
+			if mem.AllWritten16(s.Marks[at:at+runBytes]) && reads.Granule(int(at)/order.Granule) {
 				continue
 			}
 		}
@@ -225,17 +238,19 @@ func (w *warp) endReads(p *pendingProduct) {
 	if !w.block.launch.options.Checks {
 		return
 	}
-	s, g, stamp := &w.block.shared, w.warpgroup(), w.readStamp(p)
+	s, g := &w.block.shared, w.warpgroup()
+	settled := s.Shadow.NewSettled(w.readStamp(p))
 	settle := func(m *sharedMatrix) {
 		for _, address := range m.runs {
 			if s.Holds(uint64(address), runBytes) {
-				s.Shadow.SettleReads(int(uint64(address)-s.First), runBytes, &stamp)
+				settled.Range(int(uint64(address)-s.First), runBytes)
 			}
 		}
 	}
 	settle(&p.a)
-	if g.ended != (endedRead{p.step, p.b}) {
-		g.ended = endedRead{p.step, p.b}
+	if ended := &g.ended[p.step%endedReads]; *ended != (endedRead{p.step, p.b}) {
+		*ended = endedRead{p.step, p.b}
 		settle(&p.b.sharedMatrix)
 	}
+	settled.Close()
 }

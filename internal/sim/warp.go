@@ -57,6 +57,7 @@ type warp struct {
 
 	mats          matrices
 	counters      count.Counters
+	shuffled      shuffleSources // of the last shuffle of the whole warp
 	local         [32]mem.Local
 	value         [256]byte // the bytes that a lane stores
 	window        window    // of the load or the store that runs (window.go)

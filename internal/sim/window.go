@@ -79,11 +79,10 @@ func (w *warp) openRows(o *op) *window {
 	return &w.window
 }
 
-// readRow is readLane for a row of a matrix, in a window of openRows.
-func (win *window) readRow(address uint64) []byte {
-	const n = count.MatrixRowBytes
+// readRow is readLane for n bytes, a multiple of 16, in a window of openRows.
+func (win *window) readRow(address uint64, n int) []byte {
 	at := int(address - win.first)
-	if address%n != 0 || at < 0 || at > len(win.data)-n || !mem.AllWritten16(win.marks[at:at+n]) || !win.shadow.ReadInOrder(at, n, &win.me) {
+	if (address|uint64(n))%count.MatrixRowBytes != 0 || at < 0 || at > len(win.data)-n || !mem.IsWritten(win.marks[at:at+n]) || !win.shadow.ReadInOrder(at, n, &win.me) {
 		return nil
 	}
 	return win.data[at : at+n]
@@ -245,6 +244,32 @@ func (w *warp) storeFour(win *window, m *memOp, mask uint32) (done, changed bool
 	for i, lane := 0, firstLane(mask); i < 4; i++ {
 		w.putElements(m, lane+i, data[4*i:4*i+4])
 	}
+	return true, before != *data
+}
+
+// storePair is storeFour for two neighbouring lanes that store eight neighbouring bytes each.
+func (w *warp) storePair(win *window, m *memOp, mask uint32) (done, changed bool) {
+	lane := firstLane(mask) & 30
+	if win == nil || win.size != 8 || mask>>lane&3 != 3 || w.addr[lane+1] != w.addr[lane]+8 {
+		return false, false
+	}
+	at := w.offset(win, w.addr[lane])
+	if at%order.Granule != 0 || at+order.Granule > len(win.data) {
+		return false, false
+	}
+	if win.marks != nil && !mem.IsPlain(win.marks[at:at+order.Granule]) {
+		return false, false
+	}
+	if win.me.Lane = uint8(lane); !win.shadow.WritePair(at, &win.me) {
+		return false, false
+	}
+	if win.marks != nil {
+		setWritten(win.marks[at : at+order.Granule])
+	}
+	data := (*[order.Granule]byte)(win.data[at:])
+	before := *data
+	w.putElements(m, lane, data[:8])
+	w.putElements(m, lane+1, data[8:])
 	return true, before != *data
 }
 

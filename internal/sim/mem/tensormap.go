@@ -175,27 +175,60 @@ func enumField(field string) (at int, values []string) {
 }
 
 // Piece is a range of bytes of a bulk copy that is contiguous in shared memory and in the other
-// memory. A piece outside of a tensor has no global memory.
+// memory, or a row of a box. A piece outside of a tensor has no global memory.
 type Piece struct {
 	Shared  uint64
 	Global  uint64 // or the address in shared memory that the copy reads
 	Size    int
 	Outside bool
+	Swizzle uint64  // of a row, permutes its 16-byte units within itself; 0 where they are in order
 	From    []byte  // the bytes that the copy read; for a piece outside, the fill bytes
 	Source  *Buffer // that From lies in; nil for shared memory
 }
 
-// Pieces divides a box of the tensor into pieces. at has the coordinates of the box, and shared is
-// its address in shared memory. A store writes whole 16-byte units at the end of a row.
-func (t *TensorMap) Pieces(at [5]int64, shared uint64, store bool) []Piece {
-	size, span := t.ElementBytes(), t.SwizzleBytes()
-	row := t.RowBytes()
-	pitch := max(row, span)
+// UnitBytes is the size of the units that a swizzle moves.
+const UnitBytes = 16
+
+// Unit returns the address in shared memory of the byte at an offset of the piece.
+func (p *Piece) Unit(offset int) uint64 { return swizzled(p.Shared+uint64(offset), p.Swizzle) }
+
+// AppendUnits adds the units of a row as pieces of their own.
+func (p *Piece) AppendUnits(list []Piece) []Piece {
+	for at := 0; at < p.Size; at += UnitBytes {
+		unit := Piece{Shared: p.Unit(at), Global: p.Global + uint64(at), Size: UnitBytes, Outside: p.Outside}
+		if p.Outside {
+			unit.From = p.From[at : at+UnitBytes]
+		}
+		list = append(list, unit)
+	}
+	return list
+}
+
+// AppendRows adds the rows of a box that a copy loads. It reports false where a row is not one run of
+// global memory inside of the tensor, or all outside, or where the box is not one range of shared
+// memory: Pieces divides such a box.
+func (t *TensorMap) AppendRows(list []Piece, at [5]int64, shared uint64) ([]Piece, bool) {
+	row, span := t.RowBytes(), t.SwizzleBytes()
+	if t.ElementStrides[0] != 1 || at[0] < 0 || at[0]+int64(t.Box[0]) > int64(t.Dims[0]) || row%UnitBytes != 0 || shared%128 != 0 ||
+		t.swizzleMask() != 0 && row != span {
+		return list, false
+	}
+	mask, offset := t.swizzleMask(), uint64(at[0])*uint64(t.ElementBytes())
+	t.eachRow(at, func(number int, inside bool, global uint64) {
+		p := t.newPiece(shared+uint64(number*row), global+offset, row, inside)
+		p.Swizzle = mask
+		list = append(list, p)
+	})
+	return list, true
+}
+
+// eachRow visits the rows of a box: whether the row is inside of the tensor but for its innermost
+// coordinate, and the address of the element at coordinate 0.
+func (t *TensorMap) eachRow(at [5]int64, visit func(number int, inside bool, global uint64)) {
 	rows := 1
 	for i := 1; i < len(t.Dims); i++ {
 		rows *= t.Extent(i)
 	}
-	list := make([]Piece, 0, rows*row/16)
 	var index [5]int
 	for number := range rows {
 		inside, global := true, t.Address
@@ -204,10 +237,7 @@ func (t *TensorMap) Pieces(at [5]int64, shared uint64, store bool) []Piece {
 			inside = inside && c >= 0 && c < int64(t.Dims[i])
 			global += uint64(c * int64(t.Strides[i-1]))
 		}
-		for byteAt := 0; byteAt < row; byteAt += 16 {
-			target := t.swizzled(shared + uint64(number*pitch+byteAt))
-			list = t.appendUnit(list, at[0], byteAt/size, global, target, inside, store)
-		}
+		visit(number, inside, global)
 		for i := 1; i < len(t.Dims); i++ {
 			if index[i]++; index[i] < t.Extent(i) {
 				break
@@ -215,6 +245,21 @@ func (t *TensorMap) Pieces(at [5]int64, shared uint64, store bool) []Piece {
 			index[i] = 0
 		}
 	}
+}
+
+// Pieces divides a box of the tensor into pieces. at has the coordinates of the box, and shared is
+// its address in shared memory. A store writes whole 16-byte units at the end of a row.
+func (t *TensorMap) Pieces(at [5]int64, shared uint64, store bool) []Piece {
+	size, span := t.ElementBytes(), t.SwizzleBytes()
+	row, mask := t.RowBytes(), t.swizzleMask()
+	pitch := max(row, span)
+	list := make([]Piece, 0, t.BoxBytes()/UnitBytes)
+	t.eachRow(at, func(number int, inside bool, global uint64) {
+		for byteAt := 0; byteAt < row; byteAt += UnitBytes {
+			target := swizzled(shared+uint64(number*pitch+byteAt), mask)
+			list = t.appendUnit(list, at[0], byteAt/size, global, target, inside, store)
+		}
+	})
 	return list
 }
 
@@ -263,14 +308,17 @@ func (t *TensorMap) newPiece(shared, global uint64, size int, inside bool) Piece
 
 // swizzled returns where a byte of a box lies. The pattern depends on the address in shared memory,
 // not on the position in the box.
-func (t *TensorMap) swizzled(a uint64) uint64 {
+func swizzled(a, mask uint64) uint64 { return a ^ a>>7&mask<<4 }
+
+// swizzleMask returns the bits of a row's number that permute its units.
+func (t *TensorMap) swizzleMask() uint64 {
 	switch t.Swizzle {
 	case "32B":
-		return a ^ a>>7&1<<4
+		return 1
 	case "64B":
-		return a ^ a>>7&3<<4
+		return 3
 	case "128B":
-		return a ^ a>>7&7<<4
+		return 7
 	}
-	return a
+	return 0
 }

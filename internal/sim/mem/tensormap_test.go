@@ -166,3 +166,32 @@ func TestReplaceFieldErrors(t *testing.T) {
 		t.Error("swizzle_atomicity is known")
 	}
 }
+
+// TestRows compares the units of the rows of boxes with the pieces of the same boxes.
+func TestRows(t *testing.T) {
+	divided := 0
+	for _, swizzle := range tensormap.Swizzles {
+		for _, box := range []int{16, 32, 64, 128} {
+			m := TensorMap{Address: 0x10000, Map: tensormap.Map{
+				Type: "u8", Dims: []int{160, 20, 3}, Strides: []int{160, 3200}, Box: []int{box, 9, 2}, ElementStrides: []int{1, 2, 1}, Swizzle: swizzle,
+			}}
+			for _, at := range [][5]int64{{}, {32, 3, 1}, {-16, 0, 0}, {144, 1, 0}, {0, -3, 2}, {16, 15, 2}} {
+				rows, ok := m.AppendRows(nil, at, 0x400)
+				if !ok {
+					continue
+				}
+				divided++
+				var units []Piece
+				for i := range rows {
+					units = rows[i].AppendUnits(units)
+				}
+				if diff := cmp.Diff(m.Pieces(at, 0x400, false), units); diff != "" {
+					t.Errorf("swizzle %s, box of %d bytes at %v: -pieces +units\n%s", swizzle, box, at, diff)
+				}
+			}
+		}
+	}
+	if divided < 20 {
+		t.Errorf("%d boxes have rows", divided)
+	}
+}

@@ -31,13 +31,19 @@ func checkAssembly(t *testing.T, in *Instruction, with, without *Product, a, b, 
 	without.Multiply(&s, want, a, b, c)
 	with.Multiply(&s, got, a, b, c)
 	compareMatrices(t, in.Text+" in assembly", got, want, in.Shape.N)
-	for _, p := range []*Product{with, without} {
-		var prepared Operand
+	narrow := *with
+	narrow.useWide = false
+	for _, p := range []*Product{with, &narrow, without} {
+		var prepared, preparedA Operand
 		p.Prepare(&prepared, b)
+		p.PrepareA(&preparedA, a)
 		for range 2 {
 			clear(got)
 			p.MultiplyPrepared(&s, got, a, &prepared, c)
 			compareMatrices(t, in.Text+" with prepared B", got, want, in.Shape.N)
+			clear(got)
+			p.MultiplyOperands(&s, got, &preparedA, &prepared, c)
+			compareMatrices(t, in.Text+" with prepared operands", got, want, in.Shape.N)
 		}
 	}
 }
@@ -111,6 +117,35 @@ func drawElement(random *rand.Rand, t Type) uint32 {
 	return uint32(uint64(code) & (1<<width - 1))
 }
 
+// TestIntegersAssembly multiplies integers of every type, arbitrary ones and the limits.
+func TestIntegersAssembly(t *testing.T) {
+	for _, text := range []string{
+		"mma.sync.aligned.m16n8k32.row.col.s32.s8.u8.s32",
+		"mma.sync.aligned.m16n8k32.row.col.satfinite.s32.u8.u8.s32",
+		"mma.sync.aligned.m16n8k64.row.col.s32.s4.u4.s32",
+		"wmma.mma.sync.aligned.row.col.m16n16k16.s32.s8.s8.s32",
+		"wgmma.mma_async.sync.aligned.m64n24k32.s32.s8.u8",
+	} {
+		in, with, without := withAndWithoutAssembly(t, text, Hopper)
+		if !with.addsIntegers() || without.addsIntegers() {
+			t.Errorf("%s: assembly is %v, and %v with assembly off", text, with.addsIntegers(), without.addsIntegers())
+		}
+		for seed := range uint64(20) {
+			random := rand.New(rand.NewPCG(seed, 3))
+			draw := func(n, width int) []uint32 {
+				m := make([]uint32, n)
+				for i := range m {
+					limits := []uint32{random.Uint32(), random.Uint32(), 0, 1 << (width - 1), 1<<(width-1) - 1, ^uint32(0)}
+					m[i] = limits[random.IntN(len(limits))] & uint32(1<<width-1)
+				}
+				return m
+			}
+			s := in.Shape
+			checkAssembly(t, in, with, without, draw(s.M*s.K, in.A.Bits()), draw(s.N*s.K, in.B.Bits()), draw(s.M*s.N, 32))
+		}
+	}
+}
+
 func FuzzAssembly(f *testing.F) {
 	for i := range assemblyProducts {
 		for chip := range uint8(4) {
@@ -126,8 +161,11 @@ func FuzzAssembly(f *testing.F) {
 		draw := func(n int, t Type, given []byte) []uint32 {
 			m := make([]uint32, n)
 			for i := range m {
-				if m[i] = drawModerate(random, t); random.IntN(64) < wild {
+				switch m[i] = drawModerate(random, t); {
+				case random.IntN(64) < wild:
 					m[i] = drawElement(random, t)
+				case seed%4 == 3: // few bits, so that most products need not be truncated
+					m[i] &= 0xBE << (t.word() - 8)
 				}
 			}
 			for i, code := range given[:min(len(given), n)] {

@@ -32,15 +32,15 @@ func (t *decodedRows[T]) setZero() {
 	}
 }
 
-// decode decodes the rows of a matrix. It reports whether the assembly can process them.
-func (t *decodedRows[T]) decode(p *Product, matrix []uint32, f *format, negate bool) bool {
+// decode decodes the rows of a matrix.
+func (t *decodedRows[T]) decode(p *Product, matrix []uint32, f *format, negate bool) {
 	rows := len(matrix) / p.k
 	t.values = resize(t.values, rows*p.rowLength)
 	t.exponents = resize(t.exponents, rows*p.rowLength)
 	if p.rowLength != p.k {
 		t.setZero()
 	}
-	sign, fit := T(1), true
+	sign := T(1)
 	if negate {
 		sign = -1
 	}
@@ -50,7 +50,7 @@ func (t *decodedRows[T]) decode(p *Product, matrix []uint32, f *format, negate b
 		if f.table != nil {
 			for k, at := range p.termIndexes {
 				e := &f.table[codes[k]&0xFF]
-				values[at], exponents[at] = T(e.value)*sign, e.exponent
+				values[at], exponents[at] = T(e.value)*sign, int32(e.exponent)
 			}
 			continue
 		}
@@ -58,24 +58,21 @@ func (t *decodedRows[T]) decode(p *Product, matrix []uint32, f *format, negate b
 			for k, at := range p.termIndexes {
 				value, exponent := f.decodeShifted(codes[k])
 				values[at], exponents[at] = T(value)*sign, exponent
-				fit = fit && fitsAssembly(exponent)
 			}
 			continue
 		}
 		for k, at := range p.termIndexes {
 			value, exponent := decodeElement[float32](f, codes[k])
 			values[at], exponents[at] = T(value)*sign, exponent
-			fit = fit && fitsAssembly(exponent)
 		}
 	}
-	return fit
 }
 
 // multiplyExact uses the assembly if it supports the operands.
 func (p *Product) multiplyExact(s *Scratch, d []uint32, a, b *Operand, c []uint32) {
 	switch {
 	case b.interleaved && a.fits:
-		p.multiplyAssembly(s, d, &a.narrow, &b.narrow, c)
+		p.multiplyAssembly(s, d, &a.assembly, &b.assembly, c)
 		return
 	case !b.interleaved && p.narrowProducts:
 		multiplyRows(p, &a.narrow, &b.narrow, d, c)
@@ -99,9 +96,13 @@ func (p *Product) prepareExactA(a *Operand) {
 	a.fits, a.wideDecoded = false, false
 	switch {
 	case p.supportsAssembly() && p.decodesWords(f):
-		a.fits = decodeWords(&a.narrow, a.words, f, p.negate)
+		a.assembly.reset(p, p.m)
+		a.fits = decodeWords(&a.assembly, a.words, f, p.negate)
+	case p.supportsAssembly() && p.decodesTable(f):
+		a.assembly.decodeWide(p, a.words, f, false)
+		a.fits = true
 	case p.supportsAssembly():
-		a.fits = a.narrow.decode(p, a.words, f, p.negate)
+		a.fits = a.assembly.decodeRows(p, a.words, f, p.negate)
 	case p.narrowProducts:
 		a.narrow.decode(p, a.words, f, p.negate)
 	}
@@ -114,8 +115,11 @@ func (p *Product) prepareExact(b *Operand) {
 	switch {
 	case p.supportsAssembly() && p.decodesWords(f):
 		b.interleaved = b.interleaveWords(p, f)
+	case p.supportsAssembly() && p.decodesTable(f):
+		b.assembly.decodeWide(p, b.words, f, true)
+		b.interleaved = true
 	case p.supportsAssembly():
-		b.interleaved = b.narrow.decodeInterleaved(p, b.words, f)
+		b.interleaved = b.assembly.decodeColumns(p, b.words, f)
 	}
 	switch {
 	case b.interleaved:

@@ -6,20 +6,38 @@ import (
 )
 
 // multiplyF64 adds one product at a time, each by a fused multiply-add.
-func (p *Product) multiplyF64(_ *Scratch, d, a, b, c []uint32) {
+func (p *Product) multiplyF64(s *Scratch, d, a, b, c []uint32) {
+	s.wideA.values, s.wideB.values = decodeFloat64(s.wideA.values, a[:2*p.m*p.k]), decodeFloat64(s.wideB.values, b[:2*p.n*p.k])
 	for i := range p.m {
+		row := s.wideA.values[i*p.k:][:p.k]
 		for j := range p.n {
-			sum := 0.0
+			begin := 0.0
 			if c != nil {
-				sum = float64At(c, i*p.n+j)
+				begin = float64At(c, i*p.n+j)
 			}
-			for k := range p.k {
-				sum = fma(float64At(a, i*p.k+k), float64At(b, j*p.k+k), sum, p.rounding)
+			column := s.wideB.values[j*p.k:][:len(row)]
+			sum := begin
+			for k, x := range row {
+				sum = math.FMA(x, column[k], sum)
+			}
+			if sum-sum != 0 || p.rounding != Nearest { // a NaN has the bits of an operand
+				sum = begin
+				for k, x := range row {
+					sum = fma(x, column[k], sum, p.rounding)
+				}
 			}
 			code := math.Float64bits(sum)
 			d[2*(i*p.n+j)], d[2*(i*p.n+j)+1] = uint32(code), uint32(code>>32)
 		}
 	}
+}
+
+func decodeFloat64(values []float64, matrix []uint32) []float64 {
+	values = resize(values, len(matrix)/2)
+	for i := range values {
+		values[i] = float64At(matrix, i)
+	}
+	return values
 }
 
 func float64At(matrix []uint32, i int) float64 {

@@ -2,6 +2,7 @@ package mma
 
 import (
 	"math"
+	"math/bits"
 
 	"attune/internal/fp8"
 )
@@ -21,7 +22,8 @@ type format struct {
 // element is a decoded element.
 type element struct {
 	value    float32
-	exponent int32
+	exponent int16
+	last     int16 // exponent of the last bit that is set; noLastBit for zero
 }
 
 // binade holds the numbers of one sign and exponent: (hidden + mantissa) · unit.
@@ -105,7 +107,14 @@ func formatOfE4M3(least int) *format {
 func (f *format) withTable() *format {
 	f.table = new([256]element)
 	for code := range f.table {
-		f.table[code].value, f.table[code].exponent = decodeElement[float32](f, uint32(code))
+		value, exponent := decodeElement[float32](f, uint32(code))
+		last := noLastBit
+		if mantissa, power := math.Frexp(float64(value)); exponent == nonFiniteExponent {
+			last = anyLastBit
+		} else if value != 0 {
+			last = power - 53 + bits.TrailingZeros64(uint64(math.Abs(math.Ldexp(mantissa, 53))))
+		}
+		f.table[code] = element{value, int16(exponent), int16(last)}
 	}
 	return f
 }

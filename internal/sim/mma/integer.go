@@ -21,16 +21,52 @@ func (p *Product) multiplyIntegers(s *Scratch, d, a, b, c []uint32) {
 	}
 }
 
+// addsIntegers reports whether integersAssembly adds the products.
+func (p *Product) addsIntegers() bool {
+	return p.useAssembly && p.integers && p.n%narrowColumns == 0 && p.k%2 == 0
+}
+
+// interleaveIntegers decodes B for integersAssembly: eight columns together, of each a pair of terms before
+// the next pair.
+func (p *Product) interleaveIntegers(values []int16, matrix []uint32) []int16 {
+	values = resize(values, p.n*p.k)
+	above := 32 - p.b.Bits()
+	signed := p.b == S8 || p.b == S4
+	for column := range p.n {
+		to := values[column/narrowColumns*narrowColumns*p.k+column%narrowColumns*2:]
+		for k, element := range matrix[column*p.k:][:p.k] {
+			if element <<= above; signed {
+				element = uint32(int32(element) >> above)
+			} else {
+				element >>= above
+			}
+			to[k&^1*narrowColumns+k&1] = int16(element)
+		}
+	}
+	return values
+}
+
+// multiplyIntegersAssembly is multiplyIntegers in assembly.
+func (p *Product) multiplyIntegersAssembly(s *Scratch, d []uint32, a, b []int16, c []uint32) {
+	s.totals = resize(s.totals, p.m*p.n)
+	for column := 0; column < p.n; column += narrowColumns {
+		integersAssembly(&s.totals[column], &a[0], &b[column*p.k], p.m, p.k, 4*p.n)
+	}
+	for i, sum := range s.totals {
+		p.storeSum(d, c, i, sum)
+	}
+}
+
 // decodeIntegers sign-extends signed elements and zero-extends unsigned ones.
-func decodeIntegers(values []int32, matrix []uint32, t Type) []int32 {
+func decodeIntegers[T int16 | int32](values []T, matrix []uint32, t Type) []T {
 	values = resize(values, len(matrix))
 	above := 32 - t.Bits()
 	signed := t == S8 || t == S4
 	for i, element := range matrix {
 		if element <<= above; signed {
-			values[i] = int32(element) >> above
+			values[i] = T(int32(element) >> above)
 		} else {
-			values[i] = int32(element >> above)
+			values[i] = T(element >> above)
 		}
 	}
 	return values

@@ -28,7 +28,9 @@ type Product struct {
 	termIndexes    []int // index in such a row of each k
 	narrowProducts bool  // float32 holds every product of two elements exactly
 	useAssembly    bool  // the host has the assembly; tests clear it
+	useWide        bool  // the host has stepWide; tests clear it
 	exact          bool  // floating point in mode Exact
+	integers       bool  // elements are integers of 8 or 4 bits
 	// multiplyOther computes the product if exact is false.
 	multiplyOther func(p *Product, s *Scratch, d, a, b, c []uint32)
 }
@@ -39,7 +41,9 @@ type Scratch struct {
 	narrowA, narrowB     decodedRows[float32]
 	wideA, wideB         decodedRows[float64]
 	integersA, integersB []int32
+	totals               []int32
 	sums                 []uint32
+	widened              assemblyRows
 	operandA, operandB   Operand
 }
 
@@ -49,10 +53,12 @@ type Operand struct {
 	words       []uint32 // encoded elements; nil if no product will need them again
 	ownWords    []uint32 // backing store of words after Prepare
 	narrow      decodedRows[float32]
-	plain       decodedRows[float32] // before it is interleaved
+	assembly    assemblyRows
+	integers    []int16      // for integersAssembly; valid where words are needed
+	plain       assemblyRows // before it is interleaved
 	wide        decodedRows[float64]
-	interleaved bool // of B: narrow is in the interleaved order of the assembly
-	fits        bool // of A: the assembly can process narrow
+	interleaved bool // of B: assembly is valid
+	fits        bool // of A: assembly is valid
 	wideDecoded bool // wide is valid as well
 }
 
@@ -75,7 +81,7 @@ func (in *Instruction) Product(chip Chip, mode Mode) (*Product, error) {
 	for k := range p.k {
 		p.termIndexes = append(p.termIndexes, p.plan.termIndex(k))
 	}
-	p.useAssembly = haveAssembly
+	p.useAssembly, p.useWide = haveAssembly, haveWide
 	p.narrowProducts = in.A == F16 || in.A.is8BitFloat()
 	switch {
 	case mode == Skip:
@@ -85,7 +91,7 @@ func (in *Instruction) Product(chip Chip, mode Mode) (*Product, error) {
 	case in.A == B1:
 		p.multiplyOther = (*Product).multiplyBits
 	case in.D == S32:
-		p.multiplyOther = (*Product).multiplyIntegers
+		p.multiplyOther, p.integers = (*Product).multiplyIntegers, true
 	case mode == F64Sum:
 		p.multiplyOther = (*Product).multiplySequential64
 	case mode == F32Sum:
@@ -141,6 +147,9 @@ func (p *Product) Prepare(o *Operand, b []uint32) {
 		o.ownWords = append(o.ownWords[:0], b...)
 		o.words = o.ownWords
 	}
+	if p.addsIntegers() {
+		o.integers = p.interleaveIntegers(o.integers, b)
+	}
 }
 
 // PrepareA decodes A for MultiplyOperands.
@@ -153,6 +162,9 @@ func (p *Product) PrepareA(o *Operand, a []uint32) {
 		o.ownWords = append(o.ownWords[:0], a...)
 		o.words = o.ownWords
 	}
+	if p.addsIntegers() {
+		o.integers = decodeIntegers(o.integers, a[:p.m*p.k], p.a)
+	}
 }
 
 // MultiplyPrepared is Multiply with a B that Prepare of the same Product has decoded.
@@ -164,6 +176,11 @@ func (p *Product) MultiplyPrepared(s *Scratch, d, a []uint32, b *Operand, c []ui
 		s.operandA.words = nil
 		return
 	}
+	if p.addsIntegers() {
+		s.operandA.integers = decodeIntegers(s.operandA.integers, a[:p.m*p.k], p.a)
+		p.multiplyIntegersAssembly(s, d, s.operandA.integers, b.integers, c)
+		return
+	}
 	p.multiplyOther(p, s, d, a, b.words, c)
 }
 
@@ -172,6 +189,10 @@ func (p *Product) MultiplyPrepared(s *Scratch, d, a []uint32, b *Operand, c []ui
 func (p *Product) MultiplyOperands(s *Scratch, d []uint32, a, b *Operand, c []uint32) {
 	if p.exact {
 		p.multiplyExact(s, d, a, b, c)
+		return
+	}
+	if p.addsIntegers() {
+		p.multiplyIntegersAssembly(s, d, a.integers, b.integers, c)
 		return
 	}
 	p.multiplyOther(p, s, d, a.words, b.words, c)

@@ -297,14 +297,14 @@ func TestDecodeShifted(t *testing.T) {
 		if !haveAssembly {
 			continue
 		}
-		codes, rows := make([]uint32, 1<<16), decodedRows[float32]{}
+		codes, rows := make([]uint32, 1<<16), assemblyRows{}
 		for code := range codes {
 			codes[code] = uint32(code)
 		}
 		decodeWords(&rows, codes, f, true)
 		for code := range uint32(1 << 16) {
 			want, wantExponent := decodeElement[float32](f, code)
-			got, exponent := rows.values[code], rows.exponents[code]
+			got, exponent := rows.values[code], int32(rows.exponents[code])
 			if math.Float32bits(got) != math.Float32bits(-want) && (got == got || want == want) || exponent != wantExponent {
 				t.Fatalf("%s %#x in assembly: %v with exponent %d, want %v with %d", name, code, got, exponent, -want, wantExponent)
 			}

@@ -2,7 +2,7 @@
 
 #define CONSTANT(value, x, y) MOVL value, AX; VMOVD AX, x; VPBROADCASTD x, y
 
-// func stepAssembly(sums *uint32, a *float32, exponentsA *int32, b *float32, exponentsB *int32, p *stepPlan) (skipped uint64)
+// func stepAssembly(sums *uint32, a *float32, exponentsA *int16, b *float32, exponentsB *int16, p *stepPlan) (skipped uint64)
 //
 // addStep for eight columns, one row at a time:
 //   1. find the largest exponent of the products and of the sum;
@@ -24,8 +24,11 @@ TEXT ·stepAssembly(SB), NOSPLIT, $0-56
 	CONSTANT($-101, X12, Y12)
 	VPBROADCASTD 48(R13), Y11      // least exponent of a sum, biased
 	CONSTANT($-10000, X10, Y10)    // zeroExponent
+	CONSTANT($0xD8F0D8F0, X8, Y8)  // the same in 16 bits
 	CONSTANT($-5000, X9, Y9)       // zeroThreshold
 	MOVQ 40(R13), R13              // stride between rows of a, bytes
+	MOVQ R13, R14
+	SHRQ $1, R14                   // stride between rows of their exponents
 	MOVQ $1, BX                    // bit of the current row in skipped
 	MOVQ $0, skipped+48(FP)
 
@@ -33,27 +36,24 @@ rows:
 	// Y0: largest exponent of the products.
 	XORQ CX, CX
 	MOVQ R9, AX
-	VMOVDQA Y10, Y0
-	VMOVDQA Y10, Y1
+	VMOVDQA Y8, Y0
+	VMOVDQA Y8, Y1
 
 exponents:
-	VPBROADCASTD (DX)(CX*4), Y2
-	VPBROADCASTD 4(DX)(CX*4), Y3
-	VPBROADCASTD 8(DX)(CX*4), Y4
-	VPBROADCASTD 12(DX)(CX*4), Y5
-	VPADDD (AX), Y2, Y2
-	VPADDD 32(AX), Y3, Y3
-	VPADDD 64(AX), Y4, Y4
-	VPADDD 96(AX), Y5, Y5
-	VPMAXSD Y2, Y0, Y0
-	VPMAXSD Y3, Y1, Y1
-	VPMAXSD Y4, Y0, Y0
-	VPMAXSD Y5, Y1, Y1
-	SUBQ $-128, AX
+	VPBROADCASTD (DX)(CX*2), Y2
+	VPBROADCASTD 4(DX)(CX*2), Y3
+	VPADDSW (AX), Y2, Y2
+	VPADDSW 32(AX), Y3, Y3
+	VPMAXSW Y2, Y0, Y0
+	VPMAXSW Y3, Y1, Y1
+	ADDQ $64, AX
 	ADDQ $4, CX
 	CMPQ CX, R10
 	JLT  exponents
-	VPMAXSD Y1, Y0, Y0
+	VPMAXSW Y1, Y0, Y0
+	VPSLLD $16, Y0, Y1
+	VPMAXSW Y1, Y0, Y0
+	VPSRAD $16, Y0, Y0
 
 	// Y3: exponents of the sums in Y2. Subnormal sums have the smallest normal exponent.
 	VMOVUPS (DI), Y2
@@ -144,7 +144,7 @@ products:
 next:
 	ADDQ R12, DI
 	ADDQ R13, SI
-	ADDQ R13, DX
+	ADDQ R14, DX
 	ADDQ BX, BX
 	SUBQ $1, R11
 	JNE  rows
@@ -200,7 +200,378 @@ skip:
 	ORQ BX, skipped+48(FP)
 	JMP next
 
-// func decodeAssembly(values *float32, exponents *int32, codes *uint32, n int, p *decodePlan) (wide uint32)
+#define WIDE(value, x, z) MOVL value, AX; VMOVD AX, x; VPBROADCASTD x, z
+
+// func stepWide(sums *uint32, a *float32, exponentsA *int16, b *float32, exponentsB *int16, boundsA, boundsB *int32, p *stepPlan) (skipped uint64)
+//
+// stepAssembly for sixteen columns and sums in f32. Bounds tell whether any product has to be
+// truncated; a row of products that need not be is added in float32.
+TEXT ·stepWide(SB), NOSPLIT, $0-72
+	MOVQ sums+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ exponentsA+16(FP), DX
+	MOVQ b+24(FP), R8
+	MOVQ exponentsB+32(FP), R9
+	MOVQ boundsA+40(FP), R15
+	MOVQ boundsB+48(FP), R11
+	MOVQ p+56(FP), R13
+	MOVQ 16(R13), R10              // terms
+	MOVQ 32(R13), R12              // stride between rows of sums, bytes
+	VPBROADCASTQ 0(R13), Z13       // bits of a sum that the accumulator keeps
+	VPBROADCASTD 8(R13), Z15       // fraction
+	WIDE($127, X14, Z14)
+	WIDE($-101, X12, Z12)
+	VPBROADCASTD 48(R13), Z11      // least exponent of a sum, biased
+	WIDE($-10000, X10, Z10)        // zeroExponent
+	WIDE($0xD8F0D8F0, X8, Z8)      // the same in 16 bits
+	WIDE($-5000, X9, Z9)           // zeroThreshold
+	VPBROADCASTD 80(R13), Z20      // exactFraction
+	VMOVDQU32 (R11), Z18           // largest exponents of the columns
+	VMOVDQU32 64(R11), Z19         // exponents of their last bits
+	MOVQ 24(R13), R11              // rows
+	MOVQ 88(R13), BX               // stride between rows of boundsA, bytes
+	MOVQ 40(R13), R13              // stride between rows of a, bytes
+	MOVQ R13, R14
+	SHRQ $1, R14                   // stride between rows of their exponents
+	MOVQ $0, skipped+64(FP)
+
+rows:
+	// Z3: exponents of the sums in Z2. Subnormal sums have the smallest normal exponent.
+	VMOVUPS (DI), Z2
+	VPSLLD $1, Z2, Z3
+	VPTESTNMD Z3, Z3, K1
+	VPSRLD $24, Z3, Z3
+	VPMAXSD Z11, Z3, Z3
+	VPSUBD Z14, Z3, Z3
+	VMOVDQA32 Z10, K1, Z3
+
+	// Z0: a bound of the largest exponent. Do all products and the sum have no bit below its unit?
+	VPADDD.BCST (R15), Z18, Z0
+	VPMAXSD Z3, Z0, Z0
+	VPCMPGTD Z0, Z9, K1
+	VPXORD Z0, Z0, K1, Z0
+	VPADDD.BCST 4(R15), Z19, Z16
+	VPADDD Z20, Z16, Z16
+	VPCMPGTD Z16, Z0, K1           // products have
+	VPCMPGTD Z14, Z0, K2
+	VPCMPGTD Z0, Z12, K3
+	KORW K2, K1, K1
+	KORTESTW K3, K1
+	JNE  inexact
+	VPSUBD Z0, Z15, Z17            // Z17: 2^(fraction - exponent)
+	VPADDD Z14, Z17, Z17
+	VPSLLD $23, Z17, Z17
+	VMULPS Z2, Z17, Z5
+	VCVTTPS2DQ Z5, Z7
+	VCVTDQ2PS Z7, Z16
+	VPCMPD $4, Z16, Z5, K1         // not equal; a sum of -0 is not, either
+	KORTESTW K1, K1
+	JNE  inexact
+
+	// Z4: sum of the products.
+	MOVQ R8, AX
+	XORQ CX, CX
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z21, Z21, Z21
+	VPXORD Z22, Z22, Z22
+
+exact:
+	VBROADCASTSS 0(SI)(CX*4), Z1
+	VBROADCASTSS 4(SI)(CX*4), Z2
+	VBROADCASTSS 8(SI)(CX*4), Z3
+	VBROADCASTSS 12(SI)(CX*4), Z16
+	VFMADD231PS 0(AX), Z1, Z4
+	VFMADD231PS 64(AX), Z2, Z5
+	VFMADD231PS 128(AX), Z3, Z21
+	VFMADD231PS 192(AX), Z16, Z22
+	ADDQ $256, AX
+	ADDQ $4, CX
+	CMPQ CX, R10
+	JLT  exact
+	VADDPS Z5, Z4, Z4
+	VADDPS Z22, Z21, Z21
+	VADDPS Z21, Z4, Z4
+	VMULPS Z17, Z4, Z4
+	VCVTTPS2DQ Z4, Z4
+	JMP  total
+
+inexact:
+	// Z0: largest exponent of the products.
+	XORQ CX, CX
+	MOVQ R9, AX
+	VMOVDQA64 Z8, Z0
+	VMOVDQA64 Z8, Z1
+
+exponents:
+	VPBROADCASTD (DX)(CX*2), Z4
+	VPBROADCASTD 4(DX)(CX*2), Z5
+	VPADDSW (AX), Z4, Z4
+	VPADDSW 64(AX), Z5, Z5
+	VPMAXSW Z4, Z0, Z0
+	VPMAXSW Z5, Z1, Z1
+	SUBQ $-128, AX
+	ADDQ $4, CX
+	CMPQ CX, R10
+	JLT  exponents
+	VPMAXSW Z1, Z0, Z0
+	VPSLLD $16, Z0, Z1
+	VPMAXSW Z1, Z0, Z0
+	VPSRAD $16, Z0, Z0
+	VPMAXSD Z3, Z0, Z0
+
+	// If all terms are zero, use exponent 0.
+	VPCMPGTD Z0, Z9, K1
+	VPXORD Z0, Z0, K1, Z0
+
+	// The caller computes rows with infinities, NaNs, or exponents too small for a float32 scale.
+	VPCMPGTD Z14, Z0, K1
+	VPCMPGTD Z0, Z12, K2
+	KORTESTW K2, K1
+	JNE  skip
+
+	// Z17: 2^(fraction - exponent).
+	VPSUBD Z0, Z15, Z17
+	VPADDD Z14, Z17, Z17
+	VPSLLD $23, Z17, Z17
+
+	// Z4: sum of the truncated products.
+	MOVQ R8, AX
+	XORQ CX, CX
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+
+products:
+	VBROADCASTSS 0(SI)(CX*4), Z1
+	VBROADCASTSS 4(SI)(CX*4), Z3
+	VBROADCASTSS 8(SI)(CX*4), Z16
+	VBROADCASTSS 12(SI)(CX*4), Z21
+	VMULPS 0(AX), Z1, Z1
+	VMULPS 64(AX), Z3, Z3
+	VMULPS 128(AX), Z16, Z16
+	VMULPS 192(AX), Z21, Z21
+	VMULPS Z17, Z1, Z1
+	VMULPS Z17, Z3, Z3
+	VMULPS Z17, Z16, Z16
+	VMULPS Z17, Z21, Z21
+	VCVTTPS2DQ Z1, Z1
+	VCVTTPS2DQ Z3, Z3
+	VCVTTPS2DQ Z16, Z16
+	VCVTTPS2DQ Z21, Z21
+	VPADDD Z1, Z4, Z4
+	VPADDD Z3, Z5, Z5
+	VPADDD Z16, Z4, Z4
+	VPADDD Z21, Z5, Z5
+	ADDQ $256, AX
+	ADDQ $4, CX
+	CMPQ CX, R10
+	JLT  products
+	VPADDD Z5, Z4, Z4
+	VMULPS Z2, Z17, Z7
+	VCVTTPS2DQ Z7, Z7
+
+total:
+	// Add the truncated sum, Z7, in float64, which holds the total exactly, and truncate.
+	VPSUBD Z15, Z0, Z6             // Z6: the inverse of Z17
+	VPADDD Z14, Z6, Z6
+	VPSLLD $23, Z6, Z6
+	VCVTDQ2PD Y4, Z0
+	VCVTDQ2PD Y7, Z1
+	VADDPD Z1, Z0, Z0
+	VPANDQ Z13, Z0, Z0
+	VCVTPD2PS Z0, Y0
+	VEXTRACTI64X4 $1, Z4, Y4
+	VEXTRACTI64X4 $1, Z7, Y7
+	VCVTDQ2PD Y4, Z5
+	VCVTDQ2PD Y7, Z1
+	VADDPD Z1, Z5, Z5
+	VPANDQ Z13, Z5, Z5
+	VCVTPD2PS Z5, Y5
+	VINSERTF64X4 $1, Y5, Z0, Z0
+	VMULPS Z6, Z0, Z0
+	VMOVUPS Z0, (DI)
+
+next:
+	ADDQ R12, DI
+	ADDQ R13, SI
+	ADDQ R14, DX
+	ADDQ BX, R15
+	SUBQ $1, R11
+	JNE  rows
+	VZEROUPPER
+	RET
+
+skip:
+	MOVQ p+56(FP), AX
+	MOVQ 24(AX), CX
+	SUBQ R11, CX                   // row
+	MOVQ $1, AX
+	SHLQ CX, AX
+	ORQ AX, skipped+64(FP)
+	JMP next
+
+// func decodeTableRow(values *float32, exponents *int16, codes *uint32, n int, table *element, bounds *int32)
+//
+// Decodes n elements, a multiple of 16, of one step of a row of A, and sets the bounds of the step.
+TEXT ·decodeTableRow(SB), NOSPLIT, $0-48
+	MOVQ values+0(FP), DI
+	MOVQ exponents+8(FP), DX
+	MOVQ codes+16(FP), SI
+	MOVQ n+24(FP), CX
+	MOVQ table+32(FP), R8
+	MOVQ bounds+40(FP), R9
+	WIDE($0xD8F0D8F0, X8, Z8)      // zeroExponent in 16 bits
+	WIDE($0x27102710, X9, Z9)      // noLastBit in 16 bits
+	WIDE($0xFF, X10, Z10)
+
+elements:
+	VPANDD (SI), Z10, Z0
+	KXNORW K1, K1, K1
+	KXNORW K2, K2, K2
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPGATHERDD (R8)(Z0*8), K1, Z1
+	VPGATHERDD 4(R8)(Z0*8), K2, Z2
+	VMOVDQU32 Z1, (DI)
+	VPMOVDW Z2, Y3
+	VMOVDQU Y3, (DX)
+	VPMAXSW Z2, Z8, Z8             // in the low halves: exponents
+	VPMINSW Z2, Z9, Z9             // in the high halves: last bits
+	ADDQ $64, SI
+	ADDQ $64, DI
+	ADDQ $32, DX
+	SUBQ $16, CX
+	JNE  elements
+	VPSLLD $16, Z8, Z8
+	VPSRAD $16, Z8, Z8
+	VPSRAD $16, Z9, Z9
+	VEXTRACTI64X4 $1, Z8, Y0
+	VEXTRACTI64X4 $1, Z9, Y1
+	VPMAXSD Y0, Y8, Y8
+	VPMINSD Y1, Y9, Y9
+	VEXTRACTI128 $1, Y8, X0
+	VEXTRACTI128 $1, Y9, X1
+	VPMAXSD X0, X8, X8
+	VPMINSD X1, X9, X9
+	VPSHUFD $0x4E, X8, X0
+	VPSHUFD $0x4E, X9, X1
+	VPMAXSD X0, X8, X8
+	VPMINSD X1, X9, X9
+	VPSHUFD $0xB1, X8, X0
+	VPSHUFD $0xB1, X9, X1
+	VPMAXSD X0, X8, X8
+	VPMINSD X1, X9, X9
+	VMOVD X8, (R9)
+	VMOVD X9, 4(R9)
+	VZEROUPPER
+	RET
+
+// func decodeTableColumns(values *float32, exponents *int16, codes *uint32, n, stride int, table *element, bounds *int32)
+//
+// Decodes n terms, an even number, of one step of sixteen columns of B, whose codes are stride words
+// apart, and sets the bounds of the step.
+TEXT ·decodeTableColumns(SB), NOSPLIT, $0-56
+	MOVQ values+0(FP), DI
+	MOVQ exponents+8(FP), DX
+	MOVQ codes+16(FP), SI
+	MOVQ n+24(FP), CX
+	MOVQ stride+32(FP), AX
+	MOVQ table+40(FP), R8
+	MOVQ bounds+48(FP), R9
+	VMOVD AX, X0
+	VPBROADCASTD X0, Z0
+	VMOVDQU32 ·firstLanes(SB), Z11
+	VPMULLD Z0, Z11, Z11           // word indexes of the columns
+	WIDE($0xD8F0D8F0, X8, Z8)      // zeroExponent in 16 bits
+	WIDE($0x27102710, X9, Z9)      // noLastBit in 16 bits
+	WIDE($0xFF, X10, Z10)
+	WIDE($0xFFFF, X12, Z12)
+
+terms:
+	KXNORW K1, K1, K1
+	KXNORW K2, K2, K2
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPGATHERDD (SI)(Z11*4), K1, Z0
+	VPGATHERDD 4(SI)(Z11*4), K2, Z1
+	VPANDD Z10, Z0, Z0
+	VPANDD Z10, Z1, Z1
+	KXNORW K1, K1, K1
+	KXNORW K2, K2, K2
+	KXNORW K3, K3, K3
+	KXNORW K4, K4, K4
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPGATHERDD (R8)(Z0*8), K1, Z2
+	VPGATHERDD (R8)(Z1*8), K2, Z3
+	VPGATHERDD 4(R8)(Z0*8), K3, Z4
+	VPGATHERDD 4(R8)(Z1*8), K4, Z5
+	VMOVDQU32 Z2, (DI)
+	VMOVDQU32 Z3, 64(DI)
+	VPANDD Z12, Z4, Z6
+	VPSLLD $16, Z5, Z7
+	VPORD Z7, Z6, Z6
+	VMOVDQU32 Z6, (DX)
+	VPMAXSW Z6, Z8, Z8
+	VPMINSW Z4, Z9, Z9             // in the high halves
+	VPMINSW Z5, Z9, Z9
+	ADDQ $8, SI
+	SUBQ $-128, DI
+	ADDQ $64, DX
+	SUBQ $2, CX
+	JNE  terms
+	VPSLLD $16, Z8, Z7
+	VPMAXSW Z7, Z8, Z8
+	VPSRAD $16, Z8, Z8
+	VPSRAD $16, Z9, Z9
+	VMOVDQU32 Z8, (R9)
+	VMOVDQU32 Z9, 64(R9)
+	VZEROUPPER
+	RET
+
+DATA ·firstLanes+0(SB)/8, $0x0000000100000000
+DATA ·firstLanes+8(SB)/8, $0x0000000300000002
+DATA ·firstLanes+16(SB)/8, $0x0000000500000004
+DATA ·firstLanes+24(SB)/8, $0x0000000700000006
+DATA ·firstLanes+32(SB)/8, $0x0000000900000008
+DATA ·firstLanes+40(SB)/8, $0x0000000b0000000a
+DATA ·firstLanes+48(SB)/8, $0x0000000d0000000c
+DATA ·firstLanes+56(SB)/8, $0x0000000f0000000e
+GLOBL ·firstLanes(SB), RODATA|NOPTR, $64
+
+// func integersAssembly(sums *int32, a, b *int16, rows, k, stride int)
+TEXT ·integersAssembly(SB), NOSPLIT, $0-48
+	MOVQ sums+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), R8
+	MOVQ rows+24(FP), R11
+	MOVQ k+32(FP), R10
+	MOVQ stride+40(FP), R12
+
+rows:
+	VPXOR Y0, Y0, Y0
+	MOVQ R8, AX
+	XORQ CX, CX
+
+pairs:
+	VPBROADCASTD (SI)(CX*2), Y1
+	VPMADDWD (AX), Y1, Y1
+	VPADDD Y1, Y0, Y0
+	ADDQ $32, AX
+	ADDQ $2, CX
+	CMPQ CX, R10
+	JLT  pairs
+	VMOVDQU Y0, (DI)
+	ADDQ R12, DI
+	LEAQ (SI)(R10*2), SI
+	SUBQ $1, R11
+	JNE  rows
+	VZEROUPPER
+	RET
+
+// func decodeAssembly(values *float32, exponents *int16, codes *uint32, n int, p *decodePlan) (wide uint32)
 //
 // decodeShifted for eight elements at a time.
 TEXT ·decodeAssembly(SB), NOSPLIT, $0-44
@@ -262,11 +633,13 @@ elements:
 	VBLENDVPS Y5, Y6, Y3, Y3
 	VPBROADCASTD 44(R13), Y6
 	VBLENDVPS Y4, Y6, Y3, Y3
-	VMOVDQU Y3, (DX)
+	VEXTRACTI128 $1, Y3, X2
+	VPACKSSDW X2, X3, X3
+	VMOVDQU X3, (DX)
 
 	ADDQ $32, SI
 	ADDQ $32, DI
-	ADDQ $32, DX
+	ADDQ $16, DX
 	SUBQ $8, CX
 	JNE  elements
 	VMOVMSKPS Y7, AX

@@ -1,5 +1,7 @@
 package order
 
+import "slices"
+
 // AsyncResult is the result of checking an access of the async proxy. At most one of Races and
 // Unfenced is set.
 type AsyncResult struct {
@@ -47,21 +49,42 @@ func (s *Shadow) checkAsync(offset, size int, o *Observer, stamp Access, writes 
 // SettleAsync ends the pending accesses of a bulk copy that were recorded under a stamp. From now
 // on they belong to the given epoch.
 func (s *Shadow) SettleAsync(offset, size int, stamp Access, epoch uint32) {
-	settle := func(a *Access) {
-		if a.Flags&Pending != 0 && a.Op == stamp.Op && sameWarp(a, &stamp) && (a.Lane == stamp.Lane || a.Lane == AllLanes) {
-			a.Epoch, a.Flags = epoch, a.Flags&^Pending
+	is := func(a *Access) bool {
+		return a.Flags&Pending != 0 && a.Op == stamp.Op && sameWarp(a, &stamp) && (a.Lane == stamp.Lane || a.Lane == AllLanes)
+	}
+	settle := func(a *Access) { a.Epoch, a.Flags = epoch, a.Flags&^Pending }
+	m := memo{shadow: s}
+	s.each(offset, size, func(c *cell) {
+		if m.repeat(c) {
+			return
+		}
+		m.begin(c)
+		if is(&c.write) {
+			settle(&c.write)
+		}
+		s.settleUses(c, is, settle)
+		m.end(c)
+	})
+	m.forget()
+}
+
+// settleUses changes the uses of a cell for which is holds.
+func (s *Shadow) settleUses(c *cell, is func(a *Access) bool, settle func(a *Access)) {
+	if c.many == 0 {
+		if is(&c.since.Access) {
+			settle(&c.since.Access)
+		}
+		return
+	}
+	if !slices.ContainsFunc(s.uses[c.many-1], func(u use) bool { return is(&u.Access) }) {
+		return
+	}
+	list := s.ownUses(c)
+	for i := range list {
+		if is(&list[i].Access) {
+			settle(&list[i].Access)
 		}
 	}
-	s.each(offset, size, func(c *cell) {
-		settle(&c.write)
-		settle(&c.since.Access)
-		if c.many != 0 {
-			list := s.uses[c.many-1]
-			for i := range list {
-				settle(&list[i].Access)
-			}
-		}
-	})
 }
 
 // Restamp makes the last write to a range one of another agent.
@@ -78,49 +101,80 @@ func (s *Shadow) SettleWrite(offset, size int, o *Observer) {
 	})
 }
 
-// SettleReads ends the pending reads of a product that were recorded under a stamp.
-func (s *Shadow) SettleReads(offset, size int, stamp *Access) {
-	if c := &s.cells[offset/Granule]; offset%Granule == 0 && size == Granule && c.isOne() {
-		s.settleReads(c, stamp)
-		return
-	}
-	s.each(offset, size, func(c *cell) { s.settleReads(c, stamp) })
+// Reads are the reads of granules through the async proxy that one observer makes under one stamp.
+// Granules that remember the same accesses before such a read do so after it.
+type Reads struct {
+	observer *Observer
+	by       Observer // as which they are remembered
+	ordered  Access   // a write that is in order
+	memo     memo
 }
 
-func (s *Shadow) settleReads(c *cell, stamp *Access) {
-	if c.many == 0 {
-		c.since.settleRead(stamp)
-		return
-	}
-	list := s.uses[c.many-1]
-	for i := range list {
-		list[i].settleRead(stamp)
-	}
+// NewReads returns reads of an observer that are remembered under a stamp. Close ends them.
+func (s *Shadow) NewReads(o *Observer, stamp *Access) Reads {
+	return Reads{observer: o, by: Observer{Access: *stamp, clock: o.clock}, memo: memo{shadow: s}}
 }
 
-func (u *use) settleRead(stamp *Access) {
-	if u.Flags&Pending != 0 && u.Flags&wrote == 0 && u.Epoch == stamp.Epoch && sameWarp(&u.Access, stamp) {
-		u.Flags &^= Pending
-	}
-}
+// Close ends the reads.
+func (r *Reads) Close() { r.memo.forget() }
 
-// ReadGranule records a read of one granule through the async proxy if a short check shows that the
-// read is in order. Otherwise it records nothing and returns false. ordered is a write that an
-// earlier read of the same observer found to be in order. The stamp says as whose read it is
-// remembered.
-func (s *Shadow) ReadGranule(number int, o *Observer, stamp, ordered *Access) bool {
+// Granule records a read of one granule if a short check shows that it is in order. Otherwise it
+// records nothing and returns false.
+func (r *Reads) Granule(number int) bool {
+	s, o := r.memo.shadow, r.observer
 	c := &s.cells[number]
+	if r.memo.repeat(c) {
+		return true
+	}
 	if !c.isOne() || s.wroteSince(c) {
 		return false
 	}
-	if c.write != *ordered {
+	if c.write != r.ordered {
 		if lanes := c.write.Lanes(); o.races(&c.write, lanes) || o.unfenced(&c.write, lanes) {
 			return false
 		}
-		*ordered = c.write
+		r.ordered = c.write
 	}
-	s.record(c, &Observer{Access: *stamp, clock: o.clock}, 0)
+	r.memo.begin(c)
+	s.record(c, &r.by, 0)
+	r.memo.end(c)
 	return true
+}
+
+// Settled are reads of a product, recorded under a stamp, that are no longer pending.
+type Settled struct {
+	is   func(a *Access) bool
+	memo memo
+}
+
+// NewSettled returns the reads with a stamp. Close ends them.
+func (s *Shadow) NewSettled(stamp Access) Settled {
+	is := func(a *Access) bool {
+		return a.Flags&Pending != 0 && a.Flags&wrote == 0 && a.Epoch == stamp.Epoch && sameWarp(a, &stamp)
+	}
+	return Settled{is, memo{shadow: s}}
+}
+
+// Close ends the reads.
+func (r *Settled) Close() { r.memo.forget() }
+
+// Range ends the reads of a range.
+func (r *Settled) Range(offset, size int) {
+	s := r.memo.shadow
+	if c := &s.cells[offset/Granule]; offset%Granule == 0 && size == Granule && c.isOne() {
+		r.settle(c)
+		return
+	}
+	s.each(offset, size, r.settle)
+}
+
+func (r *Settled) settle(c *cell) {
+	if r.memo.repeat(c) {
+		return
+	}
+	r.memo.begin(c)
+	r.memo.shadow.settleUses(c, r.is, func(a *Access) { a.Flags &^= Pending })
+	r.memo.end(c)
 }
 
 // unfencedWrite finds a write of the generic proxy that the observer knows of and that no proxy
@@ -145,6 +199,9 @@ func (s *Shadow) unfencedWrite(c *cell, o *Observer) (Access, bool) {
 func (s *Shadow) wroteSince(c *cell) bool {
 	if c.many == 0 {
 		return c.since.Flags&wrote != 0
+	}
+	if !s.wrote[c.many-1] {
+		return false
 	}
 	list := s.uses[c.many-1]
 	for i := range list {

@@ -10,9 +10,12 @@ func (s *Shadow) ReadInOrder(offset, size int, o *Observer) bool {
 	if size == Granule && offset%Granule == 0 && s.readGranule(offset, o) {
 		return true
 	}
+	if size > Granule {
+		return s.readGranules(offset, size, o)
+	}
 	cells := s.aligned(offset, size)
 	for i := range cells {
-		if cells[i].parts != 0 || !cells[i].readInOrder(o) {
+		if cells[i].parts != 0 || !s.readInOrder(&cells[i], o) {
 			return false
 		}
 	}
@@ -22,10 +25,53 @@ func (s *Shadow) ReadInOrder(offset, size int, o *Observer) bool {
 	return len(cells) > 0
 }
 
+// readGranules is ReadInOrder for several whole granules.
+func (s *Shadow) readGranules(offset, size int, o *Observer) bool {
+	if (offset|size)%Granule != 0 {
+		return false
+	}
+	for end := offset + size; offset < end; offset += Granule {
+		if !s.ReadInOrder(offset, Granule, o) {
+			return false
+		}
+	}
+	return true
+}
+
+// writeGranules is WriteInOrder for several whole granules.
+func (s *Shadow) writeGranules(offset, size int, o *Observer) bool {
+	if (offset|size)%Granule != 0 {
+		return false
+	}
+	granules := s.cells[offset/Granule : (offset+size)/Granule]
+	for i := range granules {
+		c := &granules[i]
+		if !c.isApart() {
+			if c.parts != 0 || !c.isBeforeWrite(o) {
+				return false
+			}
+			continue
+		}
+		words := s.words(c)
+		for j := range words {
+			if words[j].parts != 0 || !words[j].isBeforeWrite(o) {
+				return false
+			}
+		}
+	}
+	for i := range granules {
+		s.replace(&granules[i], cell{write: o.Access})
+	}
+	return true
+}
+
 // WriteInOrder records a plain write, if a short check shows that it is in order.
 func (s *Shadow) WriteInOrder(offset, size int, o *Observer) bool {
 	if o.Flags&Strong != 0 {
 		return false
+	}
+	if size > Granule {
+		return s.writeGranules(offset, size, o)
 	}
 	cells := s.aligned(offset, size)
 	for i := range cells {
@@ -57,8 +103,20 @@ func (s *Shadow) aligned(offset, size int) []cell {
 	return s.separate(c)[first : first+size/4]
 }
 
-func (c *cell) readInOrder(o *Observer) bool {
-	return c.many == 0 && o.knowsWrite(&c.write) && c.recordRead(o)
+func (s *Shadow) readInOrder(c *cell, o *Observer) bool {
+	return o.knowsWrite(&c.write) && s.recordInOrder(c, o)
+}
+
+// recordInOrder records a read that is in order of all plain writes, unless the cell remembers strong ones.
+func (s *Shadow) recordInOrder(c *cell, o *Observer) bool {
+	if c.many == 0 && c.recordRead(o) {
+		return true
+	}
+	if s.wroteSince(c) {
+		return false
+	}
+	s.record(c, o, 0)
+	return true
 }
 
 // recordRead records a read of the observer, unless the cell would have several uses then.
@@ -134,11 +192,16 @@ func (s *Shadow) asyncInOrder(offset, size int, o *Observer, stamp *Access, writ
 		return false
 	}
 	granules := s.cells[offset/Granule : (offset+size)/Granule]
+	var known *cell // the last granule that is in order
 	for i := range granules {
 		if c := &granules[i]; c.isOne() {
+			if known != nil && c.equals(known) {
+				continue
+			}
 			if !s.isBeforeAsync(c, o, writes) {
 				return false
 			}
+			known = c
 			continue
 		}
 		words := s.separate(&granules[i])
@@ -148,22 +211,34 @@ func (s *Shadow) asyncInOrder(offset, size int, o *Observer, stamp *Access, writ
 			}
 		}
 	}
-	by := Observer{Access: *stamp, clock: o.clock}
-	for i := range granules {
-		switch c := &granules[i]; {
-		case writes:
-			s.forgetAll(c)
-			c.write = *stamp
-		case c.isOne():
-			s.record(c, &by, 0)
-		default:
-			words := s.words(c)
-			for j := range words {
-				s.record(&words[j], &by, 0)
+	if writes {
+		for i := range granules {
+			if c := &granules[i]; c.parts|uint32(c.many) != 0 {
+				s.forgetAll(c)
 			}
-			s.unite(c)
+			granules[i] = cell{write: *stamp}
 		}
+		return true
 	}
+	by := Observer{Access: *stamp, clock: o.clock}
+	m := memo{shadow: s}
+	for i := range granules {
+		c := &granules[i]
+		if c.isOne() {
+			if !m.repeat(c) {
+				m.begin(c)
+				s.record(c, &by, 0)
+				m.end(c)
+			}
+			continue
+		}
+		words := s.words(c)
+		for j := range words {
+			s.record(&words[j], &by, 0)
+		}
+		s.unite(c)
+	}
+	m.forget()
 	return true
 }
 

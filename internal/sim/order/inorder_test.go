@@ -43,6 +43,9 @@ func TestInOrder(t *testing.T) {
 				var a, b Conflict
 				var races, wants bool
 				switch {
+				case size == Granule && lane < AllLanes && flags == Present && random.IntN(3) == 0:
+					a, races = short.pair(offset, &o, true)
+					b, wants = full.pair(offset, &o, false)
 				case size == Granule && lane < AllLanes && flags == Present:
 					writes := random.IntN(3) == 0
 					a, races = short.four(offset, &o, writes, true)
@@ -183,4 +186,19 @@ func TestReadersOfOneEpoch(t *testing.T) {
 	if c, races := s.Write(0, 4, &o, nil); !races || !c.Read || c.Earlier.Warp != warps-1 {
 		t.Errorf("the write races with %v (%v)", c, races)
 	}
+}
+
+// pair writes the words of a granule by two lanes, and returns the last conflict.
+func (s *Shadow) pair(offset int, o *Observer, short bool) (last Conflict, bad bool) {
+	if short && s.WritePair(offset, o) {
+		return last, false
+	}
+	by := *o
+	for i := range 2 {
+		if c, races := s.checkWrite(offset+8*i, 8, &by, nil); races {
+			last, bad = c, true
+		}
+		by.Lane++
+	}
+	return last, bad
 }

@@ -166,7 +166,7 @@ func (e *execution) access() (model, shadow bool) {
 		}
 	}
 	e.past = append(e.past, a)
-	flags := Async // for ReadGranule, which tensor cores use; fences do not matter here
+	flags := Async // for Reads, which tensor cores use; fences do not matter here
 	if a.strong {
 		flags |= Strong
 	}
@@ -174,9 +174,12 @@ func (e *execution) access() (model, shadow bool) {
 	switch {
 	case a.write:
 		_, shadow = e.shadow.Write(a.first, a.size, &o, nil)
-	case a.size == Granule && e.shadow.ReadGranule(a.first/Granule, &o, &o.Access, &Access{}):
 	default:
-		_, shadow = e.shadow.Read(a.first, a.size, &o)
+		reads := e.shadow.NewReads(&o, &o.Access)
+		if a.size != Granule || !reads.Granule(a.first/Granule) {
+			_, shadow = e.shadow.Read(a.first, a.size, &o)
+		}
+		reads.Close()
 	}
 	return model, shadow
 }

@@ -44,6 +44,8 @@ type Shadow struct {
 	apart     [][granuleCells]cell // of the words of granules
 	freeApart []uint32
 	uses      [][]use // tables of cells with several uses
+	holders   []int32 // of each table: the cells that have it; one that several have never changes
+	wrote     []bool  // of each table: it may have strong writes
 	freeUses  []int32
 	split     [][4]cell
 	freeSplit []uint32
@@ -60,7 +62,7 @@ func (s *Shadow) Reset(size int) {
 		s.cells = s.cells[:n]
 		clear(s.cells)
 	}
-	s.uses, s.freeUses, s.split, s.freeSplit = s.uses[:0], s.freeUses[:0], s.split[:0], s.freeSplit[:0]
+	s.uses, s.holders, s.wrote, s.freeUses, s.split, s.freeSplit = s.uses[:0], s.holders[:0], s.wrote[:0], s.freeUses[:0], s.split[:0], s.freeSplit[:0]
 	s.apart, s.freeApart = s.apart[:0], s.freeApart[:0]
 }
 
@@ -273,13 +275,8 @@ func (s *Shadow) unite(c *cell) {
 
 // copyOf makes a cell that remembers the same accesses as another.
 func (s *Shadow) copyOf(c *cell) cell {
-	other := cell{write: c.write, since: c.since}
-	if c.many != 0 {
-		table := s.newUses()
-		s.uses[table] = append(s.uses[table], s.uses[c.many-1]...)
-		other.many = table + 1
-	}
-	return other
+	s.hold(c.many)
+	return cell{write: c.write, since: c.since, many: c.many}
 }
 
 // splitCell gives each byte of a word its own cell.
@@ -317,9 +314,10 @@ func (s *Shadow) newUses() int32 {
 	if n := len(s.freeUses); n > 0 {
 		index := s.freeUses[n-1]
 		s.freeUses = s.freeUses[:n-1]
-		s.uses[index] = s.uses[index][:0]
+		s.uses[index], s.holders[index], s.wrote[index] = s.uses[index][:0], 1, false
 		return index
 	}
+	s.holders, s.wrote = append(s.holders, 1), append(s.wrote, false)
 	if len(s.uses) < cap(s.uses) {
 		s.uses = s.uses[:len(s.uses)+1]
 		s.uses[len(s.uses)-1] = s.uses[len(s.uses)-1][:0]
@@ -346,11 +344,15 @@ func (s *Shadow) record(c *cell, o *Observer, extra Flags) {
 		default:
 			table := s.newUses()
 			s.uses[table] = append(s.uses[table], c.since, now)
+			s.wrote[table] = (c.since.Flags|now.Flags)&wrote != 0
 			c.many = table + 1
 		}
 		return
 	}
-	list := s.uses[c.many-1]
+	list := s.ownUses(c)
+	if now.Flags&wrote != 0 {
+		s.wrote[c.many-1] = true
+	}
 	for i := len(list) - 1; i >= 0; i-- {
 		if list[i].merge(&now) {
 			return
@@ -358,7 +360,7 @@ func (s *Shadow) record(c *cell, o *Observer, extra Flags) {
 	}
 	// A use that the new one replaces gives up its place. Others that it replaces may stay.
 	for i := range list {
-		if o.replaces(&now, &list[i]) {
+		if (list[i].Block == o.Block || o.clock.blocks != nil) && o.replaces(&now, &list[i]) {
 			list[i] = now
 			return
 		}
@@ -383,7 +385,7 @@ func (s *Shadow) forgetPassed(c *cell, o *Observer, now *use) {
 		}
 		return
 	}
-	list := s.uses[c.many-1]
+	list := s.ownUses(c)
 	kept := list[:0]
 	for i := range list {
 		if !passed(&list[i]) {
@@ -492,8 +494,33 @@ func (o *Observer) replaces(now, earlier *use) bool {
 
 func (s *Shadow) forgetUses(c *cell) {
 	c.since = use{}
-	if c.many != 0 {
-		s.freeUses = append(s.freeUses, c.many-1)
-		c.many = 0
+	s.drop(c.many)
+	c.many = 0
+}
+
+// hold adds a holder to the table with a number, and drop removes one. They do nothing for 0.
+func (s *Shadow) hold(many int32) {
+	if many != 0 {
+		s.holders[many-1]++
 	}
+}
+
+func (s *Shadow) drop(many int32) {
+	if many == 0 {
+		return
+	}
+	if s.holders[many-1]--; s.holders[many-1] == 0 {
+		s.freeUses = append(s.freeUses, many-1)
+	}
+}
+
+// ownUses returns the table of a cell with several uses as one that no other cell has.
+func (s *Shadow) ownUses(c *cell) []use {
+	if shared := c.many; s.holders[shared-1] > 1 {
+		c.many = s.newUses() + 1
+		s.uses[c.many-1] = append(s.uses[c.many-1], s.uses[shared-1]...)
+		s.wrote[c.many-1] = s.wrote[shared-1]
+		s.drop(shared)
+	}
+	return s.uses[c.many-1]
 }

@@ -8,7 +8,8 @@ package order
 const (
 	spreadWrite = 1 << 30 // the last write is of four lanes
 	spreadRead  = 1 << 29 // the read since is of four lanes
-	spreadBits  = spreadWrite | spreadRead
+	spreadPair  = 1 << 28 // the last write is of two lanes, each of two words
+	spreadBits  = spreadWrite | spreadRead | spreadPair
 )
 
 // isOne reports whether the cell of a granule remembers the same accesses for all of it.
@@ -18,6 +19,9 @@ func (c *cell) isOne() bool { return c.parts == 0 }
 func (c *cell) spreadTo(other *cell, word int) {
 	if c.parts&spreadWrite != 0 {
 		other.write.Lane += uint8(word)
+	}
+	if c.parts&spreadPair != 0 {
+		other.write.Lane += uint8(word / 2)
 	}
 	if c.parts&spreadRead != 0 {
 		other.since.Lane += uint8(word)
@@ -33,7 +37,7 @@ func (s *Shadow) ReadFour(offset int, o *Observer) bool {
 	if c.isApart() {
 		by, words := *o, s.words(c)
 		for i := range words {
-			if w := &words[i]; w.parts != 0 || !w.readInOrder(&by) {
+			if w := &words[i]; w.parts != 0 || !s.readInOrder(w, &by) {
 				return false
 			}
 			by.Lane++
@@ -81,6 +85,29 @@ func (s *Shadow) WriteFour(offset int, o *Observer) bool {
 	return true
 }
 
+// WritePair is WriteFour for two lanes that write two words each.
+func (s *Shadow) WritePair(offset int, o *Observer) bool {
+	c := &s.cells[offset/Granule]
+	if c.isApart() {
+		by, words := *o, s.words(c)
+		for i := range words {
+			by.Lane = o.Lane + uint8(i/2)
+			if w := &words[i]; w.parts != 0 || !w.isBeforeWrite(&by) {
+				return false
+			}
+		}
+	} else {
+		known := o.warpKnowsWrite(&c.write) || c.parts&spreadPair != 0 && o.knowsWrite(&c.write)
+		by := Observer{Access: o.Access, clock: o.clock}
+		by.Lane = AllLanes // no lane alone
+		if u := &c.since; c.many != 0 || !known || u.Flags&Present != 0 && (u.Flags&^WarpWide != Present || !by.knowsReads(u)) {
+			return false
+		}
+	}
+	s.replace(c, cell{write: o.Access, parts: spreadPair})
+	return true
+}
+
 // knowsWriteOfFour is knowsWrite for four lanes, of which the observer is the first.
 func (o *Observer) knowsWriteOfFour(c *cell) bool {
 	if c.parts&spreadWrite != 0 {
@@ -110,6 +137,6 @@ func (o *Observer) warpKnowsWrite(w *Access) bool {
 // readGranule records a read of a whole granule, if a short check shows that it is in order.
 func (s *Shadow) readGranule(offset int, o *Observer) bool {
 	c := &s.cells[offset/Granule]
-	known := c.isOne() && o.knowsWrite(&c.write) || c.parts == spreadWrite && o.warpKnowsWrite(&c.write)
-	return known && c.many == 0 && c.recordRead(o)
+	known := c.isOne() && o.knowsWrite(&c.write) || (c.parts == spreadWrite || c.parts == spreadPair) && o.warpKnowsWrite(&c.write)
+	return known && s.recordInOrder(c, o)
 }
