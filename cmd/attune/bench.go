@@ -41,7 +41,6 @@ type benchOptions struct {
 	dryRun           bool
 	markdown         bool
 	spread           spreadOptions
-	passed           []string // flags for a worker
 	files            resultFiles
 }
 
@@ -85,7 +84,6 @@ than in short bursts (--rest).
 			if err := o.checkRandom(cmd.Flags().Changed); err != nil {
 				return usageError{err}
 			}
-			o.passed = passed(cmd.Flags())
 			return a.bench(cmd.Context(), o, args)
 		},
 	}
@@ -178,7 +176,7 @@ func (a *app) benchSpread(ctx context.Context, o benchOptions, w *workplace, arg
 
 // elsewhere is the command line for a worker. Its folder of the kernel is not that of the record.
 func (o *benchOptions) elsewhere(args []string) []string {
-	words := slices.Concat([]string{"bench"}, args, o.passed)
+	words := slices.Concat([]string{"bench"}, args, o.spread.passed())
 	if o.kernelFlag != "" {
 		words = append(words, "--recorded-kernel="+o.kernelFlag)
 	}

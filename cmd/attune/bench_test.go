@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/pflag"
+
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"attune/internal/device"
@@ -119,7 +121,11 @@ func TestBenchCommand(t *testing.T) {
 	if got := o.command([]string{"stage7"}); got != want+" --arch sm_90a --kernel 'my kernels/norm'" {
 		t.Error(got)
 	}
-	o.passed = []string{"--rounds=3"}
+	o.spread.set = pflag.NewFlagSet("bench", pflag.ContinueOnError)
+	o.spread.set.Int("rounds", 60, "")
+	if err := o.spread.set.Parse([]string{"--rounds=3"}); err != nil {
+		t.Fatal(err)
+	}
 	if got := strings.Join(o.elsewhere([]string{"stage7"}), " "); got != "bench stage7 --rounds=3 --recorded-kernel=my kernels/norm" {
 		t.Errorf("on a worker: %s", got)
 	}

@@ -39,7 +39,6 @@ type compareOptions struct {
 	files                          resultFiles
 	given                          []string // names of the flags on the command line
 	spread                         spreadOptions
-	passed                         []string // flags for a worker
 }
 
 // recordedFlags are the flags of compare that recorded runs take. The others are for measurements.
@@ -84,7 +83,6 @@ With the same variant twice both show how reliable the machine is.`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cmd.Flags().Visit(func(f *pflag.Flag) { o.given = append(o.given, f.Name) })
-			o.passed = passed(cmd.Flags())
 			return a.compare(cmd.Context(), o, args)
 		},
 	}
@@ -159,7 +157,7 @@ func (a *app) compareSpread(ctx context.Context, o compareOptions, args []string
 		return err
 	}
 	defer s.close()
-	found, err := s.one(ctx, a, nil, trial.Command{Args: append([]string{"compare", args[0], args[1]}, o.passed...), Text: !a.json})
+	found, err := s.one(ctx, a, nil, trial.Command{Args: append([]string{"compare", args[0], args[1]}, o.spread.passed()...), Text: !a.json})
 	if err != nil {
 		return err
 	}

@@ -37,7 +37,7 @@ commands that hand it work: tune, run, mutate, compare, bench. They have
   --creds FILE       of attune fleet invite (default: ` + credsVariable + `)
   --class NAME       of devices, or its beginning; nothing joins two classes
   --in-flight N      tune: candidates at a time (default: two a worker; random
-                     and grid: four). With --replay several, such as 1,4,16
+                     and grid: eight). With --replay several, such as 1,4,16
   --pace X           tune --replay --workers: workers sleep the recorded times,
                      X times faster
 
@@ -56,6 +56,9 @@ func (a *app) joinFleet(ctx context.Context, o fleetOptions) (c *fleet.Coordinat
 		return nil, nil, usageError{err}
 	}
 	creds, err := o.credentials()
+	if err == nil && creds != nil && creds.ForWorker() {
+		err = fmt.Errorf("these credentials are those of the worker %s; commands need owner.toml, in the folder fleet of the server's ledger", creds.Name)
+	}
 	if err != nil {
 		return nil, nil, usageError{err}
 	}
@@ -70,72 +73,63 @@ func (a *app) joinFleet(ctx context.Context, o fleetOptions) (c *fleet.Coordinat
 	return c, func() { c.Close(); conn.Close() }, nil
 }
 
-// withFleet calls a function with a coordinator of the named fleet.
-func (a *app) withFleet(ctx context.Context, o fleetOptions, do func(*fleet.Coordinator) error) error {
-	c, leave, err := a.joinFleet(ctx, o)
-	if err != nil {
-		return err
+// withFleet has a command call a function with a coordinator of the fleet that its flags name.
+func (a *app) withFleet(cmd *cobra.Command, do func(ctx context.Context, c *fleet.Coordinator, args []string) error) *cobra.Command {
+	var o fleetOptions
+	o.flags(cmd.Flags())
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		c, leave, err := a.joinFleet(cmd.Context(), o)
+		if err != nil {
+			return err
+		}
+		defer leave()
+		return do(cmd.Context(), c, args)
 	}
-	defer leave()
-	return do(c)
+	return cmd
 }
 
 func (a *app) fleetStatusCommand() *cobra.Command {
-	var o fleetOptions
-	cmd := &cobra.Command{
+	return a.withFleet(&cobra.Command{
 		Use:     "status",
 		Short:   "list classes, workers and dead letters",
 		Long:    "Status prints the queue of each class, what each worker does, and the jobs that no\nmachine could do.",
 		Example: "  attune fleet status --fleet 127.0.0.1:4222\n  attune fleet status --json",
 		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.withFleet(cmd.Context(), o, func(c *fleet.Coordinator) error {
-				s, err := c.Status(cmd.Context())
-				if err != nil {
-					return err
-				}
-				if a.json {
-					return a.printJSON(s)
-				}
-				return document.FleetStatus(s, time.Now()).Terminal(a.stdout, a.screen())
-			})
-		},
-	}
-	o.flags(cmd.Flags())
-	return cmd
+	}, func(ctx context.Context, c *fleet.Coordinator, _ []string) error {
+		s, err := c.Status(ctx)
+		if err != nil {
+			return err
+		}
+		if a.json {
+			return a.printJSON(s)
+		}
+		return document.FleetStatus(s).Terminal(a.stdout, a.screen())
+	})
 }
 
 func (a *app) fleetDrainCommand() *cobra.Command {
-	var o fleetOptions
-	cmd := &cobra.Command{
+	return a.withFleet(&cobra.Command{
 		Use:     "drain WORKER",
 		Short:   "let a worker end after its job",
 		Long:    "Drain lets a worker end after the job at hand. Jobs that wait go to other workers.",
 		Example: "  attune fleet drain gpu7 --fleet 127.0.0.1:4222",
-		Args:    exactly("WORKER", "gpu7"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := fleet.CheckName("worker", args[0]); err != nil {
-				return usageError{err}
-			}
-			return a.withFleet(cmd.Context(), o, func(c *fleet.Coordinator) error {
-				ctx, cancel := context.WithTimeout(cmd.Context(), 5*time.Second)
-				defer cancel()
-				if err := c.Drain(ctx, args[0]); err != nil {
-					return err
-				}
-				fmt.Fprintf(a.stderr, "attune: %s ends after its job\n", args[0])
-				return nil
-			})
-		},
-	}
-	o.flags(cmd.Flags())
-	return cmd
+		Args: cobra.MatchAll(exactly("WORKER", "gpu7"), func(_ *cobra.Command, args []string) error {
+			return fleet.CheckName("worker", args[0])
+		}),
+	}, func(ctx context.Context, c *fleet.Coordinator, args []string) error {
+		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		if err := c.Drain(ctx, args[0]); err != nil {
+			return err
+		}
+		fmt.Fprintf(a.stderr, "attune: %s ends after its job\n", args[0])
+		return nil
+	})
 }
 
 func (a *app) fleetDeadCommand() *cobra.Command {
-	var o fleetOptions
 	var retry string
-	cmd := &cobra.Command{
+	cmd := a.withFleet(&cobra.Command{
 		Use:   "dead",
 		Short: "list the jobs that no machine could do, or try one again",
 		Long: `Dead prints the jobs on which several machines failed: a worker was lost, or its
@@ -143,28 +137,24 @@ device. That says nothing about the kernel. --retry puts one into the queue
 again.`,
 		Example: "  attune fleet dead --fleet 127.0.0.1:4222\n  attune fleet dead --retry 3f2a91",
 		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.withFleet(cmd.Context(), o, func(c *fleet.Coordinator) error {
-				if retry != "" {
-					letter, err := c.Retry(cmd.Context(), retry)
-					if err == nil {
-						fmt.Fprintf(a.stderr, "attune: %s %.12s is in the queue of %s again\n", letter.Job.Kind, letter.Key, letter.Job.Class)
-					}
-					return err
-				}
-				s, err := c.Status(cmd.Context())
-				if err != nil {
-					return err
-				}
-				if a.json {
-					return a.printJSON(map[string]any{"schema_version": 1, "dead": s.Dead})
-				}
-				return document.FleetDead(s.Dead).Terminal(a.stdout, a.screen())
-			})
-		},
-	}
+	}, func(ctx context.Context, c *fleet.Coordinator, _ []string) error {
+		if retry != "" {
+			letter, err := c.Retry(ctx, retry)
+			if err == nil {
+				fmt.Fprintf(a.stderr, "attune: %s %.12s is in the queue of %s again\n", letter.Job.Kind, letter.Key, letter.Job.Class)
+			}
+			return err
+		}
+		s, err := c.Status(ctx)
+		if err != nil {
+			return err
+		}
+		if a.json {
+			return a.printJSON(map[string]any{"schema_version": 1, "dead": s.Dead})
+		}
+		return document.FleetDead(s.Dead).Terminal(a.stdout, a.screen())
+	})
 	cmd.Flags().StringVar(&retry, "retry", "", "`key` of a job, or its beginning")
-	o.flags(cmd.Flags())
 	return cmd
 }
 
@@ -321,18 +311,18 @@ type spreadOptions struct {
 	fleetOptions
 	class   string
 	workers int
-	given   func(flag string) bool // nil where the options are no flags
+	set     *pflag.FlagSet // of the command; nil where the options are no flags
 }
 
 func (o *spreadOptions) flags(f *pflag.FlagSet) {
 	o.fleetFlags(f)
 	f.IntVar(&o.workers, "workers", 0, "simulator workers or local GPUs to work on at a time")
-	o.given = f.Changed
 	describeFleet(f, "workers")
 }
 
 // fleetFlags are those of a command that one machine carries out.
 func (o *spreadOptions) fleetFlags(f *pflag.FlagSet) {
+	o.set = f
 	o.fleetOptions.flags(f)
 	f.StringVar(&o.class, "class", "", "fleet: `class` of devices, see attune fleet status (default: the only one)")
 	describeFleet(f, "fleet", "creds", "class")
@@ -346,7 +336,7 @@ func (o *spreadOptions) asked() bool {
 
 func (o *spreadOptions) check() error {
 	switch {
-	case o.workers < 0 || o.workers > 1024, o.workers == 0 && o.given != nil && o.given("workers"):
+	case o.workers < 0 || o.workers > 1024, o.workers == 0 && o.set != nil && o.set.Changed("workers"):
 		return fmt.Errorf("--workers %d: want 1 to 1024", o.workers)
 	case o.workers > 0 && (o.url != "" || o.creds != "" || o.class != ""):
 		return errors.New("--workers starts workers in this process; --fleet uses those of a fleet")
@@ -362,8 +352,9 @@ type spread struct {
 	class   string
 	facts   device.Facts
 	workers int
-	slots   int  // jobs at a time that make it faster: a simulator uses all cores of its machine
-	here    bool // the workers are in this process
+	slots   int            // jobs at a time that make it faster
+	on      map[string]int // workers by machine
+	here    bool           // the workers are in this process
 	close   func()
 }
 
@@ -401,16 +392,29 @@ func (a *app) spreadHere(ctx context.Context, o spreadOptions, d deviceOptions, 
 		here.Close()
 		return nil, err
 	}
-	slots := len(workers)
-	if workers[0].Facts.Kind == simDevice {
-		slots = min(slots, runtime.NumCPU())
-	}
-	return &spread{fleet: here.Coordinator, class: workers[0].Class, facts: workers[0].Facts, workers: len(workers), slots: slots, here: true, close: func() {
+	s := &spread{fleet: here.Coordinator, here: true, close: func() {
 		here.Close()
 		for _, b := range benches {
 			b.Close()
 		}
-	}}, nil
+	}}
+	for _, w := range workers {
+		s.hire(fleet.WorkerState{Class: w.Class, Facts: w.Facts, Host: "this one", Cores: runtime.NumCPU()})
+	}
+	return s, nil
+}
+
+// hire counts a worker in. The simulator uses all cores of its machine: more workers than cores there do
+// not make the work faster.
+func (s *spread) hire(w fleet.WorkerState) {
+	if s.on == nil {
+		s.on = map[string]int{}
+	}
+	s.workers++
+	s.class, s.facts = w.Class, w.Facts
+	if s.on[w.Host]++; w.Host == "" || w.Facts.Kind != simDevice || s.on[w.Host] <= w.Cores {
+		s.slots++
+	}
 }
 
 // spreadOut uses the workers of a fleet.
@@ -436,7 +440,7 @@ func (s *spread) choose(ctx context.Context, class string) error {
 	var classes []string
 	for _, w := range state.Workers {
 		if strings.HasPrefix(w.Class, class) && !slices.Contains(classes, w.Class) {
-			classes, s.facts = append(classes, w.Class), w.Facts
+			classes = append(classes, w.Class)
 		}
 	}
 	switch {
@@ -447,19 +451,13 @@ func (s *spread) choose(ctx context.Context, class string) error {
 	case len(classes) > 1 && !slices.Contains(classes, class):
 		return usageError{fmt.Errorf("the fleet has the classes %s; choose one by --class", strings.Join(classes, ", "))}
 	}
-	s.class = classes[0]
+	chosen := classes[0]
 	if slices.Contains(classes, class) {
-		s.class = class
+		chosen = class
 	}
-	on := map[string]int{} // workers by machine
 	for _, w := range state.Workers {
-		if w.Class != s.class {
-			continue
-		}
-		s.workers++
-		s.facts = w.Facts
-		if on[w.Host]++; w.Host == "" || w.Facts.Kind != simDevice || on[w.Host] <= w.Cores {
-			s.slots++
+		if w.Class == chosen {
+			s.hire(w)
 		}
 	}
 	return nil
@@ -485,6 +483,8 @@ func (s *spread) device(a *app, d deviceOptions) lab.Device {
 
 // setting sends the kernel's files to the fleet.
 func (s *spread) setting(ctx context.Context, a *app) (trial.Setting, error) {
+	slow := time.AfterFunc(10*time.Second, func() { a.note("the kernel's files are on their way to the fleet's server") })
+	defer slow.Stop()
 	kernel, err := trial.Send(ctx, s.fleet.Objects(), a.kernelPath())
 	setting := trial.Setting{Kernel: kernel}
 	if kernel.Files == "" {

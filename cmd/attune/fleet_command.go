@@ -30,10 +30,10 @@ var keptHere = []string{
 	"verbose", "python", "quick", "markdown", "output", "part",
 }
 
-// passed are the flags of a command line for the same command on another machine.
-func passed(f *pflag.FlagSet) []string {
+// passed are the flags of the command line for the same command on another machine.
+func (o *spreadOptions) passed() []string {
 	var args []string
-	f.Visit(func(flag *pflag.Flag) {
+	o.set.Visit(func(flag *pflag.Flag) {
 		if !slices.Contains(keptHere, flag.Name) {
 			args = append(args, "--"+flag.Name+"="+flag.Value.String())
 		}

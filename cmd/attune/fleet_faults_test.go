@@ -4,6 +4,9 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -11,17 +14,23 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
+
+	"attune/internal/fleet"
 )
 
 var (
 	fleetKills = flag.Int("fleet-kills", 20, "kills of TestFleetSurvivesKills")
 	fleetSeed  = flag.Uint64("fleet-seed", 1, "seed of TestFleetSurvivesKills")
+	fleetLong  = flag.Bool("fleet-long", false, "clocks that are wrong, and faults that take a minute")
+	fleetClock = flag.String("fleet-clock", "", "program of an earlier run of TestFleetWrongClocks, whose build takes minutes")
 )
 
 // fleetLease is the lease of these tests.
@@ -33,6 +42,12 @@ type fleetBench struct {
 	dir     string
 	address string // of the server
 	budget  int
+	lease   time.Duration // fleetLease
+	pace    float64       // of the search; 0 for the recorded times
+	flight  int
+	program string         // attune
+	clocks  map[string]int // seconds by which the clock of a command is ahead
+	keyed   bool           // TLS and keys
 
 	server      *process
 	workers     []*process
@@ -48,7 +63,7 @@ func newFleetBench(t *testing.T, workers, budget int, prepare ...func(*fleetBenc
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &fleetBench{t: t, dir: t.TempDir(), address: listener.Addr().String(), budget: budget}
+	b := &fleetBench{t: t, dir: t.TempDir(), address: listener.Addr().String(), budget: budget, flight: 8, lease: fleetLease, program: "attune"}
 	listener.Close()
 	for _, do := range prepare {
 		do(b)
@@ -109,9 +124,10 @@ func (l *lockedText) String() string {
 
 func (b *fleetBench) start(args ...string) *process {
 	b.t.Helper()
-	p := &process{cmd: exec.Command("attune", args...), out: &lockedText{}, ended: make(chan struct{})}
+	p := &process{cmd: exec.Command(b.program, args...), out: &lockedText{}, ended: make(chan struct{})}
 	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = b.dir, p.out, p.out
-	p.cmd.Env = append(os.Environ(), "ATTUNE_CACHE="+filepath.Join(b.dir, "cache"), "ATTUNE_LEDGER="+filepath.Join(b.dir, "ledger"), "ATTUNE_FLEET_LEASE="+fleetLease.String())
+	p.cmd.Env = append(os.Environ(), "ATTUNE_CACHE="+filepath.Join(b.dir, "cache"), "ATTUNE_LEDGER="+filepath.Join(b.dir, "ledger"), "ATTUNE_FLEET_LEASE="+b.lease.String(),
+		fmt.Sprintf("%s=%d", clockVariable, b.clocks[args[0]]))
 	if err := p.cmd.Start(); err != nil {
 		b.t.Fatal(err)
 	}
@@ -147,27 +163,59 @@ func (b *fleetBench) says(p *process, text string, limit time.Duration) {
 
 func (b *fleetBench) serve() {
 	b.t.Helper()
-	b.server = b.start("serve", "--address", "127.0.0.1:0", "--fleet", b.address)
+	address := b.address
+	if b.keyed {
+		address = strings.Replace(address, "127.0.0.1", "0.0.0.0", 1)
+	}
+	b.server = b.start("serve", "--address", "127.0.0.1:0", "--fleet", address)
 	b.says(b.server, "a fleet is at", 30*time.Second)
 }
 
+// key is a file that lets a worker in, which is made at first use.
+func (b *fleetBench) key(name string) string {
+	b.t.Helper()
+	file := filepath.Join(b.dir, name+".toml")
+	if _, err := os.Stat(file); err == nil {
+		return file
+	}
+	invite := b.start("fleet", "invite", name, "--address", "tls://"+b.address, "-o", file)
+	if !invite.wait(30*time.Second) || invite.err != nil {
+		b.t.Fatal(invite.out)
+	}
+	time.Sleep(2 * time.Second) // until the server lets it in
+	return file
+}
+
 func (b *fleetBench) work(i int, address string) {
-	b.workers[i] = b.start("worker", "--fleet", address, "--device", "sim", "--name", fmt.Sprintf("w%d", i))
+	name := fmt.Sprintf("w%d", i)
+	args := []string{"worker", "--fleet", address, "--device", "sim", "--name", name}
+	if b.keyed {
+		args = []string{"worker", "--fleet", "tls://" + address, "--device", "sim", "--creds", b.key(name)}
+	}
+	b.workers[i] = b.start(args...)
 	b.says(b.workers[i], "works for the class sim", 30*time.Second)
 }
 
 // search starts or continues the search.
-func (b *fleetBench) search(more ...string) *process {
-	args := []string{"tune", "--replay", "cache.json", "--fleet", b.address, "--class", "sim", "--journal", "journal"}
+func (b *fleetBench) search() *process {
+	args := []string{"tune", "--replay", "cache.json", "--class", "sim", "--journal", "journal"}
+	if b.keyed {
+		args = append(args, "--fleet", "tls://"+b.address, "--creds", filepath.Join(b.dir, "ledger", "fleet", "owner.toml"))
+	} else {
+		args = append(args, "--fleet", b.address)
+	}
+	if b.pace > 0 {
+		args = append(args, "--pace", fmt.Sprint(b.pace))
+	}
 	if _, err := os.Stat(filepath.Join(b.dir, "journal")); err == nil {
 		args = append(args, "--resume")
 	}
-	b.coordinator = b.start(append(append(args, b.plan()...), more...)...)
+	b.coordinator = b.start(append(args, b.plan()...)...)
 	return b.coordinator
 }
 
 func (b *fleetBench) plan() []string {
-	return []string{"--strategy", "evo", "--budget", fmt.Sprint(b.budget), "--in-flight", "8", "--repeat", "1"}
+	return []string{"--strategy", "evo", "--budget", fmt.Sprint(b.budget), "--in-flight", fmt.Sprint(b.flight), "--repeat", "1"}
 }
 
 func (b *fleetBench) journal(name string) string {
@@ -254,18 +302,27 @@ func TestFleetSurvivesKills(t *testing.T) {
 	t.Logf("killed: %v", killed)
 }
 
-// A worker that stands still for longer than its lease loses its job to another one.
+// Workers and the coordinator stand still, for less than a lease and for more: then a worker loses its job to
+// another one, and its late result changes nothing.
 func TestFleetStoppedWorker(t *testing.T) {
 	b := newFleetBench(t, 2, 60)
 	b.search()
 	b.awaitJournal(5)
-	for i := range b.workers {
-		_ = b.workers[i].cmd.Process.Signal(syscall.SIGSTOP)
-		time.Sleep(2 * fleetLease)
-		_ = b.workers[i].cmd.Process.Signal(syscall.SIGCONT)
+	for _, length := range []time.Duration{fleetLease / 2, 2 * fleetLease} {
+		for i := range b.workers {
+			b.workers[i].stop(length)
+		}
+		b.coordinator.stop(length)
 	}
 	b.finish()
 	b.check()
+}
+
+// stop lets a process stand still.
+func (p *process) stop(length time.Duration) {
+	_ = p.cmd.Process.Signal(syscall.SIGSTOP)
+	time.Sleep(length)
+	_ = p.cmd.Process.Signal(syscall.SIGCONT)
 }
 
 // awaitJournal waits for some results.
@@ -308,7 +365,9 @@ func TestFleetServerStaysAway(t *testing.T) {
 type link struct {
 	listener net.Listener
 	to       string
-	delay    atomic.Int64
+	delay    atomic.Int64 // ns, each way
+	jitter   atomic.Int64 // ns, added to the delay at random
+	rate     atomic.Int64 // bytes a second, each way; 0 for no limit
 	frozen   atomic.Bool
 
 	mu    sync.Mutex
@@ -344,19 +403,43 @@ func newLink(t *testing.T, to string) *link {
 	return l
 }
 
+// pass forwards one direction: bytes are on their way for the delay, and leave at the rate.
 func (l *link) pass(from, to net.Conn) {
 	defer from.Close()
-	defer to.Close()
-	buffer := make([]byte, 64<<10)
-	for {
-		n, err := from.Read(buffer)
-		time.Sleep(time.Duration(l.delay.Load()))
-		if l.frozen.Load() {
-			continue // what is lost on the way; the connection stays open
+	type chunk struct {
+		text []byte
+		due  time.Time
+	}
+	way := make(chan chunk, 256)
+	go func() {
+		defer to.Close()
+		for c := range way {
+			time.Sleep(time.Until(c.due))
+			if l.frozen.Load() {
+				continue // lost on the way; the connection stays open
+			}
+			if _, err := to.Write(c.text); err != nil {
+				_ = from.Close() // which ends the reader
+			}
 		}
-		if _, failed := to.Write(buffer[:n]); failed != nil || err != nil {
+	}()
+	defer close(way)
+	var last time.Time
+	for {
+		buffer := make([]byte, 4<<10)
+		n, err := from.Read(buffer)
+		if err != nil {
 			return
 		}
+		if rate := l.rate.Load(); rate > 0 {
+			time.Sleep(time.Duration(n) * time.Second / time.Duration(rate))
+		}
+		due := time.Now().Add(time.Duration(l.delay.Load() + rand.Int64N(l.jitter.Load()+1)))
+		if due.Before(last) {
+			due = last
+		}
+		last = due
+		way <- chunk{buffer[:n], due}
 	}
 }
 
@@ -429,3 +512,222 @@ func TestFleetFullDisk(t *testing.T) {
 	b.finish()
 	b.check()
 }
+
+// A server that accepts connections and says nothing, or nothing after its greeting, gives each command one
+// clear line.
+func TestFleetDeafServer(t *testing.T) {
+	b := newFleetBench(t, 0, 10)
+	greeting := "INFO {\"server_id\":\"x\",\"version\":\"2.12.0\",\"max_payload\":1048576}\r\n"
+	for name, greets := range map[string]string{"silent": "", "greets": greeting} {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer listener.Close()
+		go func() {
+			for {
+				conn, err := listener.Accept()
+				if err != nil {
+					return
+				}
+				defer conn.Close()
+				_, _ = conn.Write([]byte(greets)) // the client may have gone
+			}
+		}()
+		where := []string{"--fleet", listener.Addr().String()}
+		var started []*process
+		for _, args := range [][]string{
+			{"worker", "--device", "sim"}, {"fleet", "status"}, {"fleet", "drain", "w0"}, {"fleet", "dead"}, {"tune", "--replay", "cache.json"},
+		} {
+			started = append(started, b.start(append(args, where...)...))
+		}
+		for _, p := range started {
+			if !p.wait(30 * time.Second) {
+				t.Errorf("%s: %q hangs: %s", name, p.cmd.Args, p.out)
+			} else if p.err == nil || strings.Count(p.out.String(), "attune: ") != 1 || !strings.Contains(p.out.String(), "connect to the fleet at") {
+				t.Errorf("%s: %q: %v\n%s", name, p.cmd.Args, p.err, p.out)
+			}
+		}
+	}
+}
+
+// Over 20 KB/s with 300 ms each way, jobs and files get through, and no lease ends: each evaluation is done
+// once.
+func TestFleetSlowLink(t *testing.T) {
+	b := newFleetBench(t, 1, 4, func(b *fleetBench) { b.lease, b.pace, b.flight = 3*time.Second, 0.01, 2 }) // 2 to 6 s each
+	l := newLink(t, b.address)
+	l.delay.Store(int64(300 * time.Millisecond))
+	l.jitter.Store(int64(100 * time.Millisecond))
+	l.rate.Store(20 << 10)
+	direct := b.address
+	b.address = l.listener.Addr().String()
+	b.workers = append(b.workers, nil)
+	b.work(1, b.address)
+	b.search()
+	files := make(chan error, 1)
+	go func() { files <- sendFile(b.address, 150<<10) }()
+	b.finish()
+	b.address = direct
+	if err := <-files; err != nil {
+		t.Error(err)
+	}
+	time.Sleep(b.lease) // until the workers have told it
+	status := b.start("fleet", "status", "--json", "--fleet", direct)
+	var state fleet.Status
+	if !status.wait(30*time.Second) || json.Unmarshal([]byte(status.out.String()), &state) != nil || len(state.Workers) != 2 {
+		t.Fatalf("%v\n%s", status.err, status.out)
+	}
+	if done := []int{state.Workers[0].Done, state.Workers[1].Done}; done[0]+done[1] != b.budget || done[1] == 0 {
+		t.Errorf("%d evaluations, done %d", b.budget, done)
+	}
+	for _, p := range []*process{b.coordinator, b.workers[1]} {
+		if strings.Contains(p.out.String(), "again") {
+			t.Errorf("not quiet: %s", p.out)
+		}
+	}
+}
+
+// sendFile sends a file to a fleet and reads it.
+func sendFile(address string, size int) error {
+	conn, err := fleet.Connect(address, nil, nil)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	c, err := fleet.NewCoordinator(context.Background(), conn, fleet.Store{}, nil, nil)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	text := make([]byte, size)
+	place, err := c.Objects().Put(context.Background(), text)
+	if err != nil {
+		return err
+	}
+	got, err := c.Objects().Get(context.Background(), place)
+	if err == nil && !bytes.Equal(got, text) {
+		err = errors.New("another file came")
+	}
+	return err
+}
+
+// Workers that Ctrl-C ends one after the other on one job make no dead letter.
+func TestFleetInterruptedWorkers(t *testing.T) {
+	if !*fleetLong {
+		t.Skip("takes half a minute; -fleet-long runs it")
+	}
+	b := newFleetBench(t, 1, 2, func(b *fleetBench) { b.pace, b.flight = 0.01, 1 }) // 2 to 6 s each
+	b.search()
+	for i := range 4 {
+		b.busy(i)
+		_ = b.workers[i].cmd.Process.Signal(syscall.SIGINT)
+		if !b.workers[i].wait(10 * time.Second) {
+			t.Fatalf("Ctrl-C did not end it:\n%s", b.workers[i].out)
+		}
+		b.workers = append(b.workers, nil)
+		b.work(i+1, b.address)
+	}
+	b.finish()
+	if text := b.coordinator.out.String(); strings.Contains(text, "not measured") {
+		t.Error(text)
+	}
+}
+
+// busy waits until a worker has a job.
+func (b *fleetBench) busy(i int) {
+	b.t.Helper()
+	for began := time.Now(); time.Since(began) < 30*time.Second; {
+		status := b.start("fleet", "status", "--json", "--fleet", b.address)
+		var state fleet.Status
+		if status.wait(30*time.Second) && json.Unmarshal([]byte(status.out.String()), &state) == nil {
+			for _, w := range state.Workers {
+				if w.Name == fmt.Sprintf("w%d", i) && w.Job != "" {
+					return
+				}
+			}
+		}
+	}
+	b.t.Fatalf("worker %d has no job\n%s\n%s", i, b.workers[i].out, b.coordinator.out)
+}
+
+// clockVariable is how many seconds the clock of the program that skewedProgram builds is ahead.
+const clockVariable = "ATTUNE_TEST_CLOCK"
+
+// skewedProgram builds the program with a clock that a variable sets: package time reads it once. Time that
+// only passes is not changed.
+func skewedProgram(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	place := filepath.Join(runtime.GOROOT(), "src", "time", "time.go")
+	source, err := os.ReadFile(place)
+	if err != nil {
+		t.Skipf("no sources of package time: %v", err)
+	}
+	read := "\tsec, nsec, mono := runtimeNow()\n\tif mono == 0 {\n\t\treturn Time{uint64(nsec), sec + unixToInternal, Local}"
+	text := strings.Replace(string(source), read, strings.Replace(read, "\n", "\n\tsec += skew\n", 1), 1)
+	text = strings.Replace(text, "import (", "import (\n\t\"syscall\"", 1) + `
+var skew = func() int64 {
+	text, _ := syscall.Getenv("` + clockVariable + `")
+	ahead, _ := ParseDuration(text + "s") // none without a number
+	return int64(ahead / Second)
+}()
+`
+	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{place: filepath.Join(dir, "time.go")}})
+	if err == nil {
+		err = errors.Join(os.WriteFile(filepath.Join(dir, "time.go"), []byte(text), 0o600), os.WriteFile(filepath.Join(dir, "overlay.json"), overlay, 0o600))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	program := filepath.Join(dir, "attune")
+	if out, err := exec.Command("go", "build", "-overlay", filepath.Join(dir, "overlay.json"), "-o", program, ".").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return program
+}
+
+// Clocks that are an hour or a day off change nothing: of a worker, the server or the coordinator, with keys and
+// TLS or without.
+func TestFleetWrongClocks(t *testing.T) {
+	if !*fleetLong {
+		t.Skip("builds the standard library, minutes; -fleet-long runs it")
+	}
+	program := *fleetClock
+	if program == "" {
+		program = skewedProgram(t)
+	}
+	for _, command := range []string{"worker", "serve", "tune"} {
+		for _, off := range []time.Duration{time.Hour, -time.Hour, 24 * time.Hour, -24 * time.Hour} {
+			for _, keyed := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s,%s,keyed=%t", command, off, keyed), func(t *testing.T) {
+					b := newFleetBench(t, 2, 20, func(b *fleetBench) {
+						b.program, b.keyed, b.clocks = program, keyed, map[string]int{command: int(off.Seconds())}
+					})
+					b.search()
+					b.awaitJournal(5)
+					b.server.kill()
+					b.serve()
+					b.finish()
+					b.checkStatus()
+					b.check()
+				})
+			}
+		}
+	}
+}
+
+// checkStatus checks that the status has no age that a wrong clock has made.
+func (b *fleetBench) checkStatus() {
+	b.t.Helper()
+	args := []string{"fleet", "status", "--fleet", b.address}
+	if b.keyed {
+		args = []string{"fleet", "status", "--fleet", "tls://" + b.address, "--creds", filepath.Join(b.dir, "ledger", "fleet", "owner.toml")}
+	}
+	status := b.start(args...)
+	if !status.wait(30*time.Second) || status.err != nil || !strings.Contains(status.out.String(), "w1") || wrongAge.MatchString(status.out.String()) {
+		b.t.Errorf("%v\n%s", status.err, status.out)
+	}
+}
+
+// wrongAge is an age of an hour, or a negative one.
+var wrongAge = regexp.MustCompile(`\d+h|-\d`)

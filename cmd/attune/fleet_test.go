@@ -24,15 +24,15 @@ func TestPassedFlags(t *testing.T) {
 		return f, o, s
 	}
 	first, _, _ := set([]string{"--timeout", "3s", "--sample-seed", "7"})
-	words := passed(first)
+	words := (&spreadOptions{set: first}).passed()
 	if want := []string{"--sample-seed=7", "--timeout=3s"}; !slices.Equal(words, want) {
 		t.Errorf("%q, want %q", words, want)
 	}
 	if _, o, s := set(words); o.limit != 3*time.Second || o.launch != 3*time.Second || s.String() != "7" {
 		t.Errorf("%+v, seed %s", o, &s)
 	}
-	if f, _, _ := set(nil); f.Lookup("timeout").DefValue != "" || len(passed(f)) != 0 {
-		t.Errorf("timeout %q, %q", f.Lookup("timeout").DefValue, passed(f))
+	if f, _, _ := set(nil); f.Lookup("timeout").DefValue != "" || len((&spreadOptions{set: f}).passed()) != 0 {
+		t.Errorf("timeout %q, %q", f.Lookup("timeout").DefValue, (&spreadOptions{set: f}).passed())
 	}
 }
 

@@ -29,7 +29,6 @@ type mutateOptions struct {
 	seed      uint64 // picks the mutants
 	part      string // I/N of the picked mutants
 	spread    spreadOptions
-	passed    []string // flags for workers
 	files     resultFiles
 	started   time.Time
 }
@@ -76,7 +75,7 @@ equivalent. More shapes, seeds and schedules kill more.`,
 		if err := o.files.create(); err != nil {
 			return err
 		}
-		o.started, o.passed = time.Now(), passed(f)
+		o.started = time.Now()
 		if !strings.HasSuffix(name, ".json") {
 			return a.mutate(cmd.Context(), o, name)
 		}
@@ -169,7 +168,7 @@ func (a *app) mutateSpread(ctx context.Context, w *workplace, o mutateOptions, t
 	}
 	var all []trial.Command
 	for i := range parts {
-		all = append(all, trial.Command{Args: append([]string{"mutate", text, fmt.Sprintf("--part=%d/%d", i, parts)}, o.passed...)})
+		all = append(all, trial.Command{Args: append([]string{"mutate", text, fmt.Sprintf("--part=%d/%d", i, parts)}, o.spread.passed()...)})
 	}
 	var result *lab.MutationReport
 	done := 0

@@ -34,7 +34,6 @@ type runOptions struct {
 	progress    bool
 	spread      spreadOptions
 	part        string
-	passed      []string // flags for workers
 	given       []string // names of the flags on the command line
 }
 
@@ -64,7 +63,6 @@ Variants and shapes are explained by attune help variants, attune help shapes.`,
 	}
 	f := cmd.Flags()
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		o.passed = passed(f)
 		f.Visit(func(flag *pflag.Flag) { o.given = append(o.given, flag.Name) })
 		return a.run(cmd.Context(), o, args)
 	}

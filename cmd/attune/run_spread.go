@@ -49,7 +49,7 @@ func (a *app) runSpread(ctx context.Context, s *spread, w *workplace, o runOptio
 	if err != nil {
 		return err
 	}
-	flags := o.passed
+	flags := o.spread.passed()
 	if o.isQuick(args) {
 		flags = append(flags, "--quick")
 	}

@@ -303,13 +303,14 @@ func (a *app) rehearse(ctx context.Context, o tuneOptions, replay *tune.Replay, 
 
 // flight is how many candidates are evaluated at a time. The strategy gets results in the order in which
 // it chose the candidates, so a slow one delays those after it. More in flight keep the workers busy; a
-// strategy that learns then chooses with fewer results.
+// strategy that learns then chooses with fewer results. With the recorded times of 400 variants of
+// convolution on an A4000, four a worker allow 16 workers a speed-up of 14.7, and eight 15.7.
 func (o tuneOptions) flight(workers int) int {
 	switch {
 	case len(o.inFlight) > 0:
 		return o.inFlight[0]
 	case o.strategy == "random" || o.strategy == "grid":
-		return 4 * workers
+		return 8 * workers
 	}
 	return 2 * workers
 }

@@ -116,10 +116,15 @@ func (a *app) work(ctx context.Context, o workerOptions) error {
 			return err
 		}
 	}
-	if !a.json {
-		fmt.Fprintf(a.stderr, "attune: %s works for the class %s of %s; Ctrl-C ends it\n", w.Name, w.Class, conn.ConnectedUrlRedacted())
+	w.Ready = func() {
+		if !a.json {
+			fmt.Fprintf(a.stderr, "attune: %s works for the class %s of %s; Ctrl-C ends it\n", w.Name, w.Class, conn.ConnectedUrlRedacted())
+		}
 	}
 	if err := w.Run(ctx, conn); err != nil && ctx.Err() == nil {
+		if errors.As(err, new(*fleet.RefusedError)) {
+			return usageError{err}
+		}
 		return err
 	}
 	if !a.json {
@@ -166,6 +171,9 @@ func lockGPU(f device.Facts) (unlock func(), err error) {
 // workerName is the worker's name.
 func (o workerOptions) workerName(creds *fleet.Credentials) (string, error) {
 	if creds != nil {
+		if creds.Name == fleet.Owner {
+			return "", errors.New("these credentials are for the commands that hand out work; attune fleet invite NAME makes those of a worker")
+		}
 		if o.name != "" && o.name != creds.Name {
 			return "", fmt.Errorf("--name %s: the credentials are those of %s", o.name, creds.Name)
 		}

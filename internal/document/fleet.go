@@ -7,9 +7,8 @@ import (
 	"attune/internal/fleet"
 )
 
-// FleetStatus is the state of a fleet: its classes, its workers and its dead letters. now is the time
-// of the state.
-func FleetStatus(s *fleet.Status, now time.Time) *Document {
+// FleetStatus is the state of a fleet: its classes, its workers and its dead letters.
+func FleetStatus(s *fleet.Status) *Document {
 	d := &Document{Title: say("Fleet at " + s.Server)}
 	if len(s.Workers) == 0 && len(s.Classes) == 0 {
 		d.Sections = []Section{{Blocks: []Block{say("No worker has joined; ", code("attune worker --fleet URL"), " starts one.")}}}
@@ -17,7 +16,7 @@ func FleetStatus(s *fleet.Status, now time.Time) *Document {
 	}
 	d.Sections = []Section{
 		{ID: "classes", Title: say("Classes"), Blocks: []Block{fleetClasses(s)}},
-		{ID: "workers", Title: say("Workers"), Blocks: []Block{fleetWorkers(s, now)}},
+		{ID: "workers", Title: say("Workers"), Blocks: []Block{fleetWorkers(s)}},
 	}
 	if problems := fleetProblems(s); len(problems.Rows) > 0 {
 		d.Sections = append(d.Sections, Section{ID: "failures", Title: say("Failures of machines"), Blocks: []Block{problems}})
@@ -38,20 +37,21 @@ func fleetClasses(s *fleet.Status) Table {
 	return t
 }
 
-func fleetWorkers(s *fleet.Status, now time.Time) Table {
+// fleetWorkers has the workers' own durations: their clocks may differ from the one here.
+func fleetWorkers(s *fleet.Status) Table {
 	t := Table{Columns: columns("worker", "class", "job", "done", "failed", "busy")}
 	t.Columns[2].Wrap = true
 	for _, w := range s.Workers {
 		job := "idle"
 		switch {
 		case w.Job != "":
-			job = fmt.Sprintf("%s, %s", w.Job, now.Sub(w.Started).Round(time.Second))
+			job = fmt.Sprintf("%s, %s", w.Job, time.Duration(w.Running*1e9).Round(time.Second))
 		case w.Draining:
 			job = "ends"
 		}
 		busy := "0 %"
-		if up := now.Sub(w.Since).Seconds(); up > 0 {
-			busy = fmt.Sprintf("%.0f %%", 100*min(1, w.Busy/up))
+		if w.Up > 0 {
+			busy = fmt.Sprintf("%.0f %%", 100*min(1, w.Busy/w.Up))
 		}
 		t.Rows = append(t.Rows, []Text{say(w.Name), say(w.Class), say(job), say(fmt.Sprint(w.Done)), say(fmt.Sprint(w.Failed)), say(busy)})
 	}

@@ -20,7 +20,7 @@ func TestFleet(t *testing.T) {
 		}
 		return out.String()
 	}
-	if got := text(FleetStatus(&fleet.Status{Server: "nats://here"}, now)); !strings.Contains(got, "No worker has joined") {
+	if got := text(FleetStatus(&fleet.Status{Server: "nats://here"})); !strings.Contains(got, "No worker has joined") {
 		t.Errorf("no worker: %s", got)
 	}
 	if got := text(FleetDead(nil)); !strings.Contains(got, "No job is dead") {
@@ -29,13 +29,13 @@ func TestFleet(t *testing.T) {
 	s := &fleet.Status{
 		Server: "nats://here", Classes: []fleet.ClassStatus{{Class: "sim", Workers: 3, Running: 1, Waiting: 7}},
 		Workers: []fleet.WorkerState{
-			{Name: "a", Class: "sim", Job: "evaluate 01", Started: now.Add(-3 * time.Second), Since: now.Add(-time.Minute), Busy: 30, Done: 4},
+			{Name: "a", Class: "sim", Job: "evaluate 01", Started: now.Add(time.Hour), Since: now.Add(time.Hour), Running: 3.2, Up: 60, Busy: 30, Done: 4},
 			{Name: "b", Class: "sim", Draining: true, Since: now, Failed: 1, Problem: "disk full"},
-			{Name: "c", Class: "sim", Since: now.Add(-time.Second), Busy: 9},
+			{Name: "c", Class: "sim", Up: 1, Busy: 9},
 		},
 		Dead: []fleet.DeadLetter{{Job: fleet.Job{Class: "sim", Kind: "finals"}, Key: strings.Repeat("ab", 32), Reason: "3 workers were lost on it", Time: now}},
 	}
-	got := text(FleetStatus(s, now))
+	got := text(FleetStatus(s))
 	for _, want := range []string{"evaluate 01, 3s", "50 %", "ends", "idle", "100 %", "disk full", "abababababab", "finals", "3 workers were lost on it", "attune fleet dead --retry KEY"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("the status does not have %q:\n%s", want, got)

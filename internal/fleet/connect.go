@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"net/url"
 	"os"
 	"strings"
@@ -31,6 +32,9 @@ type Credentials struct {
 
 // Owner is the name of the coordinator, who may do everything.
 const Owner = "owner"
+
+// ForWorker reports whether the credentials let a worker into a server of attune, and nobody else.
+func (c *Credentials) ForWorker() bool { return c.API != "" && c.Name != Owner }
 
 // NewCredentials makes a key for a name.
 func NewCredentials(name, class string) (c Credentials, public string, err error) {
@@ -98,17 +102,38 @@ const connectLimit = 5 * time.Second
 // pingEvery is how often a connection is tried. A link that is half open is noticed after three times that.
 var pingEvery = 5 * time.Second
 
+func withScheme(address, scheme string) string {
+	if strings.Contains(address, "://") {
+		return address
+	}
+	return scheme + "://" + address
+}
+
+// checkAddress is an error unless a server can be reached at an address.
+func checkAddress(address string) error {
+	u, err := url.Parse(address)
+	if err != nil || u.Host == "" {
+		return fmt.Errorf("%q is no address of a fleet; want host:4222 or tls://host:4222", address)
+	}
+	if ip := net.ParseIP(u.Hostname()); ip == nil || !ip.IsUnspecified() {
+		return nil
+	}
+	reached := "127.0.0.1"
+	if own := hostAddresses(); len(own) > 0 {
+		reached = own[0].String()
+	}
+	return fmt.Errorf("a server listens on %s, and is reached at an address of its machine; this one has %s", u.Host, u.Scheme+"://"+net.JoinHostPort(reached, u.Port()))
+}
+
 // Connect connects to a server. The connection comes back by itself when it was lost; changed is
 // called when it was lost or came back, and may be nil.
 func Connect(address string, c *Credentials, changed func(string)) (*nats.Conn, error) {
 	if changed == nil {
 		changed = func(string) {}
 	}
-	if !strings.Contains(address, "://") {
-		address = "nats://" + address
-	}
-	if u, err := url.Parse(address); err != nil || u.Host == "" {
-		return nil, fmt.Errorf("%q is no address of a fleet; want host:4222 or tls://host:4222", address)
+	address = withScheme(address, "nats")
+	if err := checkAddress(address); err != nil {
+		return nil, err
 	}
 	options := []nats.Option{
 		nats.Name("attune"), nats.Timeout(connectLimit), nats.MaxReconnects(-1), nats.ReconnectWait(500 * time.Millisecond), nats.ReconnectBufSize(-1),
@@ -120,7 +145,8 @@ func Connect(address string, c *Credentials, changed func(string)) (*nats.Conn, 
 		}),
 		nats.ReconnectHandler(func(*nats.Conn) { changed("connected to the fleet again") }),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-			if errors.Is(err, nats.ErrPermissionViolation) {
+			own := c != nil && strings.Contains(err.Error(), drainSubject+c.Name) // then Worker.Run says what is wrong
+			if errors.Is(err, nats.ErrPermissionViolation) && !own {
 				changed(fmt.Sprintf("the fleet's server refuses: %v", err))
 			}
 		}),
@@ -171,6 +197,13 @@ func (c *Credentials) options(address string) ([]nats.Option, error) {
 	return options, nil
 }
 
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
 // authority trusts the authority of the credentials alone. That of a fleet has signed a single
 // certificate, and forgotten its key: the name by which a machine reaches the server need not be in it.
 func (c *Credentials) authority() (*tls.Config, error) {
@@ -181,7 +214,8 @@ func (c *Credentials) authority() (*tls.Config, error) {
 	block, _ := pem.Decode([]byte(c.CA))
 	authority, err := x509.ParseCertificate(block.Bytes)
 	if err == nil && authority.Subject.CommonName == authorityName {
-		config.ServerName = "localhost" // which is in every certificate of a fleet
+		config.ServerName = "localhost"                                                   // which is in every certificate of a fleet
+		config.Time = func() time.Time { return latest(time.Now(), authority.NotBefore) } // the clock here may be behind
 	}
 	return config, err
 }

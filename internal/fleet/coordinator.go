@@ -26,6 +26,7 @@ type Coordinator struct {
 	mu      sync.Mutex
 	waiting map[string]*waiter
 	classes map[string]bool // that have a consumer
+	taken   time.Time       // when the last result came, or the first job of several
 	stop    func()
 }
 
@@ -35,6 +36,8 @@ type waiter struct {
 	done   chan struct{} // closed with the result
 	result *Result
 	users  int
+
+	failed []string // workers whose machines failed on it
 
 	refused string // why the last result was refused
 	again   int    // how often the job was published again because of that
@@ -114,6 +117,8 @@ func (c *Coordinator) Do(ctx context.Context, j Job) (*Result, error) {
 	case <-w.done:
 	}
 	switch {
+	case w.result.Lost == "" && w.result.File != "":
+		return c.withBody(ctx, w.result)
 	case w.result.Lost == "":
 		return w.result, nil
 	case j.Not != "": // its first result stands, and nothing is to be tried again
@@ -122,12 +127,26 @@ func (c *Coordinator) Do(ctx context.Context, j Job) (*Result, error) {
 	return w.result, errors.Join(&LostError{w.result.Lost}, c.noteDead(ctx, &j, w.result.Lost))
 }
 
+// withBody is a result with its body from the file.
+func (c *Coordinator) withBody(ctx context.Context, r *Result) (*Result, error) {
+	whole := *r // others may wait for it too
+	body, err := c.Objects().Get(ctx, r.File)
+	if err != nil {
+		return nil, fmt.Errorf("the result of %s: %w", r.Worker, err)
+	}
+	whole.Body, whole.File = body, ""
+	return &whole, nil
+}
+
 // await joins those who wait for a key, and reports whether there were none.
 func (c *Coordinator) await(key string, j Job) (w *waiter, first bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	w = c.waiting[key]
 	if first = w == nil; first {
+		if len(c.waiting) == 0 {
+			c.taken = time.Now()
+		}
 		w = &waiter{job: j, done: make(chan struct{})}
 		c.waiting[key] = w
 	}
@@ -160,6 +179,9 @@ func (c *Coordinator) begin(ctx context.Context, key string, j *Job) error {
 	}
 	known, err := c.queue.result(ctx, key)
 	if err == nil && c.take(ctx, known.Subject, known.Data) {
+		return nil
+	}
+	if err == nil && c.isDead(ctx, key) {
 		return nil
 	}
 	if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
@@ -249,6 +271,11 @@ func (c *Coordinator) take(ctx context.Context, subject string, data []byte) boo
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.taken = time.Now()
+	if r.Failed {
+		c.fail(ctx, w, &r)
+		return false
+	}
 	w.finish(&r)
 	return true
 }
@@ -274,7 +301,7 @@ func (c *Coordinator) valid(ctx context.Context, r *Result, j *Job) error {
 	if r.Protocol != Protocol || r.Class != j.Class {
 		return fmt.Errorf("it is of class %s and protocol %d, the job of %s and %d", r.Class, r.Protocol, j.Class, Protocol)
 	}
-	if r.Worker == j.Not && r.Lost == "" {
+	if r.Worker == j.Not && (r.Lost == "" || r.Failed) {
 		return errors.New("another worker was to repeat the job")
 	}
 	key, err := c.trust.Key(ctx, r.Worker, r.Class)
@@ -297,6 +324,33 @@ func (c *Coordinator) watch(ctx context.Context) {
 		for key, w := range jobs {
 			c.recover(ctx, key, w)
 		}
+		c.noteNobody(ctx, jobs)
+	}
+}
+
+// noteNobody says that jobs wait for a class that has no worker.
+func (c *Coordinator) noteNobody(ctx context.Context, jobs map[string]*waiter) {
+	c.mu.Lock()
+	quiet := time.Since(c.taken)
+	c.mu.Unlock()
+	if len(jobs) == 0 || quiet < 2*c.check {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.check)
+	defer cancel()
+	workers, err := readAll[WorkerState](ctx, c.queue.workers)
+	if err != nil { // the server is away, which recover has said
+		return
+	}
+	waiting := map[string]int{}
+	for _, w := range jobs {
+		waiting[w.job.Class]++
+	}
+	for _, w := range workers {
+		delete(waiting, w.Class)
+	}
+	for class := range waiting {
+		c.note(fmt.Sprintf("no worker of the class %s is connected; attune worker joins one, and the work goes on", class))
 	}
 }
 
@@ -320,25 +374,29 @@ func (c *Coordinator) recover(ctx context.Context, key string, w *waiter) {
 	switch {
 	case err == nil && c.take(ctx, known.Subject, known.Data):
 	case err == nil || errors.Is(err, jetstream.ErrMsgNotFound):
-		if c.mayRepeat(w) {
-			_ = c.publish(ctx, &w.job) // it notes why it could not
+		if j, ok := c.mayRepeat(key, w); ok {
+			_ = c.publish(ctx, &j) // it notes why it could not
 		}
 	}
 }
 
-// mayRepeat is false after too many results that were refused: the job ends.
-func (c *Coordinator) mayRepeat(w *waiter) bool {
+// mayRepeat is false when nobody waits any more: over a slow link the questions take seconds. After too many
+// results that were refused the job ends.
+func (c *Coordinator) mayRepeat(key string, w *waiter) (j Job, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if w.result != nil || c.waiting[key] != w {
+		return j, false
+	}
 	if w.refused == "" {
-		return true
+		return w.job, true
 	}
 	if w.again++; w.again < MaxDeliveries {
 		w.refused = ""
-		return true
+		return w.job, true
 	}
-	w.finish(&Result{Protocol: Protocol, Key: w.job.Key(), Class: w.job.Class, Lost: w.refused})
-	return false
+	w.finish(&Result{Protocol: Protocol, Key: key, Class: w.job.Class, Lost: w.refused})
+	return j, false
 }
 
 // away says that the server does not answer, and makes the streams again if it has lost them.

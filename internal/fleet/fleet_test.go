@@ -81,6 +81,19 @@ func (b *bench) worker(name string, do Executor) (w *Worker, kill func()) {
 	return w, func() { b.conns[name].Close(); end() }
 }
 
+// awaitWorkers waits until some workers are listed.
+func (b *bench) awaitWorkers(n int) {
+	b.t.Helper()
+	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+		if s, err := b.Status(b.t.Context()); err == nil && len(s.Workers) == n {
+			return
+		}
+		if time.Since(began) > 10*time.Second {
+			b.t.Fatalf("not %d workers", n)
+		}
+	}
+}
+
 // workerThatEnds starts a worker, which ends with the test or with end, as on Ctrl-C.
 func (b *bench) workerThatEnds(name string, do Executor) (w *Worker, end func()) {
 	b.t.Helper()
@@ -211,7 +224,8 @@ func TestDeadLetter(t *testing.T) {
 		return double(ctx, j, o, p)
 	})
 	err := b.do(t.Context(), 4)
-	if lost, ok := errors.AsType[*LostError](err); !ok || lost.Error() != "not measured: 3 workers failed on it, the last one: the GPU is lost" {
+	first := err
+	if lost, ok := errors.AsType[*LostError](err); !ok || lost.Error() != "not measured: 3 failures of a, the last one: the GPU is lost" {
 		t.Fatal(err)
 	}
 	s, err := b.Status(t.Context())
@@ -219,6 +233,9 @@ func TestDeadLetter(t *testing.T) {
 		t.Fatalf("%+v, %v", s, err)
 	}
 	broken.Store(false)
+	if again := b.do(t.Context(), 4); again == nil || again.Error() != first.Error() { // until somebody tries it again
+		t.Error(again)
+	}
 	if _, err := b.Retry(t.Context(), s.Dead[0].Key[:8]); err != nil {
 		t.Fatal(err)
 	}
@@ -230,6 +247,70 @@ func TestDeadLetter(t *testing.T) {
 	}
 	if _, err := b.Retry(t.Context(), "0123"); err == nil {
 		t.Error("a dead letter that does not exist was tried again")
+	}
+}
+
+// A machine that fails does not fail three times on a job that a busy one can do. Three machines make a dead
+// letter.
+func TestFailuresOfDifferentWorkers(t *testing.T) {
+	b := newBench(t)
+	busy, release := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	b.worker("busy", func(ctx context.Context, j *Job, o Objects, p func()) (any, error) {
+		if string(j.Body) == "1" {
+			once.Do(func() { close(busy) })
+			for ended := false; !ended; p() {
+				select {
+				case <-release:
+					ended = true
+				case <-time.After(100 * time.Millisecond):
+				}
+			}
+		}
+		return double(ctx, j, o, p)
+	})
+	first := make(chan error, 1)
+	go func() { first <- b.do(t.Context(), 1) }()
+	<-busy
+	var failed atomic.Int32
+	ill := func(_ context.Context, j *Job, _ Objects, _ func()) (any, error) {
+		if string(j.Body) == "2" {
+			failed.Add(1)
+		}
+		return nil, &MachineError{errors.New("its disk is full")}
+	}
+	b.worker("ill", ill)
+	b.awaitWorkers(2)
+	second := make(chan error, 1)
+	go func() { second <- b.do(t.Context(), 2) }()
+	time.Sleep(2 * time.Second) // 20 renewals: three failures take 3
+	close(release)
+	if err := errors.Join(<-first, <-second); err != nil || failed.Load() != 1 || !b.noted("ill failed on double") {
+		t.Errorf("%v, %d failures, %q", err, failed.Load(), b.notes)
+	}
+
+	three := newBench(t)
+	for _, name := range []string{"a", "b", "c"} {
+		three.worker(name, ill)
+	}
+	three.awaitWorkers(3)
+	if err := three.do(t.Context(), 3); err == nil || err.Error() != "not measured: 3 workers failed on it (a, b, c), the last one: its disk is full" {
+		t.Error(err)
+	}
+}
+
+// Who waits for a class without workers is told.
+func TestNobodyWorks(t *testing.T) {
+	b := newBench(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	go func() {
+		for !b.noted("no worker of the class sim is connected") && pause(ctx, 10*time.Millisecond) {
+		}
+		b.worker("a", double)
+	}()
+	if err := b.do(ctx, 1); err != nil {
+		t.Error(err, b.notes)
 	}
 }
 
@@ -428,7 +509,7 @@ func TestDrain(t *testing.T) {
 func TestObjects(t *testing.T) {
 	b := newBench(t)
 	files := b.Objects()
-	theirs := workerFiles(b.queue.js, "a")
+	theirs := workerFiles(b.queue.js, "a", nil)
 	for _, text := range []string{"kernel", "", strings.Repeat("x", partBytes), strings.Repeat("x", 2*partBytes+1)} {
 		place, err := files.Put(t.Context(), []byte(text))
 		if err != nil {
@@ -468,13 +549,13 @@ func TestDamagedFile(t *testing.T) {
 		if _, err := b.queue.js.Publish(t.Context(), fileSubject+place+".0", []byte(damage)); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := workerFiles(b.queue.js, "a").Get(t.Context(), place); err == nil || !errors.As(err, new(*MachineError)) {
+		if _, err := workerFiles(b.queue.js, "a", nil).Get(t.Context(), place); err == nil || !errors.As(err, new(*MachineError)) {
 			t.Error(err)
 		}
 		if _, err := b.Objects().Put(t.Context(), text); err != nil {
 			t.Fatal(err)
 		}
-		if data, err := workerFiles(b.queue.js, "a").Get(t.Context(), place); err != nil || string(data) != string(text) {
+		if data, err := workerFiles(b.queue.js, "a", nil).Get(t.Context(), place); err != nil || string(data) != string(text) {
 			t.Errorf("%d bytes, %v", len(data), err)
 		}
 	}
@@ -512,10 +593,16 @@ func TestRefusedForEver(t *testing.T) {
 	}
 }
 
-// A result that is too large is one clear error.
+// A large result is a file. One that the server does not take is one clear error.
 func TestLargeResult(t *testing.T) {
 	b := newBench(t)
 	b.worker("a", func(context.Context, *Job, Objects, func()) (any, error) { return strings.Repeat("x", 2<<20), nil })
+	var got string
+	if r, err := b.Do(t.Context(), job(t, 2)); err != nil || r.Decode(&got) != nil || len(got) != 2<<20 {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+	defer func(before int) { largeBody = before }(largeBody)
+	largeBody = 4 << 20
 	if err := b.do(t.Context(), 1); err == nil || !strings.Contains(err.Error(), "more than the fleet's server takes") {
 		t.Error(err)
 	}

@@ -102,6 +102,11 @@ func (h *Home) Invite(name, class, address string) (Credentials, error) {
 			return Credentials{}, err
 		}
 	}
+	if address != "" {
+		if err := checkAddress(withScheme(address, "tls")); err != nil {
+			return Credentials{}, err
+		}
+	}
 	c, public, err := NewCredentials(name, class)
 	if err != nil {
 		return c, err

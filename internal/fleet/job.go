@@ -7,14 +7,18 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"time"
 )
 
 // Protocol is the version of jobs and results. Workers of another version get no jobs.
 const Protocol = 1
 
-// MaxDeliveries is how many machines may fail on a job before it is a dead letter.
+// MaxDeliveries is how many machines may fail on a job, or be lost on it, before it is a dead letter.
 const MaxDeliveries = 3
+
+// maxFailures ends a job on which the same machines fail again while others are busy.
+const maxFailures = 3 * MaxDeliveries
 
 // Job is one piece of work. All that its result depends on is in its fields and in the objects that
 // its body names.
@@ -27,6 +31,10 @@ type Job struct {
 	Not string `json:"not,omitempty"`
 	// Limit is how long the work may take, whatever progress it shows.
 	Limit time.Duration `json:"limit_ns"`
+	// Failures is how often machines have failed on the job. The workers of Failed leave it to others of
+	// their class. Neither is part of the key.
+	Failures int      `json:"failures,omitempty"`
+	Failed   []string `json:"failed,omitempty"`
 }
 
 // NewJob makes a job of a body, which is encoded as JSON.
@@ -51,10 +59,19 @@ func (j *Job) Key() string {
 const repeatDeliveries = 40
 
 func (j *Job) deliveries() uint64 {
-	if j.Not != "" {
+	switch {
+	case j.Not != "":
 		return repeatDeliveries
+	case len(j.Failed) > 0: // each time that one of them gives it back is a delivery
+		return repeatDeliveries + MaxDeliveries
 	}
 	return MaxDeliveries
+}
+
+// leftTo reports whether a worker gives a job back, so that another one does it. Without another one, the
+// worker that has failed tries again.
+func (j *Job) leftTo(worker string, delivery uint64) bool {
+	return j.Not == worker || slices.Contains(j.Failed, worker) && delivery <= repeatDeliveries
 }
 
 // giveBack is how long the job then waits for another worker, at first.
@@ -91,8 +108,11 @@ type Result struct {
 	Delivery uint64          `json:"delivery"` // the how many-th worker that had the job, from 1
 	Seconds  float64         `json:"seconds"`  // of the work
 	Body     json.RawMessage `json:"body,omitempty"`
-	// Lost is why no machine could do the job. There is no body then.
-	Lost      string `json:"lost,omitempty"`
+	File     string          `json:"file,omitempty"` // of the body, if it is large
+	// Lost is why no machine could do the job, or this one could not. There is no body then.
+	Lost string `json:"lost,omitempty"`
+	// Failed says that the worker's machine failed: another one tries. Delivery then counts the failures.
+	Failed    bool   `json:"failed,omitempty"`
 	Signature []byte `json:"signature"` // by the worker's key, of all other fields
 }
 
@@ -102,6 +122,12 @@ func (r *Result) digest() []byte {
 	fmt.Fprintf(h, "attune result %d\n%s\n%s\n%s\n%d\n%g\n%d\n", r.Protocol, r.Key, r.Class, r.Worker, r.Delivery, r.Seconds, len(r.Body))
 	h.Write(r.Body)
 	fmt.Fprintf(h, "\n%s", r.Lost)
+	if r.File != "" {
+		fmt.Fprintf(h, "\nfile %s", r.File)
+	}
+	if r.Failed {
+		fmt.Fprint(h, "\nfailed")
+	}
 	return h.Sum(nil)
 }
 

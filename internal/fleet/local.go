@@ -46,6 +46,11 @@ func (h *Here) Start(ctx context.Context, workers ...*Worker) error {
 		h.trust[w.Name] = public
 	}
 	for _, w := range workers {
+		if err := h.open(ctx, w.Class); err != nil { // else a worker looks for its queue once a second
+			return err
+		}
+	}
+	for _, w := range workers {
 		h.work.Go(func() { _ = w.Run(ctx, h.conn) }) // its error is the end of ctx
 	}
 	return nil

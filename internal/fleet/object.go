@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"regexp"
 	"strconv"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -24,17 +25,34 @@ type Objects interface {
 // Objects are the files of the fleet, and those of the coordinator.
 func (c *Coordinator) Objects() Objects { return &objects{js: c.queue.js, owner: Owner} }
 
-// workerFiles are the files of the fleet, and those of a worker.
-func workerFiles(js jetstream.JetStream, name string) Objects { return &objects{js: js, owner: name} }
+// workerFiles are the files of the fleet, and those of a worker. progress is called for each part.
+func workerFiles(js jetstream.JetStream, name string, progress func()) Objects {
+	return &objects{js: js, owner: name, progress: progress}
+}
 
 // objects keeps files on the server, in parts with a subject each.
 type objects struct {
-	js    jetstream.JetStream
-	owner string
+	js       jetstream.JetStream
+	owner    string
+	progress func() // may be nil
 }
 
-// partBytes is the size of a part. The last one of a file is smaller, and may be empty.
-const partBytes = 512 << 10
+// partBytes is the size of a part. The last one of a file is smaller, and may be empty. Over 20 KB/s a part
+// takes 3 s, for which the renewal of a lease and the signs of life of a connection wait behind it.
+const partBytes = 64 << 10
+
+// partLimit is how long a part may take.
+const partLimit = 30 * time.Second
+
+// part does something with a part of a file, within the limit.
+func (o *objects) part(ctx context.Context, do func(context.Context) error) error {
+	if o.progress != nil {
+		o.progress()
+	}
+	ctx, cancel := context.WithTimeout(ctx, partLimit)
+	defer cancel()
+	return do(ctx)
+}
 
 // maxObject is the largest file.
 const maxObject = 256 << 20
@@ -54,7 +72,11 @@ func (o *objects) Get(ctx context.Context, place string) ([]byte, error) {
 	}
 	var data bytes.Buffer
 	for part := 0; ; part++ {
-		m, err := stream.GetLastMsgForSubject(ctx, fileSubject+place+"."+strconv.Itoa(part))
+		var m *jetstream.RawStreamMsg
+		err := o.part(ctx, func(ctx context.Context) (err error) {
+			m, err = stream.GetLastMsgForSubject(ctx, fileSubject+place+"."+strconv.Itoa(part))
+			return err
+		})
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			return nil, &MachineError{fmt.Errorf("the fleet has no file %s, or not all of it", short(place))}
 		}
@@ -88,7 +110,11 @@ func (o *objects) Put(ctx context.Context, data []byte) (string, error) {
 	}
 	for part := 0; ; part++ {
 		piece := data[min(part*partBytes, len(data)):min((part+1)*partBytes, len(data))]
-		if _, err := o.js.Publish(ctx, fileSubject+place+"."+strconv.Itoa(part), piece); err != nil {
+		err := o.part(ctx, func(ctx context.Context) error {
+			_, err := o.js.Publish(ctx, fileSubject+place+"."+strconv.Itoa(part), piece)
+			return err
+		})
+		if err != nil {
 			return "", fmt.Errorf("store %d bytes on the fleet's server: %w", len(data), plain(err))
 		}
 		if len(piece) < partBytes {

@@ -135,6 +135,10 @@ func TestRefusedAddresses(t *testing.T) {
 		_, err := StartServer(ServerOptions{Folder: t.TempDir(), Address: address})
 		refused(t, address, err, want)
 	}
+	for _, address := range []string{"0.0.0.0:4222", "tls://[::]:4222"} {
+		_, err := Connect(address, nil, nil)
+		refused(t, address, err, "is reached at an address of its machine")
+	}
 	if IsLoopback("nowhere") || IsLoopback("0.0.0.0:1") || !IsLoopback("localhost:1") || !IsLoopback("[::1]:4222") {
 		t.Error("loopback is taken for another network")
 	}

@@ -164,7 +164,7 @@ func TestWorkerCannotPublishByReply(t *testing.T) {
 	}
 	conn, _ := k.connect(creds)
 	js, _ := jetStream(conn, creds.API)
-	files := workerFiles(js, "a")
+	files := workerFiles(js, "a", nil)
 	forged := job(t, 1)
 	text, _ := json.Marshal(forged)
 	address, err := files.Put(t.Context(), text)
@@ -201,6 +201,26 @@ func TestKeyedWorkerWorks(t *testing.T) {
 	}
 }
 
+// A key under the name of another worker ends the worker with one clear line.
+func TestKeyOfAnotherWorker(t *testing.T) {
+	k := newKeyed(t)
+	creds := k.invite("a", "sim")
+	k.invite("b", "sim")
+	creds.Name = "b"
+	if !creds.ForWorker() || k.home.Owner().ForWorker() {
+		t.Error("the credentials are taken for others")
+	}
+	_, done := k.worker(creds, "sim", double)
+	select {
+	case err := <-done:
+		if !errors.As(err, new(*RefusedError)) || !strings.HasPrefix(err.Error(), "the key is not that of the worker b, ") {
+			t.Error(err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("the worker goes on")
+	}
+}
+
 // worker starts a worker with credentials.
 func (k *keyed) worker(c *Credentials, class string, do Executor) (w *Worker, done <-chan error) {
 	k.t.Helper()
@@ -223,7 +243,7 @@ func TestDismissedWorker(t *testing.T) {
 	creds := k.invite("a", "sim")
 	started := make(chan struct{}, 1)
 	release := make(chan struct{})
-	w, _ := k.worker(creds, "sim", func(context.Context, *Job, Objects, func()) (any, error) {
+	w, ended := k.worker(creds, "sim", func(context.Context, *Job, Objects, func()) (any, error) {
 		started <- struct{}{}
 		<-release
 		return 99, nil
@@ -254,9 +274,18 @@ func TestDismissedWorker(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
+	select {
+	case err := <-ended:
+		if err == nil || !strings.HasPrefix(err.Error(), "the fleet does not know the key of a any more") {
+			t.Error(err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("the worker goes on")
+	}
 }
 
-// An invitation for one class gives no jobs of another one, and results of another one are refused.
+// An invitation for one class gives no jobs of another one: the worker ends. Results of another one are
+// refused.
 func TestInvitationOfAClass(t *testing.T) {
 	k := newKeyed(t)
 	creds := k.invite("a", "h200")
@@ -272,8 +301,11 @@ func TestInvitationOfAClass(t *testing.T) {
 	}
 	select {
 	case err := <-ended:
-		t.Error(err)
-	default:
+		if !errors.As(err, new(*RefusedError)) {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("the worker goes on")
 	}
 	r := Result{Protocol: Protocol, Key: strings.Repeat("0", 64), Class: "sim", Worker: "a"}
 	_ = r.sign(w.Key)

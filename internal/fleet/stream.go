@@ -42,7 +42,7 @@ const fileAge = 30 * 24 * time.Hour
 const resultAge = 7 * 24 * time.Hour
 
 // workerAge is how long a worker is listed after its last sign of life.
-const workerAge = 30 * time.Second
+const workerAge = 20 * time.Second
 
 func subjectOf(j *Job) string { return jobSubject + j.Class + "." + j.Kind + "." + j.Key() }
 
@@ -229,6 +229,8 @@ func plain(err error) error {
 		return errors.New("the server does not answer, or has no JetStream")
 	case errors.Is(err, nats.ErrReconnectBufExceeded):
 		return errors.New("no connection")
+	case errors.Is(err, nats.ErrConnectionClosed):
+		return errors.New("the server does not know this key any more")
 	case errors.Is(err, nats.ErrNoServers):
 		return errors.New("no connection; is the server started?")
 	}

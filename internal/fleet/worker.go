@@ -33,13 +33,16 @@ type Worker struct {
 	Idle   time.Duration // without a job, after which it ends; 0 for never
 	API    string        // prefix of JetStream, of the credentials; empty for the usual one
 	Note   func(string)  // a line for the person who started it; may be nil
+	Ready  func()        // called when the fleet lets it take jobs; may be nil
 
 	conn  *nats.Conn
 	js    jetstream.JetStream
 	since time.Time
-	last  *Result // that the server has
+	began time.Time // of the job at hand
+	last  *Result   // that the server has
 
 	failures int // of this machine, one after the other
+	noted    int // of them
 
 	mu      sync.Mutex
 	current string // key of the job at hand
@@ -63,6 +66,8 @@ type WorkerState struct {
 	Done     int          `json:"done"`
 	Failed   int          `json:"failed"` // by this machine
 	Busy     float64      `json:"busy_s"`
+	Up       float64      `json:"up_s"` // since it began, and since the job at hand did: its clock may be wrong
+	Running  float64      `json:"running_s"`
 	Problem  string       `json:"problem,omitempty"` // of this machine, the last one
 	Draining bool         `json:"draining,omitempty"`
 }
@@ -83,17 +88,20 @@ func (w *Worker) Run(ctx context.Context, conn *nats.Conn) error {
 	if err != nil {
 		return err
 	}
-	w.conn, w.js, w.since = conn, js, time.Now().UTC()
-	w.state = WorkerState{Protocol: Protocol, Name: w.Name, Class: w.Class, Device: w.Device, Facts: w.Facts, Cores: runtime.NumCPU(), Since: w.since}
+	w.conn, w.js, w.since = conn, js, time.Now()
+	w.state = WorkerState{Protocol: Protocol, Name: w.Name, Class: w.Class, Device: w.Device, Facts: w.Facts, Cores: runtime.NumCPU(), Since: w.since.UTC()}
 	w.state.Host, _ = os.Hostname() // without it the worker counts as a machine of its own
-	if err := checkProtocol(ctx, js); errors.As(err, new(*ProtocolError)) {
-		return err
-	}
 	stop, err := w.listen()
 	if err != nil {
 		return err
 	}
 	defer stop()
+	if err := checkProtocol(ctx, js); errors.As(err, new(*ProtocolError)) {
+		return err
+	}
+	if w.Ready != nil {
+		w.Ready()
+	}
 	alive, cancel := context.WithCancel(ctx)
 	var beat sync.WaitGroup
 	beat.Go(func() { w.beat(alive) })
@@ -125,8 +133,26 @@ func (w *Worker) listen() (stop func(), err error) {
 		w.drained.Store(true)
 		_ = m.Respond(nil) // who asked may be gone
 	})
-	return func() { _, _ = cancels.Unsubscribe(), drains.Unsubscribe() }, err
+	if err != nil {
+		return nil, err
+	}
+	if err := w.conn.FlushTimeout(connectLimit); err == nil && errors.Is(w.conn.LastError(), nats.ErrPermissionViolation) {
+		return nil, &RefusedError{w.Name, w.conn.LastError()}
+	}
+	return func() { _, _ = cancels.Unsubscribe(), drains.Unsubscribe() }, nil
 }
+
+// RefusedError is a worker whose key does not allow what a worker of its name does.
+type RefusedError struct {
+	Worker string
+	Err    error
+}
+
+func (e *RefusedError) Error() string {
+	return fmt.Sprintf("the key is not that of the worker %s, or of another class (%v); attune fleet invite makes a new one", e.Worker, e.Err)
+}
+
+func (e *RefusedError) Unwrap() error { return e.Err }
 
 // pull is how long a worker waits for a job before it looks whether it should end.
 var pull = 5 * time.Second
@@ -135,6 +161,9 @@ var pull = 5 * time.Second
 func (w *Worker) take(ctx context.Context) error {
 	idle := time.Now()
 	for w.goesOn(ctx, idle) {
+		if w.conn.IsClosed() { // the client tries again after any other error
+			return fmt.Errorf("the fleet does not know the key of %s any more (%w)", w.Name, w.conn.LastError())
+		}
 		if err := checkProtocol(ctx, w.js); errors.As(err, new(*ProtocolError)) {
 			return err
 		}
@@ -163,11 +192,14 @@ func (w *Worker) take(ctx context.Context) error {
 // rest waits after failures of this machine, twice as long after each: one that fails at once would take
 // every job three times before others are free for it.
 func (w *Worker) rest(ctx context.Context) {
-	if w.failures == 0 {
+	noted := w.noted
+	if w.noted = w.failures; w.failures == 0 {
 		return
 	}
 	wait := min(renewal<<min(w.failures-1, 4), 12*renewal)
-	w.note(fmt.Sprintf("failures of this machine: %d; no job for %s", w.failures, wait))
+	if w.failures != noted { // it may have given a job back
+		w.note(fmt.Sprintf("failures of this machine: %d; no job for %s", w.failures, wait))
+	}
 	for began := time.Now(); time.Since(began) < wait && !w.drained.Load() && pause(ctx, renewal/5); {
 	}
 }
@@ -177,11 +209,21 @@ func (w *Worker) goesOn(ctx context.Context, idle time.Time) bool {
 	return ctx.Err() == nil && !w.drained.Load() && (w.Idle == 0 || time.Since(idle) < w.Idle)
 }
 
+// patient is a context whose deadline comes before its end. By the deadline the client tells the server how
+// long to wait, and waits a second longer itself: a job that is on a slow way by then would else be lost
+// until its lease ends.
+type patient struct {
+	context.Context
+	deadline time.Time
+}
+
+func (p patient) Deadline() (time.Time, bool) { return p.deadline, true }
+
 // next waits for a job; nil if there is none.
 func (w *Worker) next(ctx context.Context, consumer jetstream.Consumer) (jetstream.Msg, error) {
-	limited, cancel := context.WithTimeout(ctx, pull)
+	limited, cancel := context.WithTimeout(ctx, pull+time.Second)
 	defer cancel()
-	m, err := consumer.Next(jetstream.FetchContext(limited))
+	m, err := consumer.Next(jetstream.FetchContext(patient{limited, time.Now().Add(pull)}))
 	if errors.Is(err, nats.ErrTimeout) || errors.Is(err, jetstream.ErrNoMessages) || errors.Is(err, context.DeadlineExceeded) {
 		err = nil
 	}
@@ -203,23 +245,25 @@ func (w *Worker) handle(ctx context.Context, m jetstream.Msg) {
 		return
 	}
 	result := Result{Protocol: Protocol, Key: j.Key(), Class: w.Class, Worker: w.Name, Delivery: meta.NumDelivered}
-	if w.last != nil && w.last.Key == result.Key && w.last.Lost == "" {
+	switch {
+	case w.last != nil && w.last.Key == result.Key && w.last.Lost == "":
 		result = *w.last
-	} else if meta.NumDelivered > j.deliveries() {
+	case meta.NumDelivered > j.deliveries():
 		result.Lost = fmt.Sprintf("%d workers were lost on it", MaxDeliveries)
 		if j.Not != "" {
 			result.Lost = "no other worker of the class has repeated it"
 		}
-	} else if j.Not == w.Name {
+	case j.leftTo(w.Name, meta.NumDelivered):
 		_ = m.NakWithDelay(givenBack(meta.NumDelivered))
 		return
-	} else if !w.execute(ctx, m, &j, &result) {
+	case !w.execute(ctx, m, &j, &result):
 		return
 	}
 	w.publish(ctx, m, &result)
 }
 
-// execute does the work under a lease. It is false if there is no result: another worker takes the job.
+// execute does the work under a lease. It is false if there is no result, because the job or this worker
+// ends.
 func (w *Worker) execute(ctx context.Context, m jetstream.Msg, j *Job, result *Result) bool {
 	began := time.Now()
 	work, cancel := context.WithCancelCause(ctx)
@@ -228,7 +272,11 @@ func (w *Worker) execute(ctx context.Context, m jetstream.Msg, j *Job, result *R
 	defer end()
 	w.begin(j, cancel)
 	kept := w.renew(limited, m, cancel)
-	body, err := w.Do(limited, j, workerFiles(w.js, w.Name), kept.progress)
+	files := workerFiles(w.js, w.Name, kept.progress)
+	body, err := w.Do(limited, j, files, kept.progress)
+	if err == nil || context.Cause(limited) == nil && !errors.As(err, new(*MachineError)) {
+		err = result.answer(limited, files, body, err)
+	}
 	kept.stop()
 	cause := context.Cause(limited)
 	var machine *MachineError
@@ -243,18 +291,12 @@ func (w *Worker) execute(ctx context.Context, m jetstream.Msg, j *Job, result *R
 	case errors.As(err, &machine):
 		w.failures++
 		w.end(began, err)
-		if result.Delivery < j.deliveries() {
-			_ = m.NakWithDelay(time.Second)
-			return false
-		}
-		result.Lost = fmt.Sprintf("%d workers failed on it, the last one: %v", MaxDeliveries, err)
+		result.Failed, result.Lost, result.Delivery = true, err.Error(), uint64(j.Failures)+1
+		w.acknowledge(ctx, m) // before the coordinator publishes it again
 		return true
 	default:
 		w.failures = 0
 		result.Seconds = time.Since(began).Seconds()
-		if result.Body, err = encoded(body, err); err != nil {
-			result.Lost = err.Error()
-		}
 		w.end(began, nil)
 		return true
 	}
@@ -291,6 +333,29 @@ func (r *Result) Decode(value any) error {
 	return json.Unmarshal(a.Value, value)
 }
 
+// largeBody is the size above which the body of a result is a file: a slow link takes its parts, and leases
+// are renewed between them.
+var largeBody = partBytes
+
+// answer sets the body, or makes a file of a large one.
+func (r *Result) answer(ctx context.Context, files Objects, body any, failure error) (err error) {
+	if r.Body, err = encoded(body, failure); err != nil {
+		r.Lost = err.Error()
+		return nil
+	}
+	if len(r.Body) <= largeBody {
+		return nil
+	}
+	if r.File, err = files.Put(ctx, r.Body); err != nil {
+		return &MachineError{err}
+	}
+	r.Body = nil
+	return nil
+}
+
+// slowLink is the rate of the slowest link, in bytes a second.
+const slowLink = 10 << 10
+
 // publish signs a result, and acknowledges the job when the server has it. While the server is away
 // it tries again: the work may have taken minutes.
 func (w *Worker) publish(ctx context.Context, m jetstream.Msg, r *Result) {
@@ -302,9 +367,9 @@ func (w *Worker) publish(ctx context.Context, m jetstream.Msg, r *Result) {
 	if err != nil {
 		return
 	}
-	said := false
+	said, limit := false, renewal+time.Duration(len(data))*time.Second/slowLink
 	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
-		limited, cancel := context.WithTimeout(ctx, renewal)
+		limited, cancel := context.WithTimeout(ctx, limit)
 		_, err := w.js.Publish(limited, resultSubject+w.Name+"."+r.Key, data)
 		cancel()
 		if err == nil {
@@ -316,7 +381,11 @@ func (w *Worker) publish(ctx context.Context, m jetstream.Msg, r *Result) {
 			w.publish(ctx, m, r.tooLarge(len(data)))
 			return
 		}
+		if w.conn.IsClosed() { // take says why
+			return
+		}
 		if !pause(ctx, wait) {
+			_ = m.Term() // as any job of a worker that ends
 			return
 		}
 		if !said {
@@ -387,8 +456,8 @@ func (w *Worker) renew(ctx context.Context, m jetstream.Msg, cancel context.Canc
 func (w *Worker) begin(j *Job, cancel context.CancelCauseFunc) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.current, w.cancel = j.Key(), cancel
-	w.state.Job, w.state.Started = j.Kind+" "+j.Key()[:12], time.Now().UTC()
+	w.current, w.cancel, w.began = j.Key(), cancel, time.Now()
+	w.state.Job, w.state.Started = j.Kind+" "+j.Key()[:12], w.began.UTC()
 }
 
 func (w *Worker) end(began time.Time, failure error) {
@@ -419,6 +488,9 @@ func (w *Worker) beat(ctx context.Context) {
 	for {
 		w.mu.Lock()
 		w.state.Draining = w.drained.Load()
+		if w.state.Up, w.state.Running = time.Since(w.since).Seconds(), 0; w.state.Job != "" {
+			w.state.Running = time.Since(w.began).Seconds()
+		}
 		state, err := json.Marshal(w.state)
 		w.mu.Unlock()
 		if err == nil {

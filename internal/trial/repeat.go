@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"sync"
+	"time"
 
 	"attune/internal/fleet"
 	"attune/internal/run"
@@ -26,6 +27,7 @@ type Repeats struct {
 	least float64 // cost of a simulated search; 0 before the first
 	done  int     // repeated
 	open  int     // that no other worker has taken
+	noted time.Time
 }
 
 // due reports whether an evaluation is repeated.
@@ -50,7 +52,9 @@ func (r *Repeats) due(t *tuner.Trial, found *run.TuneEvaluation) bool {
 // the worse one. Simulated costs are equal on all machines, or one of them is wrong.
 func (r *Repeats) repeat(ctx context.Context, f *fleet.Coordinator, j fleet.Job, first string, found run.TuneEvaluation) (run.TuneEvaluation, error) {
 	j.Not = first
+	waiting := time.AfterFunc(repeatNote, r.noteWait)
 	answer, err := f.Do(ctx, j)
+	waiting.Stop()
 	if errors.As(err, new(*fleet.LostError)) {
 		r.mu.Lock()
 		r.open++
@@ -68,6 +72,22 @@ func (r *Repeats) repeat(ctx context.Context, f *fleet.Coordinator, j fleet.Job,
 	r.done++
 	r.mu.Unlock()
 	return r.worse(first, found, answer.Worker, again)
+}
+
+// repeatNote is how long a repetition may take before that is noted.
+const repeatNote = 5 * time.Second
+
+// noteWait says, once a minute, why a search stands still.
+func (r *Repeats) noteWait() {
+	r.mu.Lock()
+	seldom := r.noted.IsZero() || time.Since(r.noted) > time.Minute
+	if seldom {
+		r.noted = time.Now()
+	}
+	r.mu.Unlock()
+	if seldom {
+		r.Note("a result waits for another worker to repeat it; while there is none, for 25 s at most")
+	}
 }
 
 func (r *Repeats) worse(first string, found run.TuneEvaluation, second string, again run.TuneEvaluation) (run.TuneEvaluation, error) {
@@ -105,6 +125,9 @@ func (r *Repeats) Summary() string {
 		return ""
 	}
 	text := fmt.Sprintf("%d evaluations were repeated by another worker", r.done)
+	if r.done == 1 {
+		text = "1 evaluation was repeated by another worker"
+	}
 	if r.open > 0 {
 		text += fmt.Sprintf("; for %d there was none", r.open)
 	}

@@ -134,7 +134,7 @@ func TestRepeatByAnother(t *testing.T) {
 	if got, err := evaluate("first", run.ObjectiveCost, nil); err != nil || *got.Cost != 80 {
 		t.Errorf("%+v, %v", got, err)
 	}
-	if got := s.Repeats.Summary(); got != "1 evaluations were repeated by another worker" {
+	if got := s.Repeats.Summary(); got != "1 evaluation was repeated by another worker" {
 		t.Error(got)
 	}
 	if _, err := evaluate("second", run.ObjectiveCost, map[string]float64{"a": 70, "b": 60}); err == nil ||

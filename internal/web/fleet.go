@@ -30,7 +30,7 @@ func (s *Server) fleetPage(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 		page.Served, page.Server = true, state.Server
-		if page.Body, err = body(document.FleetStatus(state, time.Now())); err != nil {
+		if page.Body, err = body(document.FleetStatus(state)); err != nil {
 			return err
 		}
 		if r.URL.Query().Get("part") == "live" {

@@ -22,7 +22,7 @@ func crowd() *fleet.Status {
 		SchemaVersion: 1, Server: "nats://127.0.0.1:4222",
 		Classes: []fleet.ClassStatus{{Class: "nvidia-h200-3f2a91c0", Workers: 2, Running: 1, Waiting: 7}, {Class: "sim", Workers: 1}},
 		Workers: []fleet.WorkerState{
-			{Protocol: 1, Name: "gpu7", Class: "nvidia-h200-3f2a91c0", Since: now.Add(-time.Minute), Job: "evaluate 0123456789ab", Started: now.Add(-3 * time.Second), Done: 41, Busy: 30},
+			{Protocol: 1, Name: "gpu7", Class: "nvidia-h200-3f2a91c0", Since: now.Add(-time.Minute), Job: "evaluate 0123456789ab", Started: now.Add(-3 * time.Second), Done: 41, Up: 60, Running: 3, Busy: 30},
 			{Protocol: 1, Name: "gpu8", Class: "nvidia-h200-3f2a91c0", Since: now, Failed: 2, Problem: "<script>alert(1)</script>", Draining: true},
 			{Protocol: 1, Name: "sim-1", Class: "sim", Since: now},
 		},
