@@ -54,6 +54,8 @@ func TestSeverities(t *testing.T) {
 		stores = "@%p1 st.global.u32 [%rd0], %r2;\n"
 	)
 	check("a racing load whose value thread 0 uses alone", "", loads+stores, finding.Race, finding.Strict)
+	const four = "and.b32 %r3, %r0, 3;\n mad.wide.u32 %rd5, %r3, 4, %rd0;\n ld.global.u32 %r2, [%rd5];\n setp.lt.u32 %p1, %r0, 4;\n"
+	check("racing loads whose values four threads use", "", four+"@%p1 st.global.u32 [%rd5], %r2;\n", finding.Race, finding.Strict)
 	check("a racing load whose value is stored", "", loads+stores+"st.global.u32 [%rd31], %r2;\n", finding.Race, finding.Error)
 	check("a racing load whose value is stored to shared memory", words, loads+stores+"mov.u32 %r3, s;\n @!%p1 st.shared.u32 [%r3], %r2;\n",
 		finding.Race, finding.Error)

@@ -186,7 +186,7 @@ func (w *warp) onlyStored(c order.Conflict, o *op, lane int) bool {
 	if load.code != w.frame.code || reader.frame == nil || reader.frame.code != load.code {
 		return false
 	}
-	lanes, next := c.Earlier.Lanes(), load.code.base+reader.pc
+	lanes, next := c.Lanes, load.code.base+reader.pc
 	if reader == w {
 		lanes, next = lanes&^w.laneBit(lane), o.number+1
 	}
