@@ -64,6 +64,7 @@ def install(
     _installed = _Installed(simulator, benchmarks)
     driver = _triton.Driver(simulator, strict, torch_cuda, autotune)
     _triton.set_active(driver)
+    _triton.forget_kernels()
     triton.runtime.driver.set_active(driver)
     JITFunction.run = _run_with_arrays(_installed.run)
     _installed.bench.start()
@@ -99,6 +100,7 @@ def uninstall() -> None:
     _installed.cublas.end()
     _installed.bench.end()
     JITFunction.run = _installed.run
+    _triton.forget_kernels()  # each asks the active driver to unload it
     triton.runtime.driver.set_active(_installed.driver)
     _triton.set_active(None)
     _installed.simulator.close()

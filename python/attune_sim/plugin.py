@@ -21,7 +21,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption("--attune-strict", action="store_true", help="fail on findings that hardware tolerates too")
     group.addoption("--attune-autotune", default="all", choices=["all", "first"], help="which configurations run")
-    group.addoption("--attune-benchmarks", default="first", choices=["all", "first"], help="which sizes perf_report runs")
+    group.addoption(
+        "--attune-benchmarks", default="first", choices=["all", "first"], help="which sizes perf_report runs"
+    )
     group.addoption(
         "--attune-flags",
         default="",
