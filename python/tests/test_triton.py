@@ -329,6 +329,15 @@ class CudaOnHost(OnSimulator):
         for y in (host, host + 1, torch.from_numpy(host.numpy()), host.clone(), torch.tensor([1]), x.cpu()):
             self.assertEqual((y.device.type, y.is_cuda), ("cpu", False))
 
+    def test_norms(self):
+        for dtype in (torch.float16, torch.float32):
+            x = torch.ones(1, 2, 4, device="cuda", dtype=dtype)
+            for norm in (
+                lambda t: torch.nn.functional.group_norm(t, 2),
+                lambda t: torch.nn.functional.layer_norm(t, (4,)),
+            ):
+                self.assertEqual((norm(x).device.type, norm(x.cpu()).device.type), ("cuda", "cpu"))
+
     def test_copies(self):
         x = torch.randn(4, device="cuda")
         self.assertIs(x.cuda(), x)
