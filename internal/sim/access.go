@@ -367,6 +367,9 @@ func (w *warp) outsideGlobal(nearest *mem.Buffer, a accessInfo, address uint64, 
 
 // reportConflict reports a race, or the use of an asynchronous copy that no thread has waited for.
 // A thread that does not know of the copy could not have waited for it, so that is a race.
+//
+// A load of global memory that races with a store of its own block is strict if no instruction uses
+// the value (taint.go).
 func (w *warp) reportConflict(o *op, a accessInfo, c order.Conflict, address uint64, lane int, d mem.Direction) {
 	kind := finding.Race
 	e := c.Earlier
@@ -378,36 +381,55 @@ func (w *warp) reportConflict(o *op, a accessInfo, c order.Conflict, address uin
 	case kind != finding.Race:
 	case w.clocks.KnowsByShuffle(&e, uint8(lane)): // cooperative groups do so
 		severity, relation = finding.Strict, "only a shuffle with a lane that has acquired it orders the two"
+	case a.space == ptx.Global && w.onlyStored(c, o, lane):
+		severity, relation = finding.Strict, unusedValue
 	case uint64(e.Block) == w.block.index && int(e.Warp) < len(w.block.warps) && w.exited>>e.Warp&1 != 0:
 		severity, relation = finding.Strict, "only a barrier that completed after its warp had ended orders the two"
 	}
 	other := w.block.launch.program.ops[e.Op]
-	occurrence := finding.Occurrence{Kind: kind, Severity: severity, Missing: w.missingOrder(&e, a.space)}
+	occurrence := finding.Occurrence{Kind: kind, Missing: w.missingOrder(&e, a.space)}
 	switch {
 	case kind == finding.MissingWait:
 		occurrence.Missing = missingWait(&e, other)
 	case w.isOtherWarp(&e): // __syncthreads() mends these and those within a warp
 		occurrence.Rank = 1
 	}
-	w.reportMemory(occurrence, o, other, lane, a.space, address, func() string {
-		what := fmt.Sprintf("%s %d bytes at %#x of .%s", d, a.bytes, address, a.space)
-		thread := w.threadOf(&e)
-		if kind == finding.MissingWait {
-			role := "the target of an asynchronous copy"
-			switch {
-			case e.Flags&order.WarpWide != 0:
-				role = "an operand of an asynchronous product"
-			case c.Read:
-				role = "the source of an asynchronous copy"
+	report := func(severity finding.Severity, relation string) {
+		occurrence.Severity = severity
+		w.reportMemory(occurrence, o, other, lane, a.space, address, func() string {
+			what := fmt.Sprintf("%s %d bytes at %#x of .%s, %s", d, a.bytes, address, a.space, w.describeConflict(c, kind))
+			if kind == finding.Race {
+				what += fmt.Sprintf("; %s%s", relation, needs[occurrence.Missing])
 			}
-			return fmt.Sprintf("%s, %s that %s started and no thread has waited for", what, role, thread)
+			return what
+		})
+	}
+	if kind == finding.Race && severity == finding.Error && a.taints && a.space == ptx.Global && uint64(e.Block) == w.block.index {
+		w.racingLoad(o, lane, &e, func() { report(finding.Error, "nothing orders the two") })
+		severity, relation = finding.Strict, unusedValue
+	}
+	report(severity, relation)
+}
+
+const unusedValue = "nothing orders the two, and no instruction uses the value"
+
+// describeConflict says what the earlier of two accesses was.
+func (w *warp) describeConflict(c order.Conflict, kind finding.Kind) string {
+	thread := w.threadOf(&c.Earlier)
+	if kind == finding.MissingWait {
+		role := "the target of an asynchronous copy"
+		switch {
+		case c.Earlier.Flags&order.WarpWide != 0:
+			role = "an operand of an asynchronous product"
+		case c.Read:
+			role = "the source of an asynchronous copy"
 		}
-		verb := "wrote"
-		if c.Read {
-			verb = "read"
-		}
-		return fmt.Sprintf("%s, which %s %s; %s%s", what, thread, verb, relation, needs[occurrence.Missing])
-	})
+		return fmt.Sprintf("%s that %s started and no thread has waited for", role, thread)
+	}
+	if c.Read {
+		return "which " + thread + " read"
+	}
+	return "which " + thread + " wrote"
 }
 
 // needs says in a detail what would order two accesses.

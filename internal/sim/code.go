@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync"
 
 	"attune/internal/ptx"
 	"attune/internal/sim/count"
@@ -28,8 +29,9 @@ type code struct {
 	read, expected []bool
 	tested         []bool
 	onlyConstant   []bool
-	flows          flows // how instructions use registers (taint.go)
-	unsets         unset // registers that may be read before they are set (taint.go)
+	flows          flows    // how instructions use registers (taint.go)
+	unsets         unset    // registers that may be read before they are set (taint.go)
+	stores         sync.Map // of the values of loads (taint.go)
 
 	n32, n64, nPred int
 	regs            []slot // of the function's registers

@@ -46,9 +46,23 @@ func TestSeverities(t *testing.T) {
 	check("an unused part of a load", "", local+"st.local.u32 [l], 1;\n ld.local.v2.u32 {%r2, _}, [l];\n st.global.u32 [%rd31], %r2;\n", finding.Uninitialized, finding.Strict)
 	check("a used load", "", local+"ld.local.u32 %r2, [l+4];\n st.global.u32 [%rd31], %r2;\n", finding.Uninitialized, finding.Error)
 
+	const words = ".shared .align 4 .b8 s[4];\n"
+
+	// All threads load what thread 0 stores back.
+	const (
+		loads  = "ld.global.u32 %r2, [%rd0];\n setp.eq.u32 %p1, %r0, 0;\n add.u32 %r2, %r2, 1;\n"
+		stores = "@%p1 st.global.u32 [%rd0], %r2;\n"
+	)
+	check("a racing load whose value thread 0 uses alone", "", loads+stores, finding.Race, finding.Strict)
+	const four = "and.b32 %r3, %r0, 3;\n mad.wide.u32 %rd5, %r3, 4, %rd0;\n ld.global.u32 %r2, [%rd5];\n setp.lt.u32 %p1, %r0, 4;\n"
+	check("racing loads whose values four threads use", "", four+"@%p1 st.global.u32 [%rd5], %r2;\n", finding.Race, finding.Strict)
+	check("a racing load whose value is stored", "", loads+stores+"st.global.u32 [%rd31], %r2;\n", finding.Race, finding.Error)
+	check("a racing load whose value is stored to shared memory", words, loads+stores+"mov.u32 %r3, s;\n @!%p1 st.shared.u32 [%r3], %r2;\n",
+		finding.Race, finding.Error)
+	check("a racing load that decides a branch", "", loads+stores+"setp.gt.u32 %p2, %r2, 9;\n @%p2 bra END;\n membar.gl;\nEND:\n", finding.Race, finding.Error)
+
 	// A warp stores and ends. The others wait at a barrier, or do not, and load.
 	const (
-		words  = ".shared .align 4 .b8 s[4];\n"
 		ending = "setp.lt.u32 %p1, %r0, 96;\n @%p1 bra OTHER;\n setp.ne.u32 %p2, %r0, 96;\n @%p2 bra END;\n st.shared.u32 [s], 5;\n bra END;\nOTHER:\n"
 		load   = "setp.ne.u32 %p2, %r0, 0;\n @%p2 bra END;\n ld.shared.u32 %r1, [s];\n st.global.u32 [%rd31], %r1;\nEND:\n"
 	)

@@ -9,6 +9,7 @@ import (
 	"attune/internal/finding"
 	"attune/internal/ptx"
 	"attune/internal/sim/mem"
+	"attune/internal/sim/order"
 )
 
 // Uninitialised values.
@@ -25,6 +26,11 @@ import (
 // result depends on one bit of an operand (taint_bits.go). Otherwise a result is tainted if any
 // operand is. A load whose register no instruction reads is reported at once, as a strict finding: it
 // is harmless.
+//
+// A load that races with a store of its block taints its registers in the same way (racingLoad). The
+// race is strict until the value is used: compilers let all threads load what one of them stores back.
+// A store to shared or local memory is a use of such a value. Where the load comes first, its value has
+// gone on without taint; then the instructions that use it decide (onlyStored).
 //
 // Registers start tainted too, if some path reads them before it sets them. Compilers leave such
 // registers where the value does not matter, so an argument of a call is no use. Taint ends at the
@@ -53,6 +59,7 @@ type unwrittenLoad struct {
 	op       *op // nil for a register
 	variable finding.Variable
 	text     string
+	race     func() // of a load that races with a store: reports it as an error
 }
 
 // isUnset reports whether the value is that of a register that was never set.
@@ -149,11 +156,104 @@ func (w *warp) readUnwritten(o *op, a accessInfo, marks []byte, address uint64, 
 	w.taint = w.frame.liveTaint()
 }
 
+// racingLoad taints the registers of a load that races with an earlier store, in the lanes of the access
+// but the one that stored. report is called when a value is used.
+func (w *warp) racingLoad(o *op, lane int, stored *order.Access, report func()) {
+	mask := w.laneBit(lane)
+	if lane == allLanes {
+		mask &= w.sharing
+	}
+	if int(stored.Warp) == w.index && stored.Lane < order.AllLanes {
+		mask &^= stored.Lanes()
+	}
+	from := &unwrittenLoad{op: o, race: report}
+	for i := range o.mem.regs {
+		if e := &o.mem.regs[i]; !e.unused {
+			w.frame.newTaint().set(e.slot, mask, mask, from)
+		}
+	}
+	w.taint = w.frame.liveTaint()
+}
+
+// onlyStored reports whether stores are the only uses of what racing threads have loaded before, and
+// none of the threads has executed one. The warp w now stores, by lane.
+func (w *warp) onlyStored(c order.Conflict, o *op, lane int) bool {
+	b := w.block
+	if !c.Read || uint64(c.Earlier.Block) != b.index || int(c.Earlier.Warp) >= len(b.warps) {
+		return false
+	}
+	reader, load := b.warps[c.Earlier.Warp], b.launch.program.ops[c.Earlier.Op]
+	if load.code != w.frame.code || reader.frame == nil || reader.frame.code != load.code {
+		return false
+	}
+	lanes, next := c.Lanes, load.code.base+reader.pc
+	if reader == w {
+		lanes, next = lanes&^w.laneBit(lane), o.number+1
+	}
+	stores := load.code.storesOf(load.pc)
+	for _, s := range stores {
+		isKnown := reader.alive == 0 || len(reader.groups) == 0 && s.number < next || reader == w && s.guard == o.guard
+		if s.guard < 0 || !isKnown || reader.guarded(s)&lanes != 0 {
+			return false
+		}
+	}
+	return len(stores) > 0
+}
+
+// storesOf returns the stores of the value of a load, or of what arithmetic makes of it. It returns none
+// if the value has another use.
+func (c *code) storesOf(load int32) []*op {
+	if known, ok := c.stores.Load(load); ok {
+		return known.([]*op)
+	}
+	stores := c.findStores(load)
+	c.stores.Store(load, stores)
+	return stores
+}
+
+func (c *code) findStores(load int32) []*op {
+	if c.ops[load].mem == nil || !c.ops[load].mem.taints {
+		return nil
+	}
+	derived := map[slot]bool{}
+	for _, s := range c.flow(int(load)).dst {
+		derived[s] = true
+	}
+	isDerived := func(s slot) bool { return derived[s] }
+	var stores []*op
+	for changed := true; changed; {
+		changed = false
+		for i := range c.fn.Code {
+			o, f := &c.ops[i], c.flow(i)
+			guarded := o.guard >= 0 && derived[slot{filePred, o.guard}]
+			switch {
+			case !guarded && !slices.ContainsFunc(f.src, isDerived) && !slices.ContainsFunc(f.addresses, isDerived):
+			case f.pure:
+				for _, s := range f.dst {
+					changed = changed || !derived[s]
+					derived[s] = true
+				}
+			case guarded || !o.isStore() || slices.ContainsFunc(f.addresses, isDerived):
+				return nil
+			case !slices.Contains(stores, o):
+				stores = append(stores, o)
+			}
+		}
+	}
+	return stores
+}
+
+// isRacing reports whether the tainted value of a register comes from a load that races.
+func (t *taint) isRacing(s slot) bool {
+	_, origin := t.at(s)
+	return (*origin).race != nil
+}
+
 // load returns the description of a load of unwritten bytes.
 func (t *taint) load(w *warp, o *op, lanes uint32, space ptx.Space, address uint64, text func() string) *unwrittenLoad {
 	from := t.loads[o.number]
 	if from == nil {
-		from = &unwrittenLoad{o, w.block.variable(o, space, address), w.threads(lanes) + ": " + text()}
+		from = &unwrittenLoad{op: o, variable: w.block.variable(o, space, address), text: w.threads(lanes) + ": " + text()}
 		if t.loads == nil {
 			t.loads = map[int32]*unwrittenLoad{}
 		}
@@ -515,6 +615,11 @@ func (w *warp) useTainted(s slot, mask uint32, o *op, as string) {
 	}
 	_, origin := t.at(s)
 	from := *origin
+	if from.race != nil {
+		from.race()
+		t.end(from, lanes)
+		return
+	}
 	for m := lanes; m != 0; m &= m - 1 {
 		if from.isUnset() {
 			w.report(finding.Uninitialized, o, 1<<firstLane(m), func() string { return from.text + "; the value is " + as })
@@ -532,8 +637,8 @@ func (w *warp) useTainted(s slot, mask uint32, o *op, as string) {
 	t.set(s, mask, 0, nil)
 }
 
-// end ends the taint of all values that come from a register that was never set. One report of it
-// is enough.
+// end ends the taint of all values that come from one load, or from a register that was never set. One
+// report of it is enough.
 func (t *taint) end(from *unwrittenLoad, lanes uint32) {
 	for _, s := range t.tainted {
 		if _, origin := t.at(s); *origin == from {
@@ -553,6 +658,9 @@ func (w *warp) storeTainted(o *op, space ptx.Space, address uint64, marks []byte
 		s := o.mem.regs[i].slot
 		switch {
 		case w.taint == nil || w.taint.lanes(s)>>lane&1 == 0:
+		case w.taint.isRacing(s):
+			w.useTainted(s, 1<<lane, o, "stored")
+			w.taint = w.frame.liveTaint()
 		case space == ptx.Local || space == ptx.Shared:
 			undefined := w.taint.undefined(s, lane)
 			for j := range o.mem.size {

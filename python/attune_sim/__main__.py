@@ -15,12 +15,13 @@ def main() -> None:
     parser.add_argument("--sample", type=int, help="check the first launches of each kernel only, so many")
     parser.add_argument("--arch", default="sm_90a", help="the simulated device (default %(default)s)")
     parser.add_argument("--autotune", default="all", choices=["all", "first"], help="which configurations run")
+    parser.add_argument("--benchmarks", default="first", choices=["all", "first"], help="which sizes perf_report runs")
     parser.add_argument("-m", action="store_true", dest="is_module", help="the script is a module")
     parser.add_argument("script")
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
     o = parser.parse_args()
     sys.argv = [o.script, *o.arguments]
-    install(o.checks, o.strict, o.sample, o.arch, torch_cuda=True, autotune=o.autotune)
+    install(o.checks, o.strict, o.sample, o.arch, torch_cuda=True, autotune=o.autotune, benchmarks=o.benchmarks)
     if o.is_module:
         runpy.run_module(o.script, run_name="__main__", alter_sys=True)
     else:

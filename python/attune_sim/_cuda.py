@@ -386,11 +386,12 @@ _WITHOUT_DEVICE = {
 def _in_float32(func: Any, *args: Any, **kwargs: Any) -> Any:
     """A function that sums in float32 on GPUs, and in the type of its inputs on CPUs."""
     kinds = [t.dtype for t in _tensors([args, kwargs]) if t.dtype in (torch.float16, torch.bfloat16)]
+    on_host = all(map(_on_host, _tensors([args, kwargs])))
     if not kinds:
-        return func(*args, **kwargs)
+        return _marked(func(*args, **kwargs), on_host)
     wide = [a.float() if isinstance(a, torch.Tensor) else a for a in args]
     named = {name: a.float() if isinstance(a, torch.Tensor) else a for name, a in kwargs.items()}
-    return _marked(func(*wide, **named).to(kinds[0]), all(map(_on_host, _tensors([args, kwargs]))))
+    return _marked(func(*wide, **named).to(kinds[0]), on_host)
 
 
 _SPECIAL |= {f: _in_float32 for f in (torch.nn.functional.layer_norm, torch.layer_norm, torch.nn.functional.group_norm)}

@@ -2,7 +2,6 @@
 
 import ctypes
 import gc
-import itertools
 import os
 import re
 import struct
@@ -15,6 +14,7 @@ from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
 from triton.runtime import _allocation
 from triton.runtime.cache import get_cache_manager
+from triton.runtime.jit import JITFunction
 
 from attune_sim import _cuda
 from attune_sim._simulator import Simulator
@@ -130,7 +130,7 @@ class Launcher:
                 parts = _descriptor(name, value, next(maps) if self._maps else None)
                 yield from (part._replace(position=position) for part in parts)
             elif kind != "constexpr":
-                yield _Argument(position, name, kind, value)
+                yield _Argument(position, str(name), kind, value)  # Triton's IR has numbers for names
 
     def _pack(self, memory: "_Memory", a: _Argument, size: int) -> bytes:
         if a.type == "tensormap":
@@ -338,6 +338,13 @@ def _live_storages() -> list[tuple[int, int]]:
     return [place for place in found if place[1] > 0]
 
 
+def forget_kernels() -> None:
+    """Drops the compiled kernels, whose launchers are of another driver."""
+    for value in gc.get_objects():
+        if issubclass(type(value), JITFunction):
+            value.device_caches.clear()
+
+
 class _Utilities:
     """What Triton asks about the device."""
 
@@ -370,7 +377,6 @@ class Driver(DriverBase):
         self.simulator = simulator
         self.utils = _Utilities(simulator)
         self.lock = threading.RLock()
-        self._number = next(_numbers)
         self._strict = strict
         self._maps_cuda = maps_cuda
         self._autotune = autotune
@@ -407,8 +413,7 @@ class Driver(DriverBase):
         return torch.device("cuda", 0) if self._maps_cuda else torch.device("cpu")
 
     def get_current_device(self) -> int:
-        """A number that no GPU has: Triton keeps compiled kernels by it, with their launchers."""
-        return self._number
+        return 0
 
     def set_current_device(self, device: int) -> None:
         pass
@@ -441,7 +446,6 @@ class Driver(DriverBase):
         return count if quantiles is None else [count] * len(quantiles)
 
 
-_numbers = itertools.count(1 << 16)
 _active: Driver | None = None
 
 

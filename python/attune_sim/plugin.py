@@ -22,6 +22,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--attune-strict", action="store_true", help="fail on findings that hardware tolerates too")
     group.addoption("--attune-autotune", default="all", choices=["all", "first"], help="which configurations run")
     group.addoption(
+        "--attune-benchmarks", default="first", choices=["all", "first"], help="which sizes perf_report runs"
+    )
+    group.addoption(
         "--attune-flags",
         default="",
         metavar="FLAGS",
@@ -53,6 +56,7 @@ def _start(config: pytest.Config, options: Any) -> None:
             strict=options.attune_strict,
             torch_cuda=True,
             autotune=options.attune_autotune,
+            benchmarks=options.attune_benchmarks,
             flags=tuple(shlex.split(options.attune_flags.replace("{worker}", worker or "main"))),
         )
     except RuntimeError as problem:

@@ -1,6 +1,7 @@
 """Triton kernels on the simulator. Needs Triton and the program attune; the tests are skipped without."""
 
 import contextlib
+import io
 import os
 import pathlib
 import shutil
@@ -106,6 +107,44 @@ class Launches(OnSimulator):
             launch()
         self.assertEqual(calls, ["scale"])
         self.assertGreater(triton.testing.do_bench(launch, warmup=1, rep=1), 0)
+
+    def test_measurements(self):
+        """Each function that measures a time calls once, and so do those that a script has imported by name."""
+        calls = []
+        do_bench, graph = triton.testing.do_bench, triton.testing.do_bench_cudagraph
+        self.assertGreater(do_bench(lambda: calls.append(1), 5, rep=20), 0)
+        self.assertEqual(len(graph(lambda: calls.append(1), quantiles=[0.5, 0.2])), 2)
+        self.assertEqual(len(do_bench(lambda: calls.append(1), return_mode="all")), 1)
+        self.assertEqual(len(calls), 3)
+
+    def test_compiled_from_ir(self):
+        """A kernel of Triton's IR has numbers in the place of names."""
+        x, out = torch.randn(2, 128).unbind()
+        compiled = kernels.scale.warmup(x, out, 2.0, 128, BLOCK=128, grid=(1,))
+        with tempfile.NamedTemporaryFile("w", suffix=".ttgir") as file:
+            file.write(compiled.asm["ttgir"])
+            file.flush()
+            triton.compile(file.name)[(1, 1, 1)](x, out, 2.0, 128)
+        torch.testing.assert_close(out, 2 * x)
+
+    def test_kernels_by_device(self):
+        x = torch.ones(100)
+        kernels.scale[(1,)](x, x, 2.0, 100, BLOCK=128)
+        self.assertGreater(len(kernels.scale.device_caches[0][0]), 0)
+
+    def test_in_place_with_small_blocks(self):
+        """All threads load what one of them stores back: a race, whose late values are not used."""
+        x = torch.arange(4.0)
+        kernels.increment[(1,)](x, BLOCK=4)
+        self.assertEqual(x.tolist(), [1, 2, 3, 4])
+
+    def test_descriptor_of_one_dimension(self):
+        """Triton leaves out the rank of a tensor map of one dimension of bytes."""
+        triton.set_allocator(lambda size, alignment, stream: torch.empty(size, dtype=torch.int8))
+        x = torch.randint(0, 100, (256,), dtype=torch.int8)
+        out = torch.zeros_like(x)
+        kernels.copy_bytes[(1,)](x, out, 256)
+        self.assertTrue(torch.equal(out, x))
 
     def test_table_of_addresses(self):
         sources = [torch.full((4,), float(i)) for i in range(3)]
@@ -227,6 +266,28 @@ class Options(unittest.TestCase):
         self.assertEqual(kernels.tuned.best_config.kwargs["BLOCK"], 64)
         torch.testing.assert_close(out, 2 * x)
 
+    def test_benchmarks(self):
+        sizes = []
+
+        def measured(n, provider):
+            sizes.append(n)
+            return 1.0
+
+        lines = {"line_arg": "provider", "line_vals": ["one"], "line_names": ["one"]}
+        bench = triton.testing.Benchmark(x_names=["n"], x_vals=[3, 4, 5], plot_name="", args={}, **lines)
+        mark = triton.testing.perf_report(bench)(measured)
+        if not package.has("matplotlib") or not package.has("pandas"):
+            self.skipTest("Triton's benchmarks need matplotlib and pandas")
+        for benchmarks, want in (("first", [3]), ("all", [3, 4, 5])):
+            sizes.clear()
+            attune.triton.install(benchmarks=benchmarks)
+            with contextlib.redirect_stderr(io.StringIO()) as said:
+                mark.run()
+            self.assertEqual(sizes, want)
+            self.assertEqual("benchmark measured runs the first of 3 sizes" in said.getvalue(), benchmarks == "first")
+        with self.assertRaisesRegex(ValueError, "benchmarks='none'"):
+            attune.triton.install(benchmarks="none")
+
     def test_arch(self):
         attune.triton.install(arch="sm_80")
         self.assertEqual(triton.runtime.driver.active.get_current_target().arch, 80)
@@ -267,6 +328,15 @@ class CudaOnHost(OnSimulator):
         host = torch.randn(4)
         for y in (host, host + 1, torch.from_numpy(host.numpy()), host.clone(), torch.tensor([1]), x.cpu()):
             self.assertEqual((y.device.type, y.is_cuda), ("cpu", False))
+
+    def test_norms(self):
+        for dtype in (torch.float16, torch.float32):
+            x = torch.ones(1, 2, 4, device="cuda", dtype=dtype)
+            for norm in (
+                lambda t: torch.nn.functional.group_norm(t, 2),
+                lambda t: torch.nn.functional.layer_norm(t, (4,)),
+            ):
+                self.assertEqual((norm(x).device.type, norm(x.cpu()).device.type), ("cuda", "cpu"))
 
     def test_copies(self):
         x = torch.randn(4, device="cuda")

@@ -52,6 +52,17 @@ def copy(source, target, M: tl.constexpr, N: tl.constexpr):
 
 
 @triton.jit
+def copy_bytes(source, target, N: tl.constexpr):
+    tl.make_tensor_descriptor(target, [N], [1], [N]).store([0], tl.load(source + tl.arange(0, N)))
+
+
+@triton.jit
+def increment(x, BLOCK: tl.constexpr):
+    i = x + tl.arange(0, BLOCK)
+    tl.store(i, tl.load(i) + 1)
+
+
+@triton.jit
 def multiply(a, b, c, N: tl.constexpr):
     i, j = tl.arange(0, N)[:, None], tl.arange(0, N)[None, :]
     tl.store(c + i * N + j, tl.dot(tl.load(a + i * N + j), tl.load(b + i * N + j)))

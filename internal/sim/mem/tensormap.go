@@ -44,7 +44,7 @@ func (t *TensorMap) Encode() ([]byte, error) {
 	b := make([]byte, tensormap.Bytes)
 	le := binary.LittleEndian
 	le.PutUint32(b, tensorMagic)
-	b[4], b[5] = byte(len(m.Dims)), byte(tensormap.EnumValue(m.Type, tensormap.Types))
+	b[4], b[5] = byte(len(m.Dims)-1), byte(tensormap.EnumValue(m.Type, tensormap.Types))
 	b[6], b[7] = byte(tensormap.EnumValue(m.Swizzle, tensormap.Swizzles)), byte(tensormap.EnumValue(m.OOB, tensormap.OOBs))
 	le.PutUint64(b[8:], m.Address)
 	for i := range m.Dims {
@@ -74,7 +74,7 @@ func DecodeTensorMap(b []byte) (*TensorMap, error) {
 	if !isTensorMap(b) {
 		return nil, errNotTensorMap
 	}
-	rank := int(b[4])
+	rank := int(b[4]) + 1
 	if rank > 5 || int(b[interleaveByte]) >= len(tensormap.Interleaves) || int(b[5]) >= len(tensormap.Types) || int(b[6]) >= len(tensormap.Swizzles) || int(b[7]) >= len(tensormap.OOBs) {
 		return nil, errNotTensorMap
 	}
@@ -116,8 +116,9 @@ func TensorMapField(name string) (wide, indexed, known bool) {
 }
 
 // ReplaceField sets a field of an encoded tensor map as tensormap.replace does. Bytes that are all
-// zero are a map without fields; compilers begin with those. DecodeTensorMap checks the map as a
-// whole, because a kernel may replace its fields in any order.
+// zero are a map of one dimension, of u8, without extents. Compilers begin with those, and leave out
+// fields that are zero then: Triton replaces no rank of 1. DecodeTensorMap checks the map as a whole,
+// because a kernel may replace its fields in any order.
 func ReplaceField(b []byte, field string, dimension int, value uint64) error {
 	if !isTensorMap(b) && slices.ContainsFunc(b, func(x byte) bool { return x != 0 }) {
 		return errNotTensorMap
@@ -142,7 +143,7 @@ func ReplaceField(b []byte, field string, dimension int, value uint64) error {
 		if value > 4 {
 			return outside
 		}
-		b[4] = byte(value + 1)
+		b[4] = byte(value)
 	case "elemtype":
 		if value >= uint64(len(replacedTypes)) {
 			return outside

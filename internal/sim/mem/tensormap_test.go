@@ -146,6 +146,20 @@ func TestReplaceField(t *testing.T) {
 	}
 }
 
+// TestReplaceFieldDefaults leaves out the rank and the type, which are zero for one dimension of u8.
+func TestReplaceFieldDefaults(t *testing.T) {
+	b := make([]byte, tensormap.Bytes)
+	for field, value := range map[string]uint64{"global_address": 0x1000, "global_dim": 2048, "box_dim": 256, "element_stride": 1} {
+		if err := ReplaceField(b, field, 0, value); err != nil {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+	got, err := DecodeTensorMap(b)
+	if err != nil || len(got.Dims) != 1 || got.Dims[0] != 2048 || got.Type != "u8" || got.Address != 0x1000 {
+		t.Errorf("got %+v, %v; want 2048 elements of u8 at 0x1000", got, err)
+	}
+}
+
 func TestReplaceFieldErrors(t *testing.T) {
 	check := func(want, field string, dimension int, value uint64) {
 		t.Helper()

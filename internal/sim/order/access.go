@@ -201,5 +201,6 @@ func (o *Observer) isFenced(clock *Clock, earlier *Access, lanes uint32) bool {
 // Conflict is an earlier access that is not ordered before the observer's.
 type Conflict struct {
 	Earlier Access
-	Read    bool // the earlier access was a read
+	Read    bool   // the earlier access was a read
+	Lanes   uint32 // that may have made it
 }

@@ -25,11 +25,11 @@ func (s *Shadow) checkAsync(offset, size int, o *Observer, stamp Access, writes 
 	s.each(offset, size, func(c *cell) {
 		if !v.Races && !v.Unfenced {
 			if e, races := s.unorderedWrite(c, o); races && !(same != nil && same.WriteSame(e.Op, o.Op)) {
-				v = AsyncResult{Conflict{e, false}, true, false}
-			} else if e, races := s.unorderedRead(c, o); races && writes {
-				v = AsyncResult{Conflict{e, true}, true, false}
+				v = AsyncResult{Conflict{e, false, e.Lanes()}, true, false}
+			} else if e, lanes, races := s.unorderedRead(c, o); races && writes {
+				v = AsyncResult{Conflict{e, true, lanes}, true, false}
 			} else if e, unfenced := s.unfencedWrite(c, o); unfenced {
-				v = AsyncResult{Conflict{e, false}, false, true}
+				v = AsyncResult{Conflict{e, false, e.Lanes()}, false, true}
 			}
 		}
 		if writes && stamp.Flags&Strong == 0 {

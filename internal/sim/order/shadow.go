@@ -79,7 +79,7 @@ func (s *Shadow) checkRead(offset, size int, o *Observer) (Conflict, bool) {
 	bad := false
 	s.each(offset, size, func(c *cell) {
 		if w, races := s.unorderedWrite(c, o); races && !bad {
-			found, bad = Conflict{w, false}, true
+			found, bad = Conflict{w, false, w.Lanes()}, true
 		}
 		s.record(c, o, 0)
 	})
@@ -106,10 +106,10 @@ func (s *Shadow) checkWrite(offset, size int, o *Observer, same Repeats) (Confli
 	bad := false
 	s.each(offset, size, func(c *cell) {
 		if w, races := s.unorderedWrite(c, o); races && !bad && !(same != nil && same.WriteSame(w.Op, o.Op)) {
-			found, bad = Conflict{w, false}, true
+			found, bad = Conflict{w, false, w.Lanes()}, true
 		}
-		if r, races := s.unorderedRead(c, o); races && !bad {
-			found, bad = Conflict{r, true}, true
+		if r, lanes, races := s.unorderedRead(c, o); races && !bad {
+			found, bad = Conflict{r, true, lanes}, true
 		}
 		if o.Flags&Strong != 0 {
 			s.record(c, o, wrote) // later accesses must still be ordered after the last plain write
@@ -138,18 +138,19 @@ func (s *Shadow) unorderedWrite(c *cell, o *Observer) (Access, bool) {
 	return Access{}, false
 }
 
-// unorderedRead finds a read since the last plain write that races with the observer.
-func (s *Shadow) unorderedRead(c *cell, o *Observer) (Access, bool) {
+// unorderedRead finds a read since the last plain write that races with the observer, and its lanes.
+func (s *Shadow) unorderedRead(c *cell, o *Observer) (Access, uint32, bool) {
 	if c.many == 0 {
-		return o.racesWithRead(&c.since)
+		e, races := o.racesWithRead(&c.since)
+		return e, c.since.lanes, races
 	}
 	list := s.uses[c.many-1]
 	for i := range list {
 		if e, races := o.racesWithRead(&list[i]); races {
-			return e, true
+			return e, list[i].lanes, true
 		}
 	}
-	return Access{}, false
+	return Access{}, 0, false
 }
 
 // Each calls visit for every access that the shadow remembers, with the lanes that made it.
