@@ -2,7 +2,9 @@ package exec
 
 import (
 	"fmt"
+	"math/bits"
 	"os"
+	"sync/atomic"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -16,6 +18,10 @@ const (
 	mostAddresses  = 1 << 44
 	leastAddresses = 1 << 34
 )
+
+// arenas is the number of arenas that are mapped. The Nth gets at most 1/N of the addresses, so that
+// the arenas of 1000 processes fit in the 47 bits of addresses that a process has.
+var arenas atomic.Int64
 
 // arena is device memory: a file in memory that this process and the program map.
 type arena struct {
@@ -31,7 +37,7 @@ func newArena() (*arena, error) {
 		return nil, fmt.Errorf("make device memory: %w", err)
 	}
 	a := &arena{file: os.NewFile(uintptr(fd), "device memory"), base: mem.ArenaBase}
-	for size := int64(mostAddresses); ; size /= 2 {
+	for size := int64(mostAddresses) >> bits.Len64(uint64(arenas.Add(1)-1)); ; size /= 2 {
 		if err = unix.Ftruncate(fd, size); err == nil {
 			var at unsafe.Pointer
 			if at, err = unix.MmapPtr(fd, 0, nil, uintptr(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_NORESERVE); err == nil {
@@ -40,13 +46,14 @@ func newArena() (*arena, error) {
 			}
 		}
 		if size <= leastAddresses {
-			a.file.Close()
+			a.close()
 			return nil, fmt.Errorf("map device memory: %w", err)
 		}
 	}
 }
 
 func (a *arena) close() {
+	arenas.Add(-1)
 	if len(a.data) > 0 {
 		unix.MunmapPtr(unsafe.Pointer(&a.data[0]), uintptr(len(a.data)))
 		a.data = nil

@@ -41,6 +41,7 @@ enum {
   CUDA_ERROR_NOT_READY = 600,
   CUDA_ERROR_PEER_ACCESS_UNSUPPORTED = 217,
   CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES = 701,
+  CUDA_ERROR_INVALID_CLUSTER_SIZE = 912,
   CUDA_ERROR_PEER_ACCESS_NOT_ENABLED = 705,
   CUDA_ERROR_NOT_PERMITTED = 800,
   CUDA_ERROR_NOT_SUPPORTED = 801,
@@ -142,7 +143,7 @@ extern CUresult sticky;
 
 // ---- modules (module.c) ------------------------------------------------------------------------
 
-enum { kFunctionAttributes = 16 };
+enum { kFunctionClusterWidth = 11, kFunctionLargeClusters = 14, kFunctionAttributes = 16 };
 
 struct Function {
   uint32_t id;

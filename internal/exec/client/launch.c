@@ -81,6 +81,23 @@ CUresult run_node(const struct Node *node) {
   }
 }
 
+// largest_cluster is the number of blocks that a cluster of a kernel may have. More than the 8 that
+// each device has are for cuFuncSetAttribute to allow.
+static uint64_t largest_cluster(const struct Function *f) {
+  return f->attributes[kFunctionLargeClusters] != 0 ? 16 : 8;
+}
+
+// cluster_blocks is the number of blocks in a cluster: of the launch, else of the kernel.
+static uint64_t cluster_blocks(const struct Kernel *k) {
+  uint64_t blocks = 1;
+  for (int i = 0; i < 3; i++) {
+    const uint32_t compiled = (uint32_t)k->function->attributes[kFunctionClusterWidth + i];
+    const uint32_t extent = k->cluster[0] != 0 ? k->cluster[i] : compiled;
+    blocks *= extent > 1 ? extent : 1;
+  }
+  return blocks;
+}
+
 // check_launch refuses what the driver refuses before a launch.
 static CUresult check_launch(const struct Kernel *k) {
   const struct Function *f = k->function;
@@ -96,7 +113,7 @@ static CUresult check_launch(const struct Kernel *k) {
   const int room = f->attributes[8];  // what cuFuncSetAttribute allows, and 48 KB without it
   const int usual = a[8] - f->attributes[1];
   if ((int64_t)k->shared > (room > usual ? room : usual)) return CUDA_ERROR_INVALID_VALUE;
-  return CUDA_SUCCESS;
+  return largest_cluster(f) < cluster_blocks(k) ? CUDA_ERROR_INVALID_CLUSTER_SIZE : CUDA_SUCCESS;
 }
 
 static CUresult launch(const struct Kernel *kernel, CUstream stream, void **params, void **extra) {
@@ -188,7 +205,7 @@ API CUresult cuStreamAddCallback(CUstream stream, StreamCallback callback, void 
 
 API CUresult cuOccupancyMaxPotentialClusterSize(int *size, CUfunction function, const struct LaunchConfig *config) {
   (void)config;
-  *size = function->attributes[14] != 0 ? 16 : 8;  // 14: a cluster size that is not portable is allowed
+  *size = (int)largest_cluster(function);
   return CUDA_SUCCESS;
 }
 

@@ -4,6 +4,7 @@
 #include "client.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -60,6 +61,8 @@ API CUresult cuDeviceGraphMemTrim(CUdevice device) {
   return CUDA_SUCCESS;
 }
 
+static void return_to_pool(uint64_t address);
+
 static CUresult release(uint64_t address, uint32_t host) {
   if (address == 0) return CUDA_SUCCESS;
   flush_output();
@@ -68,8 +71,10 @@ static CUresult release(uint64_t address, uint32_t host) {
   }
   uint64_t bytes = 0;
   const CUresult status = call(REQUEST_FREE, &address, sizeof address, &host, sizeof host, &bytes, sizeof bytes, NULL);
-  if (status == CUDA_SUCCESS) close_memory(address, bytes);
-  return status;
+  if (status != CUDA_SUCCESS) return status;
+  close_memory(address, bytes);
+  return_to_pool(address);
+  return CUDA_SUCCESS;
 }
 
 API CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes) { return allocate(bytes, ALLOCATE_DEVICE, address); }
@@ -387,9 +392,43 @@ MEMSET(32, unsigned, 4)
 
 // Pool is a memory pool. It keeps no memory: a free returns it at once.
 struct Pool {
-  uint64_t threshold;
-  uint32_t kind;  // of its memory: that of the host is managed memory
+  uint64_t threshold, used, most_used;  // in bytes
+  uint32_t kind;                        // of its memory: that of the host is managed memory
 };
+
+// Pooled is an allocation of a pool.
+struct Pooled {
+  uint64_t address, bytes;
+  struct Pool *pool;  // NULL when it has been destroyed
+  struct Pooled *next;
+};
+
+static pthread_mutex_t pools = PTHREAD_MUTEX_INITIALIZER;
+static struct Pooled *pooled;
+
+static void take_from_pool(struct Pool *pool, uint64_t address, uint64_t bytes) {
+  struct Pooled *p = malloc(sizeof *p);
+  if (p == NULL) return;
+  pthread_mutex_lock(&pools);
+  *p = (struct Pooled){address, bytes, pool, pooled};
+  pooled = p;
+  pool->used += bytes;
+  if (pool->used > pool->most_used) pool->most_used = pool->used;
+  pthread_mutex_unlock(&pools);
+}
+
+static void return_to_pool(uint64_t address) {
+  pthread_mutex_lock(&pools);
+  struct Pooled **at = &pooled;
+  while (*at != NULL && (*at)->address != address) at = &(*at)->next;
+  struct Pooled *p = *at;
+  if (p != NULL) {
+    *at = p->next;
+    if (p->pool != NULL) p->pool->used -= p->bytes;
+    free(p);
+  }
+  pthread_mutex_unlock(&pools);
+}
 
 // PoolProperties is the beginning of the description of a pool.
 struct PoolProperties {
@@ -399,17 +438,22 @@ struct PoolProperties {
 enum { kManagedType = 2, kDeviceLocation = 1 };
 
 static struct Pool default_pool;
+static struct Pool *current_pool = &default_pool;
 
-static CUresult allocate_in_stream(CUdeviceptr *address, size_t bytes, uint32_t kind, CUstream stream) {
+static CUresult allocate_in_stream(CUdeviceptr *address, size_t bytes, struct Pool *pool, CUstream stream) {
   if (!is_stream(stream)) return CUDA_ERROR_INVALID_HANDLE;
-  if (stream_of(stream)->capture == NULL) return allocate(bytes, kind, address);
+  if (stream_of(stream)->capture == NULL) {
+    const CUresult status = allocate(bytes, pool->kind, address);
+    if (status == CUDA_SUCCESS) take_from_pool(pool, *address, bytes);
+    return status;
+  }
   const CUresult status = allocate_for_graph(bytes, address);
   const struct Node node = {.kind = NODE_MEM_ALLOC, .address = *address, .bytes = bytes};
   return status == CUDA_SUCCESS ? submit(stream, &node) : status;
 }
 
 API CUresult cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream stream) {
-  return allocate_in_stream(address, bytes, ALLOCATE_DEVICE, stream);
+  return allocate_in_stream(address, bytes, current_pool, stream);
 }
 
 API CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
@@ -420,7 +464,7 @@ API CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
 }
 
 API CUresult cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t bytes, CUmemoryPool pool, CUstream stream) {
-  return allocate_in_stream(address, bytes, pool == NULL ? ALLOCATE_DEVICE : pool->kind, stream);
+  return allocate_in_stream(address, bytes, pool == NULL ? current_pool : pool, stream);
 }
 
 API CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device) {
@@ -429,10 +473,16 @@ API CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device) {
   return CUDA_SUCCESS;
 }
 
-API CUresult cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice device) { return cuDeviceGetDefaultMemPool(pool, device); }
+API CUresult cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice device) {
+  (void)device;
+  *pool = current_pool;
+  return CUDA_SUCCESS;
+}
 
 API CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
-  (void)device, (void)pool;
+  (void)device;
+  if (pool == NULL) return CUDA_ERROR_INVALID_VALUE;
+  current_pool = pool;
   return CUDA_SUCCESS;
 }
 
@@ -445,7 +495,14 @@ API CUresult cuMemPoolCreate(CUmemoryPool *pool, const void *properties) {
 }
 
 API CUresult cuMemPoolDestroy(CUmemoryPool pool) {
-  if (pool != &default_pool) free(pool);
+  if (pool == &default_pool) return CUDA_ERROR_INVALID_VALUE;
+  pthread_mutex_lock(&pools);
+  for (struct Pooled *p = pooled; p != NULL; p = p->next) {
+    if (p->pool == pool) p->pool = NULL;
+  }
+  pthread_mutex_unlock(&pools);
+  if (current_pool == pool) current_pool = &default_pool;
+  free(pool);
   return CUDA_SUCCESS;
 }
 
@@ -459,20 +516,23 @@ API CUresult cuMemPoolSetAccess(CUmemoryPool pool, const void *list, size_t coun
   return CUDA_SUCCESS;
 }
 
-enum { kPoolThreshold = 4, kPoolFirstCounter = 5 };
+// What a pool has reserved is what is used of it.
+enum { kPoolThreshold = 4, kPoolReserved = 5, kPoolMostReserved = 6, kPoolUsed = 7, kPoolMostUsed = 8 };
 
 API CUresult cuMemPoolSetAttribute(CUmemoryPool pool, int attribute, void *value) {
   if (attribute == kPoolThreshold) pool->threshold = *(uint64_t *)value;
+  if (attribute == kPoolMostReserved || attribute == kPoolMostUsed) pool->most_used = pool->used;
   return CUDA_SUCCESS;
 }
 
 API CUresult cuMemPoolGetAttribute(CUmemoryPool pool, int attribute, void *value) {
-  if (attribute >= kPoolFirstCounter) {
-    *(uint64_t *)value = 0;
-  } else if (attribute == kPoolThreshold) {
-    *(uint64_t *)value = pool->threshold;
-  } else {
-    *(int *)value = 1;  // reuse is allowed
+  switch (attribute) {
+    case kPoolThreshold: *(uint64_t *)value = pool->threshold; break;
+    case kPoolReserved:
+    case kPoolUsed: *(uint64_t *)value = pool->used; break;
+    case kPoolMostReserved:
+    case kPoolMostUsed: *(uint64_t *)value = pool->most_used; break;
+    default: *(int *)value = 1;  // reuse is allowed
   }
   return CUDA_SUCCESS;
 }

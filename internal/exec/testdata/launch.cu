@@ -55,6 +55,12 @@ static int clusters(int *out) {
   int got[8], wrong = 0;
   CHECK(cudaMemcpy(got, out, sizeof got, cudaMemcpyDeviceToHost));
   for (int i = 0; i < 8; i++) wrong += got[i] != 100 + (i + 1) % 4;
+  config.gridDim = dim3(16);
+  attribute.val.clusterDim = {16, 1, 1};
+  wrong += cudaLaunchKernelEx(&config, neighbours, out) != cudaErrorInvalidClusterSize;
+  wrong += cudaGetLastError() != cudaErrorInvalidClusterSize;
+  CHECK(cudaFuncSetAttribute(neighbours, cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
+  CHECK(cudaLaunchKernelEx(&config, neighbours, out));
   return wrong;
 }
 

@@ -93,6 +93,33 @@ static void host_functions() {
   CHECK(cudaFree(p));
 }
 
+// used checks the counters of a pool: the bytes used now, and those used at most.
+static void used(cudaMemPool_t pool, unsigned long long now, unsigned long long most) {
+  unsigned long long got[4] = {1, 1, 1, 1};
+  CHECK(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrUsedMemCurrent, got));
+  CHECK(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReservedMemCurrent, got + 1));
+  CHECK(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrUsedMemHigh, got + 2));
+  CHECK(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReservedMemHigh, got + 3));
+  expect(got[0] == now && got[1] == now && got[2] == most && got[3] == most, "the counters of a pool");
+}
+
+static void current_pool(cudaMemPool_t standard, cudaMemPool_t own, cudaStream_t stream) {
+  cudaMemPool_t current;
+  int *p;
+  CHECK(cudaDeviceSetMemPool(0, own));
+  CHECK(cudaDeviceGetMemPool(&current, 0));
+  expect(current == own, "the pool of the device");
+  unsigned long long zero = 0;
+  CHECK(cudaMemPoolSetAttribute(own, cudaMemPoolAttrUsedMemHigh, &zero));
+  used(own, 0, 0);
+  CHECK(cudaMallocAsync(&p, 64, stream));
+  used(own, 64, 64);
+  CHECK(cudaFree(p));
+  used(own, 0, 64);
+  used(standard, 0, 16);
+  CHECK(cudaDeviceSetMemPool(0, standard));
+}
+
 static void pools() {
   cudaStream_t stream;
   CHECK(cudaStreamCreate(&stream));
@@ -110,6 +137,7 @@ static void pools() {
     int *a, *b, got[2];
     CHECK(cudaMallocAsync(&a, 4 * sizeof(int), stream));
     CHECK(cudaMallocFromPoolAsync(&b, 4 * sizeof(int), own, stream));
+    used(own, 16, 16);
     CHECK(cudaMemsetAsync(a, 0, 4 * sizeof(int), stream));
     scale_add<<<1, 4, 0, stream>>>(a, 4, 1, i);
     CHECK(cudaMemcpyAsync(b, a, 4 * sizeof(int), cudaMemcpyDeviceToDevice, stream));
@@ -119,6 +147,8 @@ static void pools() {
     CHECK(cudaStreamSynchronize(stream));
     expect(got[0] == i && got[1] == i, "memory of a pool");
   }
+  used(own, 0, 16);
+  current_pool(standard, own, stream);
   CHECK(cudaMemPoolTrimTo(own, 0));
   CHECK(cudaMemPoolDestroy(own));
   CHECK(cudaStreamDestroy(stream));

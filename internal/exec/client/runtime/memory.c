@@ -433,6 +433,8 @@ CUresult cuMemAllocAsync(CUdeviceptr *, size_t, CUstream);
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr *, size_t, CUmemoryPool, CUstream);
 CUresult cuMemFreeAsync(CUdeviceptr, CUstream);
 CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *, CUdevice);
+CUresult cuDeviceGetMemPool(CUmemoryPool *, CUdevice);
+CUresult cuDeviceSetMemPool(CUdevice, CUmemoryPool);
 CUresult cuMemPoolCreate(CUmemoryPool *, const void *);
 CUresult cuMemPoolDestroy(CUmemoryPool);
 CUresult cuMemPoolTrimTo(CUmemoryPool, size_t);
@@ -450,13 +452,8 @@ API cudaError_t cudaMallocFromPoolAsync(void **p, size_t bytes, CUmemoryPool poo
 }
 
 API cudaError_t cudaDeviceGetDefaultMemPool(CUmemoryPool *pool, int device) { DO(cuDeviceGetDefaultMemPool(pool, device)); }
-API cudaError_t cudaDeviceGetMemPool(CUmemoryPool *pool, int device) { return cudaDeviceGetDefaultMemPool(pool, device); }
-
-API cudaError_t cudaDeviceSetMemPool(int device, CUmemoryPool pool) {
-  (void)device, (void)pool;
-  return record(ready());
-}
-
+API cudaError_t cudaDeviceGetMemPool(CUmemoryPool *pool, int device) { DO(cuDeviceGetMemPool(pool, device)); }
+API cudaError_t cudaDeviceSetMemPool(int device, CUmemoryPool pool) { DO(cuDeviceSetMemPool(device, pool)); }
 API cudaError_t cudaMemPoolCreate(CUmemoryPool *pool, const void *properties) { DO(cuMemPoolCreate(pool, properties)); }
 API cudaError_t cudaMemPoolDestroy(CUmemoryPool pool) { DO(cuMemPoolDestroy(pool)); }
 API cudaError_t cudaMemPoolTrimTo(CUmemoryPool pool, size_t bytes) { DO(cuMemPoolTrimTo(pool, bytes)); }
