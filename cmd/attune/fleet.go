@@ -340,6 +340,8 @@ func (o *spreadOptions) check() error {
 		return fmt.Errorf("--workers %d: want 1 to 1024", o.workers)
 	case o.workers > 0 && (o.url != "" || o.creds != "" || o.class != ""):
 		return errors.New("--workers starts workers in this process; --fleet uses those of a fleet")
+	case o.workers == 0 && o.asked() && o.set != nil && o.set.Changed("device"):
+		return errors.New("--device is of this machine; --class chooses the devices of a fleet")
 	case !o.asked() && o.class != "":
 		return errors.New("--class is for --fleet")
 	}

@@ -209,6 +209,8 @@ func commandOutcome(ctx context.Context, failure error, output []byte, errs, kep
 	switch {
 	case found.Exit == exitUsage:
 		return nil, lab.RequestError(errs)
+	case found.Exit == exitInterrupted: // by somebody on this machine: its document says nothing about the kernel
+		return nil, &fleet.MachineError{Err: errors.New("the command was interrupted on the worker's machine")}
 	case found.Output == nil:
 		return nil, &fleet.MachineError{Err: fmt.Errorf("the command ended with exit code %d: %s", found.Exit, errs)}
 	}

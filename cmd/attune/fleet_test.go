@@ -1,6 +1,9 @@
 package main
 
 import (
+	"errors"
+	"fmt"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -8,6 +11,8 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"attune/internal/fleet"
 )
 
 // Flags reach a worker with the values that they were given, and the worker's program takes them.
@@ -33,6 +38,18 @@ func TestPassedFlags(t *testing.T) {
 	}
 	if f, _, _ := set(nil); f.Lookup("timeout").DefValue != "" || len((&spreadOptions{set: f}).passed()) != 0 {
 		t.Errorf("timeout %q, %q", f.Lookup("timeout").DefValue, (&spreadOptions{set: f}).passed())
+	}
+}
+
+// A command that somebody interrupts on a worker's machine has no result, whatever it prints; one whose gate
+// fails has.
+func TestOutcomeOfInterruptedCommand(t *testing.T) {
+	for code, machine := range map[int]bool{exitInterrupted: true, exitCorrectness: false, exitFailure: false} {
+		end := exec.Command("sh", "-c", fmt.Sprintf("exit %d", code)).Run()
+		found, err := commandOutcome(t.Context(), end, []byte("{}"), "", filepath.Join(t.TempDir(), "ledger"))
+		if got := errors.As(err, new(*fleet.MachineError)); got != machine || !machine && (err != nil || found.Exit != code) {
+			t.Errorf("exit %d: %+v, %v", code, found, err)
+		}
 	}
 }
 

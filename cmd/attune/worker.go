@@ -61,9 +61,16 @@ its job. A connection that was lost comes back by itself.`,
 	return cmd
 }
 
+func checkIdle(idle time.Duration) error {
+	if idle < 0 {
+		return fmt.Errorf("--idle %s: want 0 or more", idle)
+	}
+	return nil
+}
+
 // work takes jobs until it is ended.
 func (a *app) work(ctx context.Context, o workerOptions) error {
-	if err := errors.Join(o.needURL(), checkLimit(o.device.limit), o.reference.check()); err != nil {
+	if err := errors.Join(o.needURL(), checkLimit(o.device.limit), checkIdle(o.idle), o.reference.check()); err != nil {
 		return usageError{err}
 	}
 	o.device.sim, o.device.simulates = defaultSim, true

@@ -164,11 +164,16 @@ func Connect(address string, c *Credentials, changed func(string)) (*nats.Conn, 
 		return nil, fmt.Errorf("the fleet at %s does not know this key; attune fleet invite NAME on its machine makes one for --creds", address)
 	case errors.Is(err, nats.ErrNkeysNotSupported):
 		return nil, fmt.Errorf("the fleet at %s takes no keys: leave --creds out", address)
+	case c == nil && isTLS(err):
+		return nil, fmt.Errorf("the fleet at %s has a certificate that this machine does not trust (%w); --creds names the file of attune fleet invite, or owner.toml", address, err)
 	case err != nil:
 		return nil, fmt.Errorf("connect to the fleet at %s: %w", address, plain(err))
 	}
 	return conn, nil
 }
+
+// isTLS reports whether the certificate of a server is why there is no connection.
+func isTLS(err error) bool { return errors.As(err, new(*tls.CertificateVerificationError)) }
 
 // options are those of a connection to an address.
 func (c *Credentials) options(address string) ([]nats.Option, error) {

@@ -122,9 +122,11 @@ func (c *Coordinator) Do(ctx context.Context, j Job) (*Result, error) {
 	case w.result.Lost == "":
 		return w.result, nil
 	case j.Not != "": // its first result stands, and nothing is to be tried again
-		return w.result, &LostError{w.result.Lost}
+		return w.result, &LostError{Reason: w.result.Lost}
+	case c.store.Memory: // its dead letters end with this process
+		return w.result, &LostError{Reason: w.result.Lost}
 	}
-	return w.result, errors.Join(&LostError{w.result.Lost}, c.noteDead(ctx, &j, w.result.Lost))
+	return w.result, errors.Join(&LostError{w.result.Lost, key}, c.noteDead(ctx, &j, w.result.Lost))
 }
 
 // withBody is a result with its body from the file.
@@ -410,7 +412,9 @@ func (c *Coordinator) away(ctx context.Context, err error) {
 	}
 	q, err := openQueue(ctx, c.queue.js.Conn(), c.store)
 	if err != nil {
-		c.note(fmt.Sprintf("%v; trying again", err))
+		if !errors.Is(err, context.Canceled) { // the command ends
+			c.note(fmt.Sprintf("%v; trying again", err))
+		}
 		return
 	}
 	c.mu.Lock()

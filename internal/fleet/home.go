@@ -18,6 +18,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -42,6 +43,24 @@ func OpenHome(path string) (*Home, error) {
 		err = h.owner.Write(h.OwnerFile())
 	}
 	return h, err
+}
+
+// lock keeps a second server from the streams of the first, which it would damage. The lock ends with the
+// process.
+func (h *Home) lock() (unlock func(), err error) {
+	d, err := os.Open(h.path)
+	if err != nil {
+		return nil, err
+	}
+	release := func() {
+		_ = syscall.Flock(int(d.Fd()), syscall.LOCK_UN) // a child that is being started has a copy
+		d.Close()
+	}
+	if err := syscall.Flock(int(d.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); errors.Is(err, syscall.EWOULDBLOCK) {
+		d.Close()
+		return nil, fmt.Errorf("a fleet's server runs on %s already; end it, or name another --ledger", h.path)
+	}
+	return release, nil // a file system without locks has none
 }
 
 // OwnerFile has the credentials of the coordinator.

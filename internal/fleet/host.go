@@ -23,6 +23,7 @@ type Host struct {
 	invited map[string]Invitation
 	keyed   bool // workers and coordinators need a key
 	stop    func()
+	unlock  func()
 }
 
 // Keyed reports whether workers and coordinators need a key.
@@ -42,32 +43,44 @@ func StartHost(ctx context.Context, path, address string, note func(string)) (*H
 		return nil, err
 	}
 	h := &Host{home: home}
-	if h.invited, err = home.Invitations(); err != nil {
+	if h.unlock, err = home.lock(); err != nil {
 		return nil, err
 	}
-	o := ServerOptions{Folder: home.Streams(), Address: address, Workers: h.invited}
+	if err := h.start(ctx, address, note); err != nil {
+		h.unlock()
+		return nil, err
+	}
+	return h, nil
+}
+
+// start starts the server and its coordinator.
+func (h *Host) start(ctx context.Context, address string, note func(string)) (err error) {
+	if h.invited, err = h.home.Invitations(); err != nil {
+		return err
+	}
+	o := ServerOptions{Folder: h.home.Streams(), Address: address, Workers: h.invited}
 	local := IsLoopback(address)
 	if h.keyed = !local || len(h.invited) > 0; h.keyed {
-		if o.Owner, err = home.OwnerKey(); err != nil {
-			return nil, err
+		if o.Owner, err = h.home.OwnerKey(); err != nil {
+			return err
 		}
 	}
 	if !local {
-		if o.TLS, err = home.TLS(HostNames()); err != nil {
-			return nil, err
+		if o.TLS, err = h.home.TLS(HostNames()); err != nil {
+			return err
 		}
 	}
 	if h.server, err = StartServer(o); err != nil {
-		return nil, err
+		return err
 	}
-	if err = home.serve(h.Address(), !local); err == nil {
+	if err = h.home.serve(h.Address(), !local); err == nil {
 		err = h.coordinate(ctx, note)
 	}
 	if err != nil {
 		h.server.Close()
-		return nil, err
+		return err
 	}
-	return h, nil
+	return nil
 }
 
 // coordinate connects the coordinator, and keeps the invitations up to date.
@@ -201,6 +214,7 @@ func (h *Host) Close() {
 	h.Coordinator.Close()
 	h.conn.Close()
 	h.server.Close()
+	h.unlock()
 }
 
 // IsLoopback reports whether only this machine reaches an address.

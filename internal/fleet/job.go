@@ -132,9 +132,17 @@ func (r *Result) digest() []byte {
 }
 
 // LostError is a job that no machine could do. It says nothing about the kernel.
-type LostError struct{ Reason string }
+type LostError struct {
+	Reason string
+	Dead   string // key of the dead letter, which ends later commands too; empty if there is none
+}
 
-func (e *LostError) Error() string { return "not measured: " + e.Reason }
+func (e *LostError) Error() string {
+	if e.Dead == "" {
+		return "not measured: " + e.Reason
+	}
+	return fmt.Sprintf("not measured: %s; when the machines are well, attune fleet dead --retry %.12s", e.Reason, e.Dead)
+}
 
 // MachineError is a failure of the worker's machine. The job goes to another one.
 type MachineError struct{ Err error }

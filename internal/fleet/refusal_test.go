@@ -128,6 +128,32 @@ func TestRefusedInvitations(t *testing.T) {
 	refused(t, "a damaged certificate", err, "the fleet's certificate")
 }
 
+// A second server on the same streams or the same address ends at once, and says why.
+func TestSecondServer(t *testing.T) {
+	path := t.TempDir()
+	first, err := StartHost(t.Context(), path, "127.0.0.1:0", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	_, err = StartHost(t.Context(), path, "127.0.0.1:0", nil)
+	refused(t, "the same folder", err, "a fleet's server runs on "+path+" already")
+	other := t.TempDir()
+	_, err = StartHost(t.Context(), other, first.Address(), nil)
+	refused(t, "the same address", err, "address already in use")
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("refused after %s", took)
+	}
+	first.Close()
+	for _, folder := range []string{path, other} { // neither keeps its lock
+		h, err := StartHost(t.Context(), folder, "127.0.0.1:0", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.Close()
+	}
+}
+
 func TestRefusedAddresses(t *testing.T) {
 	for address, want := range map[string]string{
 		"nowhere": "is not host:port", "127.0.0.1:no-such-port": "the address \"127.0.0.1:no-such-port\"",

@@ -414,6 +414,21 @@ func TestCredentialsSuffice(t *testing.T) {
 	}
 }
 
+// Without the owner's file the error names the flag, beside what the certificate lacks.
+func TestNoCredentials(t *testing.T) {
+	h, err := StartHost(t.Context(), t.TempDir(), "0.0.0.0:0", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	_, port, _ := net.SplitHostPort(h.server.Address())
+	for _, address := range []string{"127.0.0.1:", "tls://127.0.0.1:"} {
+		_, err := Connect(address+port, nil, nil)
+		refused(t, address, err, "does not trust")
+		refused(t, address, err, "--creds names the file of attune fleet invite, or owner.toml")
+	}
+}
+
 // A server that encrypted and listens on loopback now leaves no certificate in the owner's file.
 func TestOwnerOnLoopback(t *testing.T) {
 	path := t.TempDir()

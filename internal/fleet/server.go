@@ -56,6 +56,9 @@ func StartServer(o ServerOptions) (*Server, error) {
 			opts.Port = server.RANDOM_PORT
 		}
 		opts.Host = host
+		if err := checkFree(net.JoinHostPort(host, port)); err != nil {
+			return nil, err
+		}
 	}
 	if err := admit(opts, o.Owner, o.Workers); err != nil {
 		return nil, err
@@ -76,9 +79,19 @@ func StartServer(o ServerOptions) (*Server, error) {
 	if !s.ReadyForConnections(startLimit) {
 		s.Shutdown()
 		_ = os.RemoveAll(scratch) // the caller gets the error of the start
-		return nil, errors.New("the fleet's server does not start; is the address in use, or the disk full?")
+		return nil, errors.New("the fleet's server does not start; is the disk full?")
 	}
 	return &Server{s, opts, scratch}, nil
+}
+
+// checkFree is an error unless a server can listen on an address. The server itself tries again for a minute,
+// and does not report why.
+func checkFree(address string) error {
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return fmt.Errorf("the fleet's server: %w", err)
+	}
+	return listener.Close()
 }
 
 // Address is where the server listens.

@@ -117,11 +117,14 @@ func (c *Coordinator) Drain(ctx context.Context, worker string) error {
 	return err
 }
 
-// noteDead keeps a job that no machine could do, until somebody tries it again.
+// noteDead keeps a job that no machine could do, until somebody tries it again. The first time stays.
 func (c *Coordinator) noteDead(ctx context.Context, j *Job, reason string) error {
 	data, err := json.Marshal(DeadLetter{Job: *j, Key: j.Key(), Reason: reason, Time: time.Now().UTC()})
 	if err == nil {
-		_, err = c.queue.dead.Put(ctx, j.Key(), data)
+		_, err = c.queue.dead.Create(ctx, j.Key(), data)
+	}
+	if errors.Is(err, jetstream.ErrKeyExists) {
+		return nil
 	}
 	return err
 }
