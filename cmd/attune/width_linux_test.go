@@ -67,7 +67,7 @@ func screenLines(written string) []string {
 
 // wholeCommand is a line that is a command in backticks. It is never broken, so that it can be copied;
 // the terminal wraps it.
-var wholeCommand = regexp.MustCompile("^ *`attune [^`]*`[.,;]?$")
+var wholeCommand = regexp.MustCompile("^ *`[^`]+`[.,;]?$")
 
 // Every command fits the terminal, whatever its width. The narrowest shows most faults and runs in every
 // turn, and one of the others. A third of the records is shown.

@@ -51,6 +51,9 @@ func (s *session) load(m *module) error {
 	return m.failed
 }
 
+// maxPTX bounds the PTX of a module, in bytes. A module with many variants of a kernel has 20 MB.
+const maxPTX = 64 << 20
+
 // readProgram reads the PTX of an image. A program is returned even if the simulator refuses all of
 // its kernels: a launch then says why.
 func readProgram(image []byte, device string) (program *sim.Program, err error) {
@@ -59,7 +62,7 @@ func readProgram(image []byte, device string) (program *sim.Program, err error) 
 	if err != nil {
 		return nil, err
 	}
-	parsed, err := ptx.Parse(text)
+	parsed, err := ptx.ParseUpTo(text, maxPTX)
 	if err != nil {
 		return nil, fmt.Errorf("the simulator cannot read the PTX: %w", err)
 	}

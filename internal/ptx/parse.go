@@ -9,7 +9,7 @@ import (
 // Limits on the input. They are far beyond the output of a compiler for one kernel. They bound the
 // memory for malformed input: the parsed form takes up to a few hundred times the size of the text.
 const (
-	maxText       = 64 << 20 // bytes of a module's text
+	maxText       = 16 << 20 // bytes of a module's text, unless the caller sets another limit
 	maxRegisters  = 1 << 20  // registers and other names of the form name<n>, per module
 	maxSize       = 1 << 30  // bytes of a variable
 	maxInit       = 64 << 20 // bytes of initialisers, per module
@@ -45,9 +45,12 @@ type parser struct {
 }
 
 // Parse parses the text of a PTX module. A malformed text gives a *SyntaxError.
-func Parse(text []byte) (*Module, error) {
-	if len(text) > maxText {
-		msg := fmt.Sprintf("the text has %d bytes; the limit is %d bytes", len(text), maxText)
+func Parse(text []byte) (*Module, error) { return ParseUpTo(text, maxText) }
+
+// ParseUpTo is Parse with another limit on the bytes of the text.
+func ParseUpTo(text []byte, limit int) (*Module, error) {
+	if len(text) > limit {
+		msg := fmt.Sprintf("the text has %d bytes; the limit is %d bytes", len(text), limit)
 		return nil, &SyntaxError{Line: 1, Text: lineOf(string(text[:200]), 1), Msg: msg}
 	}
 	p := &parser{

@@ -571,7 +571,7 @@ func arithLoop(opcode string, modifiers ...string) func(r *Registers, o *Op) {
 	}
 	return func(r *Registers, o *Op) {
 		var result V32
-		sources := [3]*V32{&V32{}, &V32{}, &V32{}}
+		sources := [3]*V32{{}, {}, {}}
 		for i, at := range []uint32{o.A, o.B, o.C}[:len(op.Args)] {
 			sources[i] = r.at32(at)
 		}
@@ -636,6 +636,7 @@ func ne64Loop(r *Registers, o *Op) { compare64(r, o, func(a, b uint64) bool { re
 func ltS64Loop(r *Registers, o *Op) {
 	compare64(r, o, func(a, b uint64) bool { return int64(a) < int64(b) })
 }
+
 func geS64Loop(r *Registers, o *Op) {
 	compare64(r, o, func(a, b uint64) bool { return int64(a) >= int64(b) })
 }
