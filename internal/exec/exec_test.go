@@ -285,7 +285,7 @@ func TestPlanted(t *testing.T) {
 	}{
 		"texture.cu": {[]place{{finding.OutOfBounds, "outside", "texture.cu", 48}, {finding.Undefined, "sample", "texture.cu", 24}, {finding.Undefined, "sample", "texture.cu", 25}}, ""},
 		"linked.cu":  {[]place{{finding.OutOfBounds, "add", "linked.cuh", 17}, {finding.OutOfBounds, "add", "linked.cuh", 17}}, ""},
-		"hosted.cu":  {[]place{{finding.OutOfBounds, "cublasSgemm", "", 0}, {finding.Uninitialized, "cublasSgemm", "", 0}}, "cublasStrsm_v2 is not supported by attune exec\n"},
+		"hosted.cu":  {[]place{{finding.OutOfBounds, "cublasSgemm", "", 0}, {finding.Uninitialized, "cublasSgemm", "", 0}}, "cublasSsyrk_v2 is not supported by attune exec\n"},
 		"cublas.cu":  {[]place{{finding.Uninitialized, "cublasSgemm", "", 0}, {finding.OutOfBounds, "cublasGemmBatchedEx", "", 0}}, ""},
 	} {
 		t.Run(source, func(t *testing.T) {

@@ -17,7 +17,7 @@ int cublasGemmStridedBatchedEx(void *, int, int, int, int, int, const void *, co
                                long long, const void *, void *, int, int, long long, int, int, int);
 int cublasSdot_v2(void *, int, const float *, int, const float *, int, float *);
 int cublasIsamax_v2(void *, int, const float *, int, int *);
-int cublasStrsm_v2(void *);
+int cublasSsyrk_v2(void *);
 int nvrtcCreateProgram(void **, const char *, const char *, int, const char *const *, const char *const *);
 int nvrtcAddNameExpression(void *, const char *);
 int nvrtcCompileProgram(void *, int, const char *const *);
@@ -123,7 +123,7 @@ int main(int count, char **) {
     cudaMalloc(&unset, 64);
     cublasSgemm_v2(handle, 0, 0, 2, 2, 2, &one, a, 2, a, 2, &zero, a, 2);
     cublasSgemm_v2(handle, 0, 0, 1, 1, 1, &one, unset, 1, a, 1, &zero, a, 1);
-    cublasStrsm_v2(handle);
+    cublasSsyrk_v2(handle);
   }
   if (wrong == 0) printf("ok\n");
   return wrong;
