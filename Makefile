@@ -29,7 +29,7 @@ RACE_SKIP := $(RACE_SKIP)|^Test(MemoryOfSimulation|ShadowLimit)$$
 RACE_SKIP := $(RACE_SKIP)|^TestExtremeTensorMaps$$|^Test(DamageIsNamed|DamagedIndexIsRebuilt|KilledOnFirstRun)$$|^TestProcesses
 
 # Packages that run whole kernels, without coverage: other packages reach the same statements. They start with the longest, so that the
-# cores are busy to the end.
+# cores are busy to the end, and run four tests at a time: tests of the command line wait for other processes.
 WHOLE := ./kernels/... ./cmd/attune
 
 # These tests have the coverage of the simulator. In all others it is not instrumented, which would slow it down by half.
@@ -108,7 +108,7 @@ test: export ATTUNE_BROWSER := required
 test: export GOFLAGS := $(shell $(GO) env GOFLAGS) $(TEST_GOFLAGS)
 test: ## everything that continuous integration runs
 	@$(MAKE) -s -j2 --output-sync=target vet machine
-	@$(MAKE) -s -j3 --output-sync=target AFTER=compiler compiler style race rest whole simulator plain
+	@$(MAKE) -s -j3 --output-sync=target AFTER=compiler compiler whole style race rest simulator plain
 	@$(MAKE) -s coverage
 	@seconds=$$(( $$(date +%s) - $(START) )); echo "make test: passed in $$((seconds / 60)) min $$((seconds % 60)) s"
 
@@ -150,7 +150,7 @@ AFTER :=
 rest whole race simulator plain: $(AFTER)
 
 whole:
-	$(GO) test $(TIMEOUT) -vet=off $(WHOLE)
+	$(GO) test $(TIMEOUT) -parallel 4 -vet=off $(WHOLE)
 
 simulator:
 	$(GO) test $(TIMEOUT) -vet=off -coverprofile=coverage.sim.out -coverpkg=./internal/... $(SIMULATOR)

@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"testing"
 
 	"attune/internal/ptx"
@@ -56,7 +57,7 @@ func drawOp(t *testing.T, random *rand.Rand, code Code) Op {
 
 // operandStrides has the strides of the files that d, a, b and c of each operation are in; 0 for
 // an operand that the operation does not have. The types of arith's operations decide them.
-func operandStrides() map[Code][4]uint32 {
+var operandStrides = sync.OnceValue(func() map[Code][4]uint32 {
 	m := map[Code][4]uint32{
 		Mov32: {Stride32, Stride32}, Mov64: {Stride64, Stride64},
 		Pack32: {Stride32, Stride32, Stride32}, Unpack32: {Stride32, Stride32, Stride32},
@@ -71,7 +72,7 @@ func operandStrides() map[Code][4]uint32 {
 		m[form.Code] = strides
 	}
 	return m
-}
+})
 
 func lookupArith(name string) arith.Op {
 	words := strings.Split(name, ".")
